@@ -1,0 +1,64 @@
+"""The unbiased estimators (section 4.4 and appendix B), and nothing else.
+
+The bound needs two moments of q(f_n) for each datum, and both are expectations over the orbit:
+
+    E f_n   = E_a h(x_a)                              one expectation: a plain average
+    E f_n^2 = E_a E_a' [ h(x_a) h(x_a') + c(x_a, x_a') ]   two *independent* ones: a sum over pairs
+
+with h the posterior mean of g and c its posterior covariance. Squaring an average is biased, because it pairs samples with
+themselves. Samples come in blocks, with a :class:`~orbitgp.orbits.Pairing` that says how pairs of blocks are weighted; the
+paper's estimator, its grouped form, sampling without replacement and exact enumeration differ in nothing else. Because
+both sides of a pair factor over samples, only block *means* are needed: B of them for each datum instead of S.
+
+Nothing is clamped: an estimate of a variance may be negative, and the bound, which is linear in it, stays unbiased.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.orbits import Pairing
+
+
+class Moments(NamedTuple):
+    """E f and E f^2 for each datum and latent function; E f f^T too where a likelihood couples latent functions."""
+
+    mean: Float[Tensor, "rows latents"]
+    second: Float[Tensor, "rows latents"]
+    cross: Float[Tensor, "rows latents latents"] | None = None
+
+
+def pair_product(
+    a: Float[Tensor, "rows blocks *rest"], b: Float[Tensor, "rows blocks *rest"], pairing: Pairing
+) -> Float[Tensor, "rows *rest"]:
+    """Unbiased estimate of (E a) (E b), elementwise, from block means that share their samples.
+
+    off * sum_{i != j} a_i b_j + diag * sum_i a_i b_i  =  off * (sum_i a_i)(sum_j b_j) + (diag - off) * sum_i a_i b_i
+    """
+    if pairing.blocks == 1:
+        return pairing.diag * (a[:, 0] * b[:, 0])
+    if pairing.blocks == 2 and pairing.diag == 0.0:
+        return pairing.off * (a[:, 0] * b[:, 1] + a[:, 1] * b[:, 0])
+    same = (a * b).sum(1)
+    return pairing.off * a.sum(1) * b.sum(1) + (pairing.diag - pairing.off) * same
+
+
+def estimate(
+    mean: Float[Tensor, "rows blocks latents"],
+    variance: Float[Tensor, "rows anylatents"],
+    pairing: Pairing,
+    cross: bool = False,
+) -> Moments:
+    """Moments from the block means of h and the paired estimate of the variance (one column if shared by all outputs)."""
+    first = mean.mean(1)
+    second = pair_product(mean, mean, pairing) + variance
+    if not cross:
+        return Moments(first, second)
+    outer = pair_product(mean[..., :, None], mean[..., None, :], pairing)
+    # The rule is symmetric in expectation; symmetrise, so that E f_i f_j and E f_j f_i are one number.
+    outer = 0.5 * (outer + outer.mT) + torch.diag_embed(variance.expand_as(second))
+    return Moments(first, second, outer)

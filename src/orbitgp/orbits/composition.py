@@ -7,6 +7,9 @@ inside every group, so that it adds no noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -51,7 +54,7 @@ class Composition(Orbit):
 
     def __init__(self, parts: list[Orbit]) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        self.parts: Sequence[Orbit] = cast("Sequence[Orbit]", nn.ModuleList(parts))
 
     def draws_for(self, features: torch.Size) -> int:
         return sum(part.draws_for(features) for part in self.parts)

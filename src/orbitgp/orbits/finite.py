@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -84,7 +85,7 @@ class FiniteProduct(FiniteOrbit):
     def __init__(self, parts: Sequence[FiniteOrbit]) -> None:
         super().__init__()
         flat = [inner for part in parts for inner in (part.parts if isinstance(part, FiniteProduct) else [part])]
-        self.parts = nn.ModuleList(flat)
+        self.parts: Sequence[FiniteOrbit] = cast("Sequence[FiniteOrbit]", nn.ModuleList(flat))
         self.size = prod(part.size for part in flat)
 
     def check(self, features: torch.Size) -> None:
@@ -134,7 +135,7 @@ class Permutation(FiniteOrbit):
     def check(self, features: torch.Size) -> None:
         if len(features) != 1 or features[0] != self.index.shape[1]:
             raise ValueError(
-                f"Permutation acts on vectors of {self.index.shape[1]} coordinates, but the inputs have shape {tuple(features)}."
+                f"Permutation acts on vectors of {self.index.shape[1]} coordinates, but inputs have shape {tuple(features)}."
             )
 
     def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:

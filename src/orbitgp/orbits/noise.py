@@ -28,9 +28,7 @@ class GaussianNoise(Orbit):
 
     def check(self, features: torch.Size) -> None:
         if self.scale.ndim and self.scale.numel() != features.numel():
-            raise ValueError(
-                f"GaussianNoise has {self.scale.numel()} scales, but the inputs have {features.numel()} features."
-            )
+            raise ValueError(f"GaussianNoise has {self.scale.numel()} scales, but the inputs have {features.numel()} features.")
 
     def transform(
         self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]

@@ -1,0 +1,28 @@
+"""The objective: a lower bound on the log marginal likelihood, as a plain function."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import Samples
+from orbitgp.variational import InvariantGP
+
+
+def elbo(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    samples: Samples,
+    y: Float[Tensor, "rows *outputs"],
+    num_data: int,
+    local: Float[Tensor, "rows *params"] | None = None,
+) -> Float[Tensor, ""]:
+    """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
+
+    Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it has any;
+    they must not be computed from ``samples``.
+    """
+    moments = model.moments(model.project(samples), cross=likelihood.couples)
+    expected = likelihood.quadratic(y, local).expectation(moments)
+    return expected.sum() * (num_data / len(y)) - model.kl()

@@ -1,0 +1,191 @@
+"""The invariant Gaussian process and its variational posterior (sections 4.2 and 4.3).
+
+    g ~ GP(m_g, k_g),   f(x) = E_{x_a ~ p(x_a | x)} g(x_a)             the prior
+    u = g(Z) = m_g(Z) + L v,  L L^T = Kuu,  q(v) = N(m, S)              inducing variables on g, whitened
+
+With a(x) = L^-1 k_u(x), the orbit enters only through the block means of a, of m_g and of k_g itself:
+
+    E f   = E_a [m_g + a^T m]
+    var f = E_aa' k_g - (E a)^T (E a) + (E a)^T S (E a)
+
+where every product of two expectations is taken over pairs of independent blocks (:mod:`orbitgp.moments`).
+The factor L and all solves are in float64; the kernel between samples and inducing points is in the dtype of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.kernels import covariance
+from orbitgp.moments import Moments, estimate, pair_product
+from orbitgp.orbits import Orbit, Pairing, Samples
+
+MeanName = Literal["zero", "constant", "linear"]
+
+
+class Projection(NamedTuple):
+    """What the orbit samples of a batch say about the prior: block means of a and m_g, and the paired mean of k_g."""
+
+    a: Float[Tensor, "rows blocks inducing"]
+    prior_mean: Float[Tensor, "rows blocks latents"]
+    kff: Float[Tensor, " rows"]
+    pairing: Pairing
+
+
+class PriorMean(nn.Module):
+    """m_g(x) = bias + W x: ``zero``, ``constant`` or ``linear``, for each latent function."""
+
+    def __init__(self, name: MeanName, dim: int, num_latents: int) -> None:
+        super().__init__()
+        if name not in ("zero", "constant", "linear"):
+            raise ValueError(f"mean must be 'zero', 'constant' or 'linear', got {name!r}.")
+        zeros = torch.zeros(num_latents, dtype=torch.float64)
+        self.bias = nn.Parameter(zeros, requires_grad=name != "zero")
+        self.weight = nn.Parameter(zeros.new_zeros(dim, num_latents)) if name == "linear" else None
+
+    def forward(self, xa: Float[Tensor, "rows blocks size dim"]) -> Float[Tensor, "rows blocks latents"]:
+        """The block means of m_g: linear in x, so the mean of the samples is enough."""
+        if self.weight is None:
+            return self.bias.expand(*xa.shape[:2], -1)
+        return xa.mean(2).double() @ self.weight + self.bias
+
+
+class InvariantGP(nn.Module):
+    """A Gaussian process that is insensitive to an orbit, with inducing points and q(u).
+
+    ``shared_covariance``: all latent functions share one S, which is exact where every datum weighs the same in each of them
+    (Gaussian likelihood with one noise), and saves a factor of ``num_latents``.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        orbit: Orbit,
+        inducing: Float[Tensor, "inducing *features"],
+        num_latents: int = 1,
+        mean: MeanName = "constant",
+        shared_covariance: bool = True,
+        jitter: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        size = len(inducing)
+        self.orbit = orbit
+        self.covariance = covariance(kernel.double())
+        self.prior_mean = PriorMean(mean, inducing[0].numel(), num_latents)
+        self.inducing = nn.Parameter(inducing.detach().clone())
+        self.q_mean = nn.Parameter(torch.zeros(size, num_latents, dtype=torch.float64))
+        sqrt = torch.eye(size, dtype=torch.float64).repeat(1 if shared_covariance else num_latents, 1, 1)
+        self.q_sqrt = nn.Parameter(sqrt)
+        self.num_latents = num_latents
+        self.jitter = jitter
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.covariance.kernel
+
+    def factor(self) -> Float[Tensor, "inducing inducing"]:
+        """L with L L^T = Kuu + jitter I, in float64."""
+        kuu = self.covariance.gram(self.inducing.flatten(1).double())
+        kuu = kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
+        return torch.linalg.cholesky(kuu)
+
+    def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
+        """Block means of a = L^-1 k_u and of m_g, and kff."""
+        xa = samples.points.flatten(3)
+        kfu, kff = self.covariance.sums(xa, self.inducing.flatten(1), samples.pairing)
+        factor = self.factor() if factor is None else factor
+        columns = kfu.flatten(0, 1).mT.double()
+        a = torch.linalg.solve_triangular(factor, columns, upper=False).mT.reshape(*kfu.shape)
+        return Projection(a, self.prior_mean(xa), kff.double(), samples.pairing)
+
+    def moments(self, projection: Projection, cross: bool = False) -> Moments:
+        """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
+        a, prior_mean, kff, pairing = projection
+        mean = prior_mean + a @ self.q_mean
+        return estimate(mean, kff[:, None] + self._reduction(a, pairing), pairing, cross)
+
+    def _reduction(
+        self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing
+    ) -> Float[Tensor, "rows anylatents"]:
+        """(E a)^T (S - I) (E a): what the inducing points change of the prior variance, never clamped."""
+        explained = pair_product(a, a, pairing).sum(-1)
+        # t = R^T a with S = R R^T, for each latent function.
+        t = a[:, :, None, :] @ self.q_sqrt if len(self.q_sqrt) == 1 else torch.einsum("nbm,lmk->nblk", a, self.q_sqrt)
+        t = t.squeeze(2)[:, :, None] if len(self.q_sqrt) == 1 else t
+        return pair_product(t, t, pairing).sum(-1) - explained[:, None]
+
+    def kl(self) -> Float[Tensor, ""]:
+        """KL(q(v) || N(0, I)), over all latent functions."""
+        size, latents = self.q_mean.shape
+        diagonal = self.q_sqrt.diagonal(dim1=-2, dim2=-1)
+        trace_logdet = self.q_sqrt.square().sum() - diagonal.square().log().sum()
+        copies = latents / len(self.q_sqrt)
+        return 0.5 * (self.q_mean.square().sum() + copies * trace_logdet - latents * size)
+
+    @torch.no_grad()
+    def predict(
+        self,
+        x: Float[Tensor, "rows *features"],
+        num_samples: int | None = 64,
+        seed: int = 0,
+        max_elements: int = 2**24,
+    ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
+        """Mean and variance of f. The same draws for every row, taken as a finite orbit: a row does not depend on its company.
+
+        Rows are streamed so that no intermediate has more than about ``max_elements`` numbers, whatever the number of rows.
+        """
+        factor = self.factor()
+        means, variances = [], []
+        for part in _row_chunks(x, self._samples_per_row(num_samples) * len(self.inducing), max_elements):
+            projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
+            means.append((projection.prior_mean + projection.a @ self.q_mean)[:, 0])
+            variance = projection.kff[:, None] + self._reduction(projection.a, projection.pairing)
+            # A posterior variance of a real GP: below zero only by rounding.
+            variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
+        return torch.cat(means), torch.cat(variances)
+
+    @torch.no_grad()
+    def joint(
+        self, x: Float[Tensor, "rows *features"], num_samples: int | None = 64, seed: int = 0
+    ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "anylatents rows rows"]]:
+        """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
+        samples = self.orbit.fixed(x, num_samples, seed)
+        projection = self.project(samples)
+        a = projection.a[:, 0]
+        points = samples.points.flatten(3)[:, 0].double()
+        kff = torch.cat([self.covariance.cross(part, points) for part in points.split(16)])
+        t = a @ self.q_sqrt
+        covariance = kff - a @ a.mT + t @ t.mT
+        return projection.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)
+
+    @torch.no_grad()
+    def sample_functions(
+        self,
+        x: Float[Tensor, "rows *features"],
+        num_functions: int,
+        num_samples: int | None = 64,
+        seed: int = 0,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "functions rows latents"]:
+        """Draws from the joint posterior of f at x."""
+        mean, covariance = self.joint(x, num_samples, seed)
+        # Eigenvalues below zero are rounding: an invariant posterior is singular at inputs that share an orbit.
+        values, vectors = torch.linalg.eigh(covariance)
+        root = vectors * values.clamp_min(0.0).sqrt()[:, None, :]
+        noise = torch.randn(num_functions, self.num_latents, len(x), 1, generator=generator, dtype=mean.dtype)
+        return mean + (root @ noise.to(mean.device))[..., 0].mT
+
+    def _samples_per_row(self, num_samples: int | None) -> int:
+        size = getattr(self.orbit, "size", None)
+        return min(s for s in (num_samples, size) if s is not None)
+
+
+def _row_chunks(x: Tensor, elements_per_row: int, max_elements: int) -> Iterator[Tensor]:
+    per_row = max(elements_per_row, 1)
+    yield from x.split(max(1, max_elements // per_row))

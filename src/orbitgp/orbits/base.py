@@ -83,10 +83,14 @@ class Quantity:
     unit: str = ""
 
     def __str__(self) -> str:
-        unit = f" {self.unit}" if self.unit not in ("", "°") else self.unit
         if isinstance(self.value, tuple):
-            return f"{self.value[0]:+.4g}{unit if unit == '°' else ''} … {self.value[1]:+.4g}{unit}"
-        return f"{self.value:.4g}{unit}"
+            return " … ".join(self._number(end, "+") for end in self.value)
+        return self._number(self.value)
+
+    def _number(self, value: float, sign: str = "") -> str:
+        if self.unit == "×":
+            return f"×{value:.4g}"
+        return f"{value:{sign}.4g}{self.unit if self.unit == '°' else ' ' + self.unit}".rstrip()
 
 
 class Description(Mapping[str, Value]):
@@ -147,7 +151,7 @@ class Orbit(nn.Module):
     def describe(self) -> Description:
         """The learned ranges in physical units; by default the raw parameters by name."""
         quantities = {
-            name: Quantity(float(p)) if p.numel() == 1 else Quantity((float(p.min()), float(p.max())))
+            name: Quantity(p.item()) if p.numel() == 1 else Quantity((p.min().item(), p.max().item()))
             for name, p in self.named_parameters()
         }
         return Description(type(self).__name__, quantities)

@@ -67,7 +67,7 @@ class Composition(Orbit):
         self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
     ) -> Float[Tensor, "rows allsamples *features"]:
         features = x.shape[1:]
-        pieces = u.split([part.draws_for(features) for part in self.parts], dim=-1)
+        pieces = torch.split(u, [part.draws_for(features) for part in self.parts], dim=-1)
         xa = x[:, None]  # (N, K, *features): K grows to S at the first infinite part, and by P at each finite part
         copies = 1  # finite elements per base draw, adjacent to each other
         drawn = False

@@ -33,7 +33,7 @@ class GaussianNoise(Orbit):
     def transform(
         self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
     ) -> Float[Tensor, "rows allsamples *features"]:
-        noise = self.scale * torch.special.ndtri(u)
+        noise: Tensor = self.scale * torch.special.ndtri(u)
         return x[:, None] + noise.reshape(*u.shape[:2], *x.shape[1:])
 
     def describe(self) -> Description:

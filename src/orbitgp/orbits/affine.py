@@ -1,0 +1,213 @@
+"""Affine warps: rotations, scalings, shears and shifts with learned ranges.
+
+Signs are those of what one sees: a positive angle turns the picture counter-clockwise (as ``torch.rot90``), a scale above one
+enlarges it, a positive shear moves what is below the centre to the right, positive shifts move it to the right and down. The
+points that a pixel looks at move the other way, so each map below is the inverse of what is seen.
+
+Parameters are learned in radians, logarithms of scales, shears, and tens of pixels, so that one learning rate suits all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import degrees, exp, inf, log, pi, radians
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.orbits.base import Description, Quantity
+from orbitgp.orbits.points import Points
+from orbitgp.orbits.ranges import Ends, Range, symmetric
+from orbitgp.orbits.warps import Warp
+
+PIXELS = 10.0  # one unit of a shift parameter
+
+
+def rotated(p: Points, angle: Tensor) -> Points:
+    cos, sin = angle.cos(), angle.sin()
+    return p.affine(((cos, -sin, 0.0), (sin, cos, 0.0)))
+
+
+class Rotation(Warp):
+    """x rotated about its centre by an angle uniform in [-alpha, alpha], with one learned alpha in [0, 180] degrees.
+
+    At alpha = 180 the orbit is the whole circle, and there is nothing beyond: the free parameter is folded back there (and at
+    zero) like light at a mirror, alpha = |((a + pi) mod 2 pi) - pi|. So alpha stays within its range while the free
+    parameter has a gradient of size one everywhere and is never stuck at either end.
+    """
+
+    num_draws = 1
+
+    def __init__(self, init_degrees: float = 45.0, learn: bool = True) -> None:
+        super().__init__()
+        if not 0 <= init_degrees <= 180:
+            raise ValueError(f"init_degrees must lie between 0 and 180, got {init_degrees}.")
+        if learn and init_degrees == 0:
+            raise ValueError("init_degrees must not be 0, where the gradient of the angle vanishes: start at a few degrees.")
+        self.angle = nn.Parameter(torch.tensor(radians(init_degrees)), requires_grad=learn)
+
+    def folded(self) -> Float[Tensor, ""]:
+        """The angle alpha in radians, within [0, pi]."""
+        return (torch.remainder(self.angle + pi, 2 * pi) - pi).abs()
+
+    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+        return rotated(p, self.folded() * (2 * u[..., 0] - 1))
+
+    def describe(self) -> Description:
+        return Description("Rotation", {"degrees": Quantity(degrees(self.folded().item()), "°")})
+
+
+class _Ranged(Warp):
+    """A warp with named learned ranges, drawn in the order in which they are listed."""
+
+    units: ClassVar[dict[str, str]] = {
+        "angle": "°",
+        "scale": "×",
+        "scale_x": "×",
+        "scale_y": "×",
+        "shear": "",
+        "shift_x": "px",
+        "shift_y": "px",
+    }
+
+    def __init__(
+        self, values: dict[str, float | Ends | None], frozen: Collection[str] = (), without: Collection[str] = ()
+    ) -> None:
+        super().__init__()
+        for name in (*frozen, *without):
+            if name not in values:
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}: it has {', '.join(values)}.")
+        self.ranges = nn.ModuleDict(
+            {
+                name: Range(*_to_parameter(name, value), learn=name not in frozen, name=name)
+                for name, value in values.items()
+                if value is not None and name not in without
+            }
+        )
+        if not self.ranges:
+            raise ValueError(f"{type(self).__name__} has nothing left: keep at least one of {', '.join(values)}.")
+        self.num_draws = len(self.ranges)
+
+    def drawn(self, u: Float[Tensor, "rows samples 1 1 dim"]) -> dict[str, Tensor]:
+        """The drawn parameters by name, each (N, S, 1, 1)."""
+        return {name: interval(u[..., i]) for i, (name, interval) in enumerate(self.ranges.items())}
+
+    def describe(self) -> Description:
+        quantities = {}
+        for name, interval in self.ranges.items():
+            assert isinstance(interval, Range)
+            low, high = interval.ends()
+            quantities[name] = Quantity((_from_parameter(name, low), _from_parameter(name, high)), self.units[name])
+        return Description(type(self).__name__, quantities)
+
+
+def _to_parameter(name: str, value: float | Ends) -> Ends:
+    """From the units of the constructor to those of the parameter."""
+    if name.startswith("scale"):
+        low, high = (1 / value if value > 0 else inf, value) if isinstance(value, float | int) else value
+        if not 0 < low <= high < inf:
+            raise ValueError(f"{name} is a factor: 1.2 stands for 1/1.2 to 1.2, a pair (0.9, 1.2) for just that, got {value}.")
+        return log(low), log(high)
+    low, high = symmetric(value, name)
+    if name == "angle":
+        return radians(low), radians(high)
+    return (low / PIXELS, high / PIXELS) if name.startswith("shift") else (low, high)
+
+
+def _from_parameter(name: str, value: float) -> float:
+    if name == "angle":
+        return degrees(value)
+    if name.startswith("scale"):
+        return exp(value)
+    return value * PIXELS if name.startswith("shift") else value
+
+
+class Affine(_Ranged):
+    """Six parameters, each uniform in a learned [min, max]: ``Affine = Scale * Shear * Rotation * Translation``.
+
+    The picture is scaled along its axes, then sheared, then rotated, then shifted:
+    x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with D = diag(scale_x, scale_y), H = [[1, shear], [0, 1]].
+
+    Args, each a half-width, a (min, max) pair, or None to leave it out (a left-out parameter does nothing and costs no draw):
+        angle: degrees. Ranges beyond a half turn overlap themselves, harmlessly.
+        scale_x, scale_y: factors; 1.16 stands for 1/1.16 to 1.16. Uniform in the logarithm.
+        shear: pixels to the right per pixel down.
+        shift_x, shift_y: pixels.
+        frozen: names of the parameters that keep their range.
+        without: names of the parameters to leave out.
+
+    ``describe()`` speaks the same units as the constructor: ``Affine(**orbit.describe())`` is the same orbit.
+    """
+
+    def __init__(
+        self,
+        angle: float | Ends | None = 8.6,
+        scale_x: float | Ends | None = 1.16,
+        scale_y: float | Ends | None = 1.16,
+        shear: float | Ends | None = 0.15,
+        shift_x: float | Ends | None = 1.0,
+        shift_y: float | Ends | None = 1.0,
+        frozen: Collection[str] = (),
+        without: Collection[str] = (),
+    ) -> None:
+        scales = {"scale_x": scale_x, "scale_y": scale_y}
+        shifts = {"shift_x": shift_x, "shift_y": shift_y}
+        super().__init__({"angle": angle, **scales, "shear": shear, **shifts}, frozen, without)
+
+    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+        v = self.drawn(u)
+        if "shift_x" in v or "shift_y" in v:
+            p = shifted(p, v.get("shift_x", 0.0), v.get("shift_y", 0.0))
+        if "angle" in v:
+            p = rotated(p, v["angle"])
+        if "shear" in v:
+            p = p.affine(((1.0, -v["shear"], 0.0), (0.0, 1.0, 0.0)))
+        if "scale_x" in v or "scale_y" in v:
+            p = scaled(p, v.get("scale_x"), v.get("scale_y"))
+        return p
+
+
+def shifted(p: Points, x: Tensor | float, y: Tensor | float) -> Points:
+    return p.affine(((1.0, 0.0, -PIXELS * x), (0.0, 1.0, -PIXELS * y)))
+
+
+def scaled(p: Points, log_x: Tensor | None, log_y: Tensor | None) -> Points:
+    fx = 1.0 if log_x is None else (-log_x).exp()
+    fy = 1.0 if log_y is None else (-log_y).exp()
+    return p.affine(((fx, 0.0, 0.0), (0.0, fy, 0.0)))
+
+
+class Translation(_Ranged):
+    """Shifted by pixels uniform in learned ranges; a half-width, a (min, max) pair or None for either axis."""
+
+    def __init__(
+        self, shift_x: float | Ends | None = 1.0, shift_y: float | Ends | None = 1.0, frozen: Collection[str] = ()
+    ) -> None:
+        super().__init__({"shift_x": shift_x, "shift_y": shift_y}, frozen)
+
+    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+        v = self.drawn(u)
+        return shifted(p, v.get("shift_x", 0.0), v.get("shift_y", 0.0))
+
+
+class Scale(_Ranged):
+    """Scaled about the centre by one factor for both axes, uniform in its logarithm in a learned range."""
+
+    def __init__(self, scale: float | Ends = 1.16, frozen: Collection[str] = ()) -> None:
+        super().__init__({"scale": scale}, frozen)
+
+    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+        log_scale = self.drawn(u)["scale"]
+        return scaled(p, log_scale, log_scale)
+
+
+class Shear(_Ranged):
+    """Sheared horizontally (italics): pixels to the right per pixel down, uniform in a learned range."""
+
+    def __init__(self, shear: float | Ends = 0.15, frozen: Collection[str] = ()) -> None:
+        super().__init__({"shear": shear}, frozen)
+
+    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+        return p.affine(((1.0, -self.drawn(u)["shear"], 0.0), (0.0, 1.0, 0.0)))

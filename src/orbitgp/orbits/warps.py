@@ -1,0 +1,103 @@
+"""Image warps: x_a(p) = x(points(p)), interpolated once.
+
+The hook of a warp is a map from output points to input points, ``points(p, u)``. Composed warps compose the points, so that an
+image is interpolated once however many warps act on it::
+
+    class Swirl(Warp):
+        num_draws = 1
+
+        def __init__(self):
+            super().__init__()
+            self.strength = torch.nn.Parameter(torch.tensor(0.5))
+
+        def points(self, p, u):  # p.x, p.y: pixels from the centre; u[..., i] broadcasts against them
+            angle = self.strength * (2 * u[..., 0] - 1) * torch.exp(-(p.x**2 + p.y**2) / 50)
+            return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
+
+Images are (H, W) or (C, H, W). Interpolation is bilinear, and zero outside the image: right where the background is 0, so do
+not standardise pixels first. The identity is exact: images are padded with zeros to powers of two, where grid_sample's
+normalised coordinates are exact in floating point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.orbits.base import Description, Orbit
+from orbitgp.orbits.points import Grid, Points
+
+
+class Warp(Orbit):
+    """An orbit of images that moves points. Subclasses set ``num_draws`` and write ``points``."""
+
+    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+        """The input points that the output points p look at; ``u[..., i]`` broadcasts against ``p.x`` and ``p.y``."""
+        raise NotImplementedError(f"{type(self).__name__} must define points(p, u).")
+
+    def check(self, features: torch.Size) -> None:
+        if len(features) not in (2, 3):
+            raise ValueError(
+                f"{type(self).__name__} acts on images (H, W) or (C, H, W), but the inputs have shape {tuple(features)}: "
+                "set image_shape."
+            )
+
+    def transform(
+        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
+    ) -> Float[Tensor, "rows allsamples *features"]:
+        self.check(x.shape[1:])
+        rows, samples, _ = u.shape
+        height, width = x.shape[-2:]
+        p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
+        padded = (_power_of_two(height), _power_of_two(width))
+        images = x.reshape(rows, -1, height, width)
+        images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))
+        # The samples of one image are one tall output (N, C, S*H, W): nothing is copied S times.
+        tall = F.grid_sample(images, p.grid(rows, samples, padded), align_corners=False)
+        if images.shape[1] == 1:
+            return tall.view(rows, samples, *x.shape[1:])
+        return tall.view(rows, -1, samples, height, width).transpose(1, 2)
+
+
+class WarpProduct(Warp):
+    """Warps that act one after the other, interpolated once: for ``a * b``, x_ab(p) = x(a(b(p)))."""
+
+    def __init__(self, parts: Sequence[Warp]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList()
+        for part in parts:
+            self.parts.extend(part.warps if isinstance(part, WarpProduct) else [part])
+
+    @property
+    def warps(self) -> list[Warp]:
+        """The parts, in the order in which they act on the image."""
+        return [part for part in self.parts if isinstance(part, Warp)]
+
+    def draws_for(self, features: torch.Size) -> int:
+        return sum(part.draws_for(features) for part in self.warps)
+
+    def check(self, features: torch.Size) -> None:
+        for part in self.warps:
+            part.check(features)
+
+    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+        pieces = torch.split(u, [part.draws_for(torch.Size(p.size)) for part in self.warps], dim=-1)
+        # The last warp to act on the image is the first to act on the output points.
+        for part, piece in zip(reversed(self.warps), reversed(pieces), strict=True):
+            p = part.points(p, piece)
+        return p
+
+    def describe(self) -> Description:
+        title = " * ".join(type(part).__name__ for part in self.warps)
+        description = self.warps[0].describe()
+        for part in self.warps[1:]:
+            description = description.merge(part.describe(), title)
+        return description
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,183 @@
+"""How little a function cares: insensitivity, as appendix A of the paper measures it.
+
+A strictly invariant function takes the same value at x and at every x_a. An insensitive one only rarely takes a very different
+one, and how rarely follows from a single number, the expected squared deviation, by Markov's inequality:
+
+    P( [f(x) - f(x_a)]^2 > eps E[f(x) - f(x_a)]^2 ) <= 1/eps
+
+Under the prior, with f normalised to unit variance so that "different" has a scale, that number is 2 (1 - E_a k(x, x_a)),
+with k the normalised :class:`~orbitgp.invariant_kernel.InvariantKernel`: the lemma of appendix A. A group gives expected
+covariance 1 and deviation 0. Under a posterior it is the mean over the orbit of
+
+    E_f [f(x) - f(x_a)]^2 = (m(x) - m(x_a))^2 + v(x, x) - 2 v(x, x_a) + v(x_a, x_a)
+
+with m and v the posterior mean and covariance, in the units of f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.orbits import FiniteOrbit, Orbit
+
+Posterior = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Points (K, *features), as the rows of x are given, to the joint mean (K,) and covariance (K, K) of f there."""
+
+DEFAULT_SAMPLES = 64  # of an infinite orbit; the prior needs their third power in kernel values for each row
+
+
+@dataclass(frozen=True, repr=False)
+class Insensitivity:
+    """What may be expected of f(x) - f(x_a) for each row x, for a random element x_a of its orbit and a random function f.
+
+    Attributes:
+        expected_covariance: E_a k(x, x_a) under the normalised prior (at most 1), or E_a v(x, x_a) under the posterior.
+        expected_squared_deviation: E [f(x) - f(x_a)]^2.
+        of: ``prior`` or ``posterior``.
+        elements: how many elements of the orbit of each row were taken.
+        exact: whether those are all there are.
+    """
+
+    expected_covariance: Float[Tensor, " rows"]
+    expected_squared_deviation: Float[Tensor, " rows"]
+    of: str
+    elements: int
+    exact: bool
+
+    def bound(self, eps: float) -> Float[Tensor, " rows"]:
+        """The squared deviation that is exceeded with probability 1/eps at most: under the prior, 2 eps (1 - E_a k(x, x_a))."""
+        if not eps > 0:
+            raise ValueError(f"eps must be positive, got {eps}.")
+        return eps * self.expected_squared_deviation
+
+    def quantile(self, prob: float) -> Float[Tensor, " rows"]:
+        """A squared deviation that is *not* exceeded with at least this probability: ``bound(1 / (1 - prob))``."""
+        if not 0 <= prob < 1:
+            raise ValueError(f"prob must be at least 0 and below 1, got {prob}.")
+        return self.bound(1 / (1 - prob))
+
+    def __len__(self) -> int:
+        return len(self.expected_covariance)
+
+    def __repr__(self) -> str:
+        title = f"Insensitivity under the {self.of}: {_count(len(self), 'row')}, {_count(self.elements, 'orbit element')}"
+        title += " (all of them)" if self.exact else " (a sample)"
+        if not len(self):
+            return title
+        cov, dev = self.expected_covariance, self.expected_squared_deviation
+        deviation = self.quantile(0.9).sqrt()
+        return "\n".join(
+            [
+                title,
+                "                                mean       worst row",
+                f"  expected covariance           {cov.mean():<9.4g}  {cov.min():.4g}",
+                f"  expected squared deviation    {dev.mean():<9.4g}  {dev.max():.4g}",
+                f"  |f(x) - f(x_a)|, 90 % below   {deviation.mean():<9.4g}  {deviation.max():.4g}",
+            ]
+        )
+
+
+@torch.no_grad()
+def insensitivity(
+    kernel: Kernel | None,
+    orbit: Orbit,
+    x: Float[Tensor, "rows *features"],
+    posterior: Posterior | None = None,
+    *,
+    num_samples: int | None = None,
+    image_shape: tuple[int, ...] | None = None,
+    seed: int = 0,
+) -> Insensitivity:
+    """How much f, the mean over the orbit of g ~ GP(0, kernel), or a posterior of it, may change within the orbit of each row.
+
+    Args:
+        kernel: k_g, the kernel of g. Under a posterior, which says all there is to know of f, it is not asked: None will do.
+        orbit: what may happen to x.
+        x: inputs, as vectors or images.
+        posterior: if given, a function from points to the joint mean and covariance of f at those points.
+        num_samples: how many elements of the orbit to take: all of a finite one, 64 of an infinite one, unless told. Those of
+            an infinite orbit are the draws that predictions take, the same for every row, and stand for it as a finite one.
+        image_shape: the shape of the images that the rows of x hold, where x has vectors and the orbit acts on images.
+        seed: of those draws.
+    """
+    features = torch.Size(image_shape) if image_shape else x.shape[1:]
+    if features.numel() != x.shape[1:].numel():
+        raise ValueError(f"image_shape {tuple(features)} does not fit inputs of shape {tuple(x.shape[1:])}.")
+    orbit.check(features)
+    taken = _Taken(orbit, num_samples, seed, x.dtype)
+    images = x.reshape(len(x), *features)
+    if posterior is not None:
+        cov, dev = _under_posterior(posterior, taken, images, x.shape[1:])
+    elif kernel is None:
+        raise ValueError("insensitivity needs a kernel, or a posterior.")
+    else:
+        cov, dev = _under_prior(kernel, taken, images)
+    elements = taken.elements(images[:1]).shape[1] if len(x) else 0
+    exact = isinstance(orbit, FiniteOrbit) and elements == orbit.size
+    return Insensitivity(cov, dev, "prior" if posterior is None else "posterior", elements, exact)
+
+
+class _Taken(FiniteOrbit):
+    """The elements of an orbit that are taken for the whole of it: a finite orbit, with every draw the same for every row."""
+
+    def __init__(self, orbit: Orbit, num_samples: int | None, seed: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        if num_samples is None and not isinstance(orbit, FiniteOrbit):
+            num_samples = DEFAULT_SAMPLES
+        self.orbit, self.num_samples, self.seed, self.dtype = orbit, num_samples, seed, dtype
+
+    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+        # The orbit works in its user's precision, whatever that of the kernel around it.
+        return self.orbit.fixed(x.to(self.dtype), self.num_samples, self.seed).points.flatten(1, 2).to(x.dtype)
+
+
+def _under_prior(
+    kernel: Kernel, taken: _Taken, images: Float[Tensor, "rows *features"]
+) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """E_a k(x, x_a) with unit variance, and 2 (1 - E_a k(x, x_a)): the expectation in the lemma of appendix A."""
+    if isinstance(kernel, InvariantKernel):
+        raise TypeError("insensitivity averages over the orbit itself: give it the base_kernel of the InvariantKernel.")
+    if kernel.batch_shape:
+        raise ValueError(f"insensitivity needs one kernel, got a batch of shape {tuple(kernel.batch_shape)}.")
+    features = tuple(images.shape[1:])
+    # One minus a number close to one: in double precision, whatever the model's.
+    normalised = InvariantKernel(deepcopy(kernel).double(), taken, normalise=True, image_shape=features)
+    cov = torch.empty(len(images), dtype=torch.float64, device=images.device)
+    for i, image in enumerate(images.double()):
+        xa = taken.elements(image[None]).reshape(-1, prod(features))
+        cov[i] = normalised(image.reshape(1, -1), xa).to_dense().mean()
+    # What rounding cannot tell from one is one; beyond it there is no correlation.
+    cov = torch.where(cov > 1 - 32 * torch.finfo(cov.dtype).eps, 1.0, cov)
+    return cov.to(images.dtype), (2 * (1 - cov)).to(images.dtype)
+
+
+def _under_posterior(
+    posterior: Posterior, taken: _Taken, images: Float[Tensor, "rows *features"], shape: torch.Size
+) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """E_a v(x, x_a), and E_a [(m(x) - m(x_a))^2 + v(x, x) - 2 v(x, x_a) + v(x_a, x_a)]."""
+    covs, devs = images.new_empty(len(images)), images.new_empty(len(images))
+    for i, image in enumerate(images):
+        points = torch.cat([image[None], taken.elements(image[None])[0]]).reshape(-1, *shape)
+        mean, cov = posterior(points)
+        if mean.shape != (len(points),) or cov.shape != (len(points), len(points)):
+            raise ValueError(
+                f"posterior must return a mean of shape ({len(points)},) and a covariance of shape "
+                f"({len(points)}, {len(points)}) for {len(points)} points, got {tuple(mean.shape)} and {tuple(cov.shape)}."
+            )
+        variance = cov[0, 0] - 2 * cov[0, 1:] + cov.diagonal()[1:]
+        covs[i] = cov[0, 1:].mean()
+        devs[i] = ((mean[0] - mean[1:]) ** 2 + variance.clamp_min(0.0)).mean()  # below zero only by rounding
+    return covs, devs
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

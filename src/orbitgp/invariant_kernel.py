@@ -1,0 +1,152 @@
+"""The exact kernel of an invariant function, for orbits that can be enumerated.
+
+If f(x) is the mean of g ~ GP(0, k_g) over the P elements of the orbit of x, then f is a Gaussian process too, and its kernel
+is the double mean (the paper's eq. 8, as a mean instead of a sum, so that the kernel variance keeps its meaning)
+
+    k_f(x, x') = 1/P^2 sum_a sum_a' k_g(x_a, x'_a')
+
+With few data and a small orbit nothing needs to be estimated: this is an ordinary GPyTorch kernel, which goes wherever kernels
+go (``ExactGP``, BoTorch's ``SingleTaskGP``, sums and products with other kernels)::
+
+    kernel = InvariantKernel(ScaleKernel(RBFKernel()), Permutation.swap(0, 1))
+    model = SingleTaskGP(X, y, covar_module=kernel)
+
+It costs P^2 evaluations of k_g for each entry. Where that is too much, or the orbit is infinite, the estimators take samples.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from linear_operator import to_dense
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from orbitgp.orbits import FiniteOrbit, Orbit
+
+
+class InvariantKernel(Kernel):
+    """k_f(x, x') = mean_{a, a'} k_g(x_a, x'_a'), exactly, over a finite orbit.
+
+    With ``normalise=True``, the correlation of f (appendix A, with k_g in the normaliser): every f(x) has unit variance.
+
+        k(x, x') = k_f(x, x') / sqrt(k_f(x, x) k_f(x', x'))
+
+    The scale of k_g then cancels: put a ``ScaleKernel`` around this kernel, not inside.
+
+    Args:
+        base_kernel: k_g, any kernel with one output, with its own priors, constraints, ``active_dims`` and ``batch_shape``.
+            Its ``active_dims`` choose among the features of x_a: the orbit acts first.
+        orbit: a finite orbit. If it has parameters, they are learned with those of the kernel.
+        normalise: whether to give f unit variance everywhere.
+        image_shape: the shape (H, W) or (C, H, W) of the images that the rows of x hold, for orbits that act on images.
+        active_dims: the features of x that this kernel, and so the orbit, sees.
+        max_entries: how many values of k_g to hold at once. Larger matrices are made a few rows at a time, and those rows made
+            again for their gradient.
+    """
+
+    def __init__(
+        self,
+        base_kernel: Kernel,
+        orbit: Orbit,
+        normalise: bool = False,
+        image_shape: tuple[int, ...] | None = None,
+        active_dims: tuple[int, ...] | None = None,
+        max_entries: int = 2**25,
+    ) -> None:
+        if not isinstance(orbit, FiniteOrbit):
+            raise TypeError(
+                f"InvariantKernel enumerates a finite orbit, which {type(orbit).__name__} is not: "
+                "use InvariantGPRegressor or InvariantGPClassifier, which learn from samples of it."
+            )
+        super().__init__(active_dims=active_dims)
+        self.base_kernel = base_kernel
+        self.orbit = orbit
+        self.normalise = normalise
+        self.image_shape = image_shape
+        self.max_entries = max_entries
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.base_kernel.dtype  # the kernel's alone: a parameter of the orbit may have another
+
+    @property
+    def device(self) -> torch.device | None:
+        return self.base_kernel.device
+
+    def forward(
+        self,
+        x1: Float[Tensor, "*batch1 n dim"],
+        x2: Float[Tensor, "*batch2 m dim"],
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Float[Tensor, "..."]:
+        if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
+            raise ValueError(
+                f"InvariantKernel needs a base kernel with one output, which {type(self.base_kernel).__name__} is not: "
+                "put the InvariantKernel inside of it."
+            )
+        if last_dim_is_batch:
+            params["last_dim_is_batch"] = True
+        # Equal inputs may share their elements, unless the gradient is to tell them apart.
+        same = x1 is x2 or (not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2))
+        xa1 = self._elements(x1)
+        xa2 = xa1 if same else self._elements(x2)
+        covariance = self._double_mean(xa1, xa2, diag, params)
+        if self.normalise:
+            # A function that is zero at x has covariance zero with every other: 0 / 0 must not be NaN.
+            tiny = torch.finfo(covariance.dtype).tiny
+            scale1 = self._double_mean(xa1, xa1, True, params).clamp_min(tiny).rsqrt()
+            scale2 = scale1 if same else self._double_mean(xa2, xa2, True, params).clamp_min(tiny).rsqrt()
+            covariance = covariance * (scale1 * scale2 if diag else scale1[..., :, None] * scale2[..., None, :])
+        # The order of summation differs above and below the diagonal; a covariance is symmetric to the last bit.
+        return 0.5 * (covariance + covariance.mT) if same and not diag else covariance
+
+    def _elements(self, x: Float[Tensor, "*batch n dim"]) -> Float[Tensor, "*batch n size dim"]:
+        """All elements of the orbit of each row, as vectors."""
+        features = self.image_shape or x.shape[-1:]
+        if prod(features) != x.shape[-1]:
+            raise ValueError(f"image_shape {tuple(features)} has {prod(features)} pixels, but the inputs have {x.shape[-1]}.")
+        self.orbit.check(torch.Size(features))
+        xa = self.orbit.elements(x.reshape(-1, *features))
+        return xa.reshape(*x.shape[:-1], xa.shape[1], x.shape[-1])
+
+    def _double_mean(
+        self,
+        xa1: Float[Tensor, "*batch1 n size dim"],
+        xa2: Float[Tensor, "*batch2 m size dim"],
+        diag: bool,
+        params: dict[str, Any],
+    ) -> Float[Tensor, "..."]:
+        """k_f between all rows (n, m), or between each row and its like (n,), in pieces of at most ``max_entries`` values."""
+        batch = torch.broadcast_shapes(xa1.shape[:-3], xa2.shape[:-3], self.batch_shape)
+        columns = xa1.shape[-2] * xa2.shape[-2] * (1 if diag else xa2.shape[-3])
+        rows = max(1, self.max_entries // max(1, columns * batch.numel()))
+        double_mean = self._diagonal if diag else self._matrix
+        if rows >= xa1.shape[-3]:
+            return double_mean(xa1, xa2, params)
+        pieces1 = xa1.split(rows, dim=-3)
+        pieces2 = xa2.split(rows, dim=-3) if diag else (xa2,) * len(pieces1)
+        # Without checkpoints, autograd would keep all pieces, and nothing be won.
+        pieces = [checkpoint(double_mean, a, b, params, use_reentrant=False) for a, b in zip(pieces1, pieces2, strict=True)]
+        return torch.cat(pieces, dim=-1 if diag else -2)
+
+    def _matrix(
+        self, xa1: Float[Tensor, "*batch1 n size dim"], xa2: Float[Tensor, "*batch2 m size dim"], params: dict[str, Any]
+    ) -> Float[Tensor, "*out n m"]:
+        kg = to_dense(self.base_kernel(xa1.flatten(-3, -2), xa2.flatten(-3, -2), **params))  # (…, n P, m P)
+        return kg.unflatten(-1, xa2.shape[-3:-1]).unflatten(-3, xa1.shape[-3:-1]).mean(dim=(-3, -1))
+
+    def _diagonal(
+        self, xa1: Float[Tensor, "*batch1 n size dim"], xa2: Float[Tensor, "*batch2 n size dim"], params: dict[str, Any]
+    ) -> Float[Tensor, "*out n"]:
+        # The rows become the first of the batch axes, in front of those which the parameters of k_g may have.
+        axes = max(xa1.ndim - 3, xa2.ndim - 3, len(self.batch_shape))
+        first, second = (xa.reshape((1,) * (axes + 3 - xa.ndim) + xa.shape).movedim(-3, 0) for xa in (xa1, xa2))
+        kg = to_dense(self.base_kernel(first, second, **params))  # (n, …, P, P)
+        return kg.mean(dim=(-2, -1)).movedim(0, -1)

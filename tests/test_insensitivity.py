@@ -1,0 +1,196 @@
+"""Insensitivity against loops, the closed form of an RBF under Gaussian noise, and functions drawn from the process."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+
+from orbitgp.insensitivity import insensitivity
+from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90
+
+LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: insensitive, not invariant
+
+
+@pytest.fixture(autouse=True)
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def rbf(lengthscale=0.8, variance=1.7):
+    kernel = ScaleKernel(RBFKernel())
+    kernel.outputscale = variance
+    kernel.base_kernel.lengthscale = lengthscale
+    return kernel
+
+
+def correlation(points, permutations, lengthscale=0.8):
+    """The normalised kernel of f at points, by loops over the orbits; the variance of k_g cancels."""
+    k_f = torch.zeros(len(points), len(points))
+    for i, a in enumerate(points):
+        for j, b in enumerate(points):
+            for p in permutations:
+                for q in permutations:
+                    k_f[i, j] += torch.exp(-0.5 * (a[p] - b[q]).square().sum() / lengthscale**2)
+    return k_f / k_f.diagonal().outer(k_f.diagonal()).sqrt()
+
+
+def within(row, permutations):
+    """A row and the elements of its orbit."""
+    return torch.stack([row] + [row[p] for p in permutations])
+
+
+def test_prior_equals_loops():
+    x = torch.randn(5, 3)
+    result = insensitivity(rbf(), Permutation(LOPSIDED), x)
+    for i, row in enumerate(x):
+        truth = correlation(within(row, LOPSIDED), LOPSIDED)[0, 1:].mean().item()
+        assert result.expected_covariance[i].item() == pytest.approx(truth, rel=1e-12)
+        assert result.expected_squared_deviation[i].item() == pytest.approx(2 * (1 - truth), rel=1e-10)
+    assert result.exact
+    assert result.elements == 3
+    torch.testing.assert_close(result.bound(5.0), 10 * (1 - result.expected_covariance))  # 2 eps (1 - E k)
+    torch.testing.assert_close(result.quantile(0.8), result.bound(5.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_group_is_strictly_invariant(dtype):
+    """Expected covariance one, deviation zero: exactly, in either precision."""
+    vectors, images = torch.randn(6, 3, dtype=dtype), torch.rand(4, 25, dtype=dtype)
+    kernel = ScaleKernel(MaternKernel()).to(dtype)
+    for result in (
+        insensitivity(kernel, Permutation([[1, 2, 0], [1, 0, 2]], close=True), vectors),
+        insensitivity(kernel, Flip() * Rotate90(), images, image_shape=(5, 5)),
+        insensitivity(kernel, Flip() * Rotate90(), images.reshape(4, 5, 5)),
+    ):
+        assert torch.equal(result.expected_covariance, torch.ones(len(result), dtype=dtype))
+        assert torch.equal(result.expected_squared_deviation, torch.zeros(len(result), dtype=dtype))
+    assert kernel.dtype == dtype  # the caller's kernel is left as it was
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_rbf_under_gaussian_noise_has_a_closed_form(dim):
+    """Noise on both sides widens the RBF to l^2 + 2 s^2; E_a over x_a = x + s e then gives (L / (L + s^2))^(D/2)."""
+    lengthscale, scale = 1.3, 0.5
+    wide = lengthscale**2 + 2 * scale**2
+    truth = (wide / (wide + scale**2)) ** (dim / 2)
+    x = torch.randn(2, dim)
+    result = insensitivity(rbf(lengthscale), GaussianNoise(scale), x, num_samples=128)
+    torch.testing.assert_close(result.expected_covariance, torch.full((2,), truth), atol=2e-3, rtol=0)
+    assert not result.exact
+    assert result.elements == 128
+    assert insensitivity(rbf(lengthscale), GaussianNoise(scale), x).elements == 64
+
+
+def test_functions_drawn_from_the_prior_deviate_as_expected_and_obey_the_bound():
+    """20,000 functions and elements: the mean squared deviation is right, and P(deviation > bound(eps)) < 1/eps."""
+    x = torch.randn(3, 3)
+    result = insensitivity(rbf(), Permutation(LOPSIDED), x)
+    draws = 20_000
+    for i, row in enumerate(x):
+        covariance = correlation(within(row, LOPSIDED), LOPSIDED)
+        values, vectors = torch.linalg.eigh(covariance)  # singular: the identity is in the orbit
+        f = torch.randn(draws, 4) @ (vectors * values.clamp_min(0).sqrt()).mT
+        chosen = torch.randint(1, 4, (draws,))
+        squared = (f[:, 0] - f[torch.arange(draws), chosen]) ** 2
+        error = squared.std() / draws**0.5
+        assert abs(squared.mean() - result.expected_squared_deviation[i]) < 4 * error
+        for eps in (1.5, 3.0, 10.0):
+            assert (squared > result.bound(eps)[i]).double().mean() < 1 / eps
+        for prob in (0.5, 0.9):
+            assert (squared <= result.quantile(prob)[i]).double().mean() >= prob
+
+
+def test_posterior_equals_functions_drawn_from_it():
+    """A made-up joint distribution: the deviation counts the difference of the means and the variance of the difference."""
+
+    def posterior(points):
+        assert points.shape == (4, 3)
+        return points @ torch.tensor([1.0, -0.5, 0.2]), rbf(1.5, 0.3)(points).to_dense() + 0.01 * torch.eye(4)
+
+    x = torch.randn(3, 3)
+    result = insensitivity(None, Permutation(LOPSIDED), x, posterior=posterior)
+    for i, row in enumerate(x):
+        mean, covariance = posterior(within(row, LOPSIDED))
+        f = mean + torch.randn(50_000, 4) @ torch.linalg.cholesky(covariance).mT
+        squared = (f[:, :1] - f[:, 1:]) ** 2
+        error = squared.mean(1).std() / 50_000**0.5
+        assert abs(squared.mean() - result.expected_squared_deviation[i]) < 4 * error
+        torch.testing.assert_close(result.expected_covariance[i], covariance[0, 1:].mean())
+    assert "posterior" in repr(result)
+
+
+def test_posterior_of_an_invariant_gp_does_not_deviate():
+    x, y, noise = torch.randn(20, 2), torch.randn(20), 0.1
+    kernel = InvariantKernel(rbf(), Permutation.swap(0, 1))
+    plain = rbf()
+
+    def posterior(k):
+        def at(points):
+            solve = torch.linalg.solve(k(x).to_dense() + noise * torch.eye(20), k(x, points).to_dense())
+            return solve.mT @ y, k(points).to_dense() - k(points, x).to_dense() @ solve
+
+        return at
+
+    new, orbit = torch.randn(5, 2), Permutation.swap(0, 1)
+    assert insensitivity(None, orbit, new, posterior(kernel)).expected_squared_deviation.max() < 1e-12
+    assert insensitivity(None, orbit, new, posterior(plain)).expected_squared_deviation.min() > 1e-3
+
+
+def test_posterior_sees_points_as_they_were_given():
+    seen = []
+
+    def posterior(points):
+        seen.append(points.shape)
+        return points.flatten(1).sum(1), torch.eye(len(points))
+
+    insensitivity(None, Flip(), torch.rand(2, 12), posterior, image_shape=(3, 4))
+    insensitivity(None, Flip(), torch.rand(2, 3, 4), posterior)
+    insensitivity(None, GaussianNoise(), torch.rand(1, 5), posterior, num_samples=7)
+    assert seen == [(3, 12)] * 2 + [(3, 3, 4)] * 2 + [(8, 5)]
+
+
+def test_prints_well():
+    text = repr(insensitivity(rbf(), Permutation.swap(0, 1), torch.randn(4, 2)))
+    assert text.splitlines()[0] == "Insensitivity under the prior: 4 rows, 2 orbit elements (all of them)"
+    assert "expected covariance           1" in text
+    sampled = insensitivity(rbf(), GaussianNoise(), torch.randn(1, 2), num_samples=8)
+    assert repr(sampled).startswith("Insensitivity under the prior: 1 row, 8 orbit elements (a sample)\n")
+    empty = insensitivity(rbf(), GaussianNoise(), torch.randn(0, 2))
+    assert len(empty) == 0
+    assert "0 rows" in repr(empty)
+
+
+def test_subset_of_a_finite_orbit_is_a_sample():
+    full = Permutation([[1, 2, 3, 0], [1, 0, 2, 3]], close=True)
+    result = insensitivity(rbf(), full, torch.randn(2, 4), num_samples=5)
+    assert (result.elements, result.exact) == (5, False)
+    assert insensitivity(rbf(), full, torch.randn(2, 4)).elements == 24
+
+
+def test_bad_input_is_one_clear_sentence():
+    x, orbit = torch.randn(2, 2), Permutation.swap(0, 1)
+    result = insensitivity(rbf(), orbit, x)
+    for bad in (0.0, -1.0):
+        with pytest.raises(ValueError, match="eps must be positive"):
+            result.bound(bad)
+    for bad in (-0.1, 1.0, 1.5):
+        with pytest.raises(ValueError, match="prob must be"):
+            result.quantile(bad)
+    with pytest.raises(ValueError, match="a kernel, or a posterior"):
+        insensitivity(None, orbit, x)
+    with pytest.raises(TypeError, match="base_kernel"):
+        insensitivity(InvariantKernel(rbf(), orbit), orbit, x)
+    with pytest.raises(ValueError, match="batch of shape"):
+        insensitivity(RBFKernel(batch_shape=torch.Size([3])), orbit, x)
+    with pytest.raises(ValueError, match="does not fit"):
+        insensitivity(rbf(), Flip(), x, image_shape=(2, 2))
+    with pytest.raises(ValueError, match="vectors of 2 coordinates"):
+        insensitivity(rbf(), orbit, torch.randn(2, 3))
+    with pytest.raises(ValueError, match="positive number of samples"):
+        insensitivity(rbf(), GaussianNoise(), x, num_samples=0)
+    with pytest.raises(ValueError, match="mean of shape"):
+        insensitivity(None, orbit, x, lambda points: (points, torch.eye(3)))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.base import Description, Quantity
 from orbitgp.orbits.points import Points
-from orbitgp.orbits.ranges import Ends, Range, symmetric
+from orbitgp.orbits.ranges import Ends, Number, Range, symmetric
 from orbitgp.orbits.warps import Warp
 
 PIXELS = 10.0  # one unit of a shift parameter
@@ -40,7 +40,7 @@ class Rotation(Warp):
 
     num_draws = 1
 
-    def __init__(self, init_degrees: float = 45.0, learn: bool = True) -> None:
+    def __init__(self, init_degrees: Number = 45.0, learn: bool = True) -> None:
         super().__init__()
         if not 0 <= init_degrees <= 180:
             raise ValueError(f"init_degrees must lie between 0 and 180, got {init_degrees}.")
@@ -73,7 +73,7 @@ class _Ranged(Warp):
     }
 
     def __init__(
-        self, values: dict[str, float | Ends | None], frozen: Collection[str] = (), without: Collection[str] = ()
+        self, values: dict[str, Number | Ends | None], frozen: Collection[str] = (), without: Collection[str] = ()
     ) -> None:
         super().__init__()
         for name in (*frozen, *without):
@@ -103,7 +103,7 @@ class _Ranged(Warp):
         return Description(type(self).__name__, quantities)
 
 
-def _to_parameter(name: str, value: float | Ends) -> Ends:
+def _to_parameter(name: str, value: Number | Ends) -> Ends:
     """From the units of the constructor to those of the parameter."""
     if name.startswith("scale"):
         low, high = (1 / value if value > 0 else inf, value) if isinstance(value, float | int) else value
@@ -143,12 +143,12 @@ class Affine(_Ranged):
 
     def __init__(
         self,
-        angle: float | Ends | None = 8.6,
-        scale_x: float | Ends | None = 1.16,
-        scale_y: float | Ends | None = 1.16,
-        shear: float | Ends | None = 0.15,
-        shift_x: float | Ends | None = 1.0,
-        shift_y: float | Ends | None = 1.0,
+        angle: Number | Ends | None = 8.6,
+        scale_x: Number | Ends | None = 1.16,
+        scale_y: Number | Ends | None = 1.16,
+        shear: Number | Ends | None = 0.15,
+        shift_x: Number | Ends | None = 1.0,
+        shift_y: Number | Ends | None = 1.0,
         frozen: Collection[str] = (),
         without: Collection[str] = (),
     ) -> None:
@@ -183,7 +183,7 @@ class Translation(_Ranged):
     """Shifted by pixels uniform in learned ranges; a half-width, a (min, max) pair or None for either axis."""
 
     def __init__(
-        self, shift_x: float | Ends | None = 1.0, shift_y: float | Ends | None = 1.0, frozen: Collection[str] = ()
+        self, shift_x: Number | Ends | None = 1.0, shift_y: Number | Ends | None = 1.0, frozen: Collection[str] = ()
     ) -> None:
         super().__init__({"shift_x": shift_x, "shift_y": shift_y}, frozen)
 
@@ -195,7 +195,7 @@ class Translation(_Ranged):
 class Scale(_Ranged):
     """Scaled about the centre by one factor for both axes, uniform in its logarithm in a learned range."""
 
-    def __init__(self, scale: float | Ends = 1.16, frozen: Collection[str] = ()) -> None:
+    def __init__(self, scale: Number | Ends = 1.16, frozen: Collection[str] = ()) -> None:
         super().__init__({"scale": scale}, frozen)
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
@@ -206,7 +206,7 @@ class Scale(_Ranged):
 class Shear(_Ranged):
     """Sheared horizontally (italics): pixels to the right per pixel down, uniform in a learned range."""
 
-    def __init__(self, shear: float | Ends = 0.15, frozen: Collection[str] = ()) -> None:
+    def __init__(self, shear: Number | Ends = 0.15, frozen: Collection[str] = ()) -> None:
         super().__init__({"shear": shear}, frozen)
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:

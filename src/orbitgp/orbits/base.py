@@ -19,7 +19,8 @@ Everything else, drawing u, arranging samples in independent groups, composing w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -117,17 +118,19 @@ class Description(Mapping[str, Value]):
         lines = [f"  {name:<{width}}  {quantity}" for name, quantity in self.quantities.items()]
         return "\n".join([self.title, *lines])
 
-    def merge(self, other: Description, title: str) -> Description:
-        """Both descriptions as one; names that occur in both carry their title in front."""
-        clash = set(self) & set(other)
-        merged: dict[str, Quantity] = {}
-        for part in (self, other):
+    @classmethod
+    def join(cls, parts: Sequence[Description]) -> Description:
+        """Several descriptions as one; a name that occurs more than once carries its title, and then a number, in front."""
+        counts = Counter(name for part in parts for name in part)
+        titles = Counter(part.title for part in parts)
+        seen: Counter[str] = Counter()
+        joined: dict[str, Quantity] = {}
+        for part in parts:
+            seen[part.title] += 1
+            label = part.title.lower() + (str(seen[part.title]) if titles[part.title] > 1 else "")
             for name, quantity in part.quantities.items():
-                key = f"{part.title.lower()}.{name}" if name in clash else name
-                while key in merged:
-                    key += "'"
-                merged[key] = quantity
-        return Description(title, merged)
+                joined[f"{label}.{name}" if counts[name] > 1 else name] = quantity
+        return cls(" * ".join(part.title for part in parts), joined)
 
 
 class Orbit(nn.Module):

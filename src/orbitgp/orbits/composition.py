@@ -88,8 +88,4 @@ class Composition(Orbit):
         return xa
 
     def describe(self) -> Description:
-        title = " * ".join(type(part).__name__ for part in self.parts)
-        description = self.parts[0].describe()
-        for part in list(self.parts)[1:]:
-            description = description.merge(part.describe(), title)
-        return description
+        return Description.join([part.describe() for part in self.parts])

@@ -58,6 +58,5 @@ def low_discrepancy(points: int, dim: int) -> Float[Tensor, "points dim"]:
     if dim - 1 > _SOBOL_MAX_DIM:
         raise ValueError(f"qmc draws have at most {_SOBOL_MAX_DIM + 1} dimensions, this orbit needs {dim}: use draws='iid'.")
     # Skipping no points keeps the net structure; the shift moves the origin away from zero.
-    engine = torch.quasirandom.SobolEngine(dim - 1)  # type: ignore[no-untyped-call]
-    sobol = engine.draw(points, dtype=torch.float64)
+    sobol = torch.quasirandom.SobolEngine(dim - 1).draw(points, dtype=torch.float64)
     return torch.cat([u, sobol], dim=1)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.orbits.base import Description, Orbit, Quantity
+from orbitgp.orbits.ranges import Number
 
 
 class GaussianNoise(Orbit):
@@ -16,7 +17,7 @@ class GaussianNoise(Orbit):
     The sign of the scale does not matter, so it is free and never saturates.
     """
 
-    def __init__(self, init_scale: float = 0.1, num_features: int | None = None, learn: bool = True) -> None:
+    def __init__(self, init_scale: Number = 0.1, num_features: int | None = None, learn: bool = True) -> None:
         super().__init__()
         if not init_scale > 0:
             raise ValueError(f"init_scale must be positive (at zero the gradient vanishes), got {init_scale}.")

@@ -11,13 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Ends = tuple[float, float]
+Number = float | int
+Ends = tuple[Number, Number]
 
 
 class Range(nn.Module):
     """Uniform in [low, high], in whatever unit suits one learning rate for all parameters (about 0.1 to 1)."""
 
-    def __init__(self, low: float, high: float, learn: bool = True, name: str = "range") -> None:
+    def __init__(self, low: Number, high: Number, learn: bool = True, name: str = "range") -> None:
         super().__init__()
         if not (abs(low) < float("inf") and abs(high) < float("inf") and low <= high):
             raise ValueError(f"{name} must be a (low, high) pair of finite numbers with low <= high, got ({low}, {high}).")
@@ -29,13 +30,13 @@ class Range(nn.Module):
     def forward(self, u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         return self.centre + self.half_width * (2 * u - 1)
 
-    def ends(self) -> Ends:
+    def ends(self) -> tuple[float, float]:
         """(low, high), in order."""
         centre, half_width = self.centre.item(), abs(self.half_width.item())
         return centre - half_width, centre + half_width
 
 
-def symmetric(value: float | Ends, name: str) -> Ends:
+def symmetric(value: Number | Ends, name: str) -> Ends:
     """A half-width or a (low, high) pair as a pair."""
     if not isinstance(value, float | int):
         low, high = value

@@ -92,11 +92,7 @@ class WarpProduct(Warp):
         return p
 
     def describe(self) -> Description:
-        title = " * ".join(type(part).__name__ for part in self.warps)
-        description = self.warps[0].describe()
-        for part in self.warps[1:]:
-            description = description.merge(part.describe(), title)
-        return description
+        return Description.join([part.describe() for part in self.warps])
 
 
 def _power_of_two(n: int) -> int:

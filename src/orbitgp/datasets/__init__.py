@@ -1,0 +1,26 @@
+"""Data to try things on: real where it can be had, generated with a fixed seed where not, and named for what it is.
+
+Every loader gives a :class:`Dataset`: images (N, height, width) as float32 in [0, 1], background 0, and integer labels.
+Files are looked for in one folder (an argument, else ``ORBITGP_DATA``, else the user's cache) and downloaded there if missing.
+"""
+
+from orbitgp.datasets.amat import montreal_rotated_mnist, read_amat
+from orbitgp.datasets.base import Dataset, DatasetError
+from orbitgp.datasets.embedded import digits
+from orbitgp.datasets.idx import read_idx
+from orbitgp.datasets.mnist_files import fashion_mnist, mnist
+from orbitgp.datasets.rotation import rotate, rotate_by, rotated_mnist
+
+__all__ = [
+    "Dataset",
+    "DatasetError",
+    "digits",
+    "fashion_mnist",
+    "mnist",
+    "montreal_rotated_mnist",
+    "read_amat",
+    "read_idx",
+    "rotate",
+    "rotate_by",
+    "rotated_mnist",
+]

@@ -1,0 +1,55 @@
+"""What a data set is: two pairs of arrays, a name, and where they come from.
+
+The name travels with the arrays, so that a figure made from generated data cannot pass for one on a published set.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+Images = Float32[np.ndarray, "rows height width"]
+Labels = Int64[np.ndarray, " rows"]
+Pair = tuple[Images, Labels]
+
+
+class DatasetError(ValueError):
+    """A file that is missing, damaged or not what it should be; the message says which one and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test data; ``train`` and ``test`` are the (x, y) pairs."""
+
+    x_train: Float32[np.ndarray, "train height width"]
+    y_train: Int64[np.ndarray, " train"]
+    x_test: Float32[np.ndarray, "test height width"]
+    y_test: Int64[np.ndarray, " test"]
+    name: str
+    source: str
+
+    @property
+    def train(self) -> Pair:
+        return self.x_train, self.y_train
+
+    @property
+    def test(self) -> Pair:
+        return self.x_test, self.y_test
+
+    def __repr__(self) -> str:
+        height, width = self.x_train.shape[1:]
+        return f"Dataset({self.name}: {len(self.x_train)} train, {len(self.x_test)} test, {height}x{width}; {self.source})"
+
+
+def data_folder(root: str | Path | None) -> Path:
+    """The one folder to look in: the argument, else ORBITGP_DATA, else the user's cache."""
+    if root is not None:
+        return Path(root).expanduser()
+    if named := os.environ.get("ORBITGP_DATA"):
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "orbitgp"

@@ -1,0 +1,559 @@
+"""Loaders against files made here byte by byte, downloads against a server on this machine, rotations against numpy."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import struct
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import jaxtyping
+import numpy as np
+import pytest
+
+from orbitgp import datasets
+from orbitgp.datasets import DatasetError, download, mnist_files
+
+NAMES = {
+    "train": ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
+    "test": ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"),
+}
+
+
+def idx(array: np.ndarray, kind: int = 8, shape: tuple[int, ...] | None = None) -> bytes:
+    shape = array.shape if shape is None else shape
+    return struct.pack(f">HBB{len(shape)}I", 0, kind, len(shape), *shape) + array.tobytes()
+
+
+def tiny_mnist(num_train: int = 20, num_test: int = 10) -> dict[str, bytes]:
+    rng = np.random.default_rng(1)
+    files = {}
+    for split, count in (("train", num_train), ("test", num_test)):
+        images, labels = NAMES[split]
+        files[images] = gzip.compress(idx(rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)))
+        files[labels] = gzip.compress(idx(rng.integers(0, 10, count, dtype=np.uint8)))
+    return files
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test here may find a user's files or reach a real mirror unless it says so."""
+    monkeypatch.delenv("ORBITGP_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(mnist_files, "fetch", lambda *args: pytest.fail("a download was tried"))
+
+
+class TestIdx:
+    @pytest.mark.parametrize("shape", [(5,), (3, 2, 4), (0, 28, 28)])
+    @pytest.mark.parametrize("pack", [gzip.compress, bytes])
+    def test_reads_what_was_written(self, tmp_path, shape, pack):
+        array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+        (tmp_path / "a").write_bytes(pack(idx(array)))
+        np.testing.assert_array_equal(datasets.read_idx(tmp_path / "a"), array)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "not an IDX file: it starts with nothing"),
+            (b"<html>404</html>", "not an IDX file"),
+            (gzip.compress(b"\x00\x00"), "not an IDX file"),
+            (gzip.compress(b"\x01\x00\x08\x01" + bytes(8)), "not an IDX file"),
+            (gzip.compress(idx(np.zeros(4, np.float32), kind=13)), "type 0x0d"),
+            (gzip.compress(b"\x00\x00\x08\x00"), "announces 0 dimensions"),
+            (gzip.compress(b"\x00\x00\x08\xff" + bytes(1020)), "announces 255 dimensions"),
+            (gzip.compress(b"\x00\x00\x08\x03\x00\x00"), "ends inside its header"),
+            (gzip.compress(idx(np.zeros(9, np.uint8), shape=(10,))), "announces 10 bytes of data but holds only 9"),
+            (gzip.compress(idx(np.zeros(11, np.uint8), shape=(10,))), "announces 10 bytes of data but holds more"),
+            (gzip.compress(idx(np.zeros(9, np.uint8), shape=(2**32 - 1,) * 4)), "more than the 268435456 allowed"),
+            (gzip.compress(idx(np.arange(200, dtype=np.uint8)))[:-30], "damaged gzip"),
+            (gzip.compress(idx(np.zeros(200, np.uint8)))[:-8] + bytes(8), "damaged gzip"),  # its own checksum is wrong
+            (gzip.compress(idx(np.zeros(20, np.uint8)))[:10] + b"\xff" * 20, "damaged gzip"),
+            (gzip.compress(idx(np.zeros(20, np.uint8))) + b"junk", "damaged gzip"),
+        ],
+        ids=range(15),  # gzip writes the time into its header: contents would make poor names
+    )
+    def test_hostile_files_get_one_sentence(self, tmp_path, content, message):
+        path = tmp_path / "file.gz"
+        path.write_bytes(content)
+        with pytest.raises(DatasetError, match=message) as caught:
+            datasets.read_idx(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("announced", [100, 15_000_000])
+    def test_bomb_costs_no_more_than_announced_and_stops(self, tmp_path, announced):
+        """60 MB of zeros in 60 kB: with a header that says 100 bytes, nothing near 60 MB is ever unpacked."""
+        path = tmp_path / "bomb.gz"
+        with gzip.open(path, "wb") as file:
+            file.write(idx(np.zeros(0, np.uint8), shape=(announced,)))
+            for _ in range(60):
+                file.write(bytes(1_000_000))
+        tracemalloc.start()
+        with pytest.raises(DatasetError, match="holds more"):
+            datasets.read_idx(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2.5 * announced + 5_000_000
+
+    def test_missing_file(self, tmp_path):
+        with pytest.raises(DatasetError, match="there is no file"):
+            datasets.read_idx(tmp_path / "none")
+
+
+class TestMnist:
+    @pytest.mark.parametrize("where", ["", "mnist"])
+    @pytest.mark.parametrize("how", ["argument", "environment", "cache"])
+    def test_found_in_every_place(self, tmp_path, monkeypatch, where, how):
+        root = tmp_path / "cache" / "orbitgp" if how == "cache" else tmp_path / "data"
+        files = tiny_mnist()
+        write(root / where, files)
+        if how == "environment":
+            monkeypatch.setenv("ORBITGP_DATA", str(root))
+        data = datasets.mnist(root=root if how == "argument" else None)
+        assert data.x_train.shape == (20, 28, 28)
+        assert data.x_test.shape == (10, 28, 28)
+        assert data.x_train.dtype == data.x_test.dtype == np.float32
+        assert data.y_train.dtype == data.y_test.dtype == np.int64
+        # The bytes of the file, pixel for pixel: 16 bytes of header, then rows.
+        raw = gzip.decompress(files[NAMES["test"][0]])[16:]
+        np.testing.assert_array_equal(np.rint(data.x_test * 255).astype(np.uint8).tobytes(), raw)
+        assert data.x_train.max() == 1.0
+        assert data.x_train.min() == 0.0
+        assert data.name == "MNIST"
+        assert "differ from the canonical" in data.source
+
+    @pytest.mark.parametrize("split", ["train", "test"])
+    def test_one_split_needs_only_its_own_files(self, tmp_path, split):
+        files = tiny_mnist()
+        write(tmp_path, {name: files[name] for name in NAMES[split]})
+        x, y = datasets.mnist(split, root=tmp_path)
+        assert len(x) == len(y) == {"train": 20, "test": 10}[split]
+
+    def test_fashion_does_not_take_mnist_for_itself(self, tmp_path, monkeypatch):
+        files = tiny_mnist()
+        sums = {name: "sha256:" + hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        monkeypatch.setattr(mnist_files, "MNIST", replace(mnist_files.MNIST, checksums=sums))
+        write(tmp_path, files)
+        assert datasets.mnist(root=tmp_path).source == "the canonical files"
+        with pytest.raises(DatasetError, match="of Fashion-MNIST is neither in"):
+            datasets.fashion_mnist(root=tmp_path, download=False)
+
+    def test_missing_without_download(self, tmp_path):
+        with pytest.raises(DatasetError, match=r"train-images-idx3-ubyte.gz of MNIST is neither in .* nor in .*ORBITGP_DATA"):
+            datasets.mnist(root=tmp_path, download=False)
+
+    @pytest.mark.parametrize(
+        ("name", "array", "message"),
+        [
+            (NAMES["train"][0], np.zeros((20, 8, 8), np.uint8), "images of 28x28"),
+            (NAMES["train"][0], np.zeros(20, np.uint8), "images of 28x28"),
+            (NAMES["train"][1], np.zeros(19, np.uint8), "for 20 images"),
+            (NAMES["train"][1], np.full(20, 10, np.uint8), "holds the label 10"),
+        ],
+    )
+    def test_files_that_do_not_fit(self, tmp_path, name, array, message):
+        write(tmp_path, tiny_mnist() | {name: gzip.compress(idx(array))})
+        with pytest.raises(DatasetError, match=message):
+            datasets.mnist("train", root=tmp_path)
+
+    def test_unknown_split(self, tmp_path, unchecked):
+        with pytest.raises(ValueError, match="split must be"):
+            datasets.mnist("validation", root=tmp_path)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Shapes and types go unchecked, as they do for a user, so that our own sentence is what a wrong one meets."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@dataclass
+class Server:
+    """Serves ``content``; breaks off after ``allowance`` bytes of a body as often as the list says (None: all of it)."""
+
+    content: bytes
+    allowances: list[int | None] = field(default_factory=list)
+    ranges: bool = True
+    status: int | None = None
+    declare_length: bool = True
+    requested: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        wanted = handler.headers.get("Range")
+        self.requested.append(wanted)
+        if self.status is not None:
+            return handler.send_error(self.status)
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.ranges else 0
+        if start >= len(self.content):
+            return handler.send_error(416)
+        handler.send_response(206 if start else 200)
+        if start:
+            handler.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
+        if self.declare_length:
+            handler.send_header("Content-Length", str(len(self.content) - start))
+        handler.end_headers()
+        allowance = self.allowances.pop(0) if self.allowances else None
+        body = self.content[start:]
+        handler.wfile.write(body if allowance is None else body[:allowance])
+        return None
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    state = Server(np.random.default_rng(2).bytes(700_000))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state.answer(self)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        state.url = f"http://127.0.0.1:{http.server_port}/file"
+        yield state
+        http.shutdown()
+
+
+class TestDownload:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "deep" / "file"
+
+    @staticmethod
+    def checksum(server: Server, algorithm: str = "sha256") -> str:
+        return f"{algorithm}:{hashlib.new(algorithm, server.content).hexdigest()}"
+
+    @staticmethod
+    def folder(path: Path) -> set[str]:
+        return {entry.name for entry in path.parent.iterdir()}
+
+    @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
+    def test_whole(self, server, path, algorithm):
+        download.download([server.url], path, self.checksum(server, algorithm))
+        assert path.read_bytes() == server.content
+        assert self.folder(path) == {"file"}
+        assert server.requested == [None]
+
+    def test_takes_up_a_broken_transfer_in_the_same_call(self, server, path):
+        server.allowances = [300_000, 100_000, None]
+        download.download([server.url], path, self.checksum(server))
+        assert path.read_bytes() == server.content
+        assert server.requested == [None, "bytes=300000-", "bytes=400000-"]
+        assert self.folder(path) == {"file"}
+
+    def test_takes_up_a_broken_transfer_in_the_next_call(self, server, path):
+        server.allowances = [1000] * download.ATTEMPTS
+        with pytest.raises(DatasetError, match=r"broke off after 4000 of 700000 bytes\): try again"):
+            download.download([server.url], path, self.checksum(server))
+        assert self.folder(path) == {"file.part"}  # nothing under its own name
+        download.download([server.url], path, self.checksum(server))
+        assert path.read_bytes() == server.content
+        assert server.requested[-1] == "bytes=4000-"
+
+    def test_server_without_ranges_starts_again(self, server, path):
+        server.ranges = False
+        server.allowances = [1000, None]
+        download.download([server.url], path, self.checksum(server))
+        assert path.read_bytes() == server.content
+
+    @pytest.mark.parametrize("size", [10, 700_000, 800_000])
+    def test_bad_leftover_is_thrown_away(self, server, path, size):
+        path.parent.mkdir()
+        path.with_name("file.part").write_bytes(b"x" * size)
+        download.download([server.url], path, self.checksum(server))
+        assert path.read_bytes() == server.content
+        assert server.requested == [f"bytes={size}-", None]
+
+    def test_complete_leftover_is_used(self, server, path):
+        path.parent.mkdir()
+        path.with_name("file.part").write_bytes(server.content)
+        download.download([server.url], path, self.checksum(server))
+        assert self.folder(path) == {"file"}
+
+    def test_wrong_checksum_leaves_nothing(self, server, path):
+        with pytest.raises(DatasetError, match=r"the file has sha256:\w+ instead of sha256:0000"):
+            download.download([server.url], path, "sha256:" + "0" * 64)
+        assert self.folder(path) == set()
+
+    def test_truncation_that_the_server_hides_fails_the_checksum(self, server, path):
+        server.declare_length = False
+        server.allowances = [1000] * 10
+        with pytest.raises(DatasetError, match="instead of"):
+            download.download([server.url], path, self.checksum(server))
+        assert self.folder(path) == set()
+
+    @pytest.mark.parametrize("status", [404, 403, 500])
+    def test_refusal_goes_to_the_next_mirror(self, server, path, status):
+        server.status = status
+        with pytest.raises(DatasetError, match=rf"{server.url}: the server answered {status} .*; .*/2: the server answered"):
+            download.download([server.url, server.url + "/2"], path, self.checksum(server))
+        assert len(server.requested) == 2
+        assert self.folder(path) == set()
+
+    def test_nobody_there(self, server, path):
+        with pytest.raises(DatasetError, match="no connection"):
+            download.download(["http://127.0.0.1:1/file"], path, self.checksum(server))
+        download.download(["http://127.0.0.1:1/file", server.url], path, self.checksum(server))
+        assert path.read_bytes() == server.content
+
+    def test_endless_file_is_cut_short(self, server, path, monkeypatch):
+        monkeypatch.setattr(download, "MAX_BYTES", 100_000)
+        with pytest.raises(DatasetError, match="sends more than 100000 bytes"):
+            download.download([server.url], path, self.checksum(server))
+        assert sum(entry.stat().st_size for entry in path.parent.iterdir()) == 0
+
+    def test_unwritable_folder(self, server, tmp_path):
+        (tmp_path / "occupied").write_text("a file")
+        with pytest.raises(DatasetError, match="choose another folder"):
+            download.download([server.url], tmp_path / "occupied" / "file", self.checksum(server))
+
+    def test_missing_file_is_fetched_into_its_folder(self, server, tmp_path, monkeypatch):
+        files = tiny_mnist()
+        images, labels = NAMES["test"]
+        server.content = files[images]
+        write(tmp_path, {labels: files[labels]})
+        family = mnist_files.Family("MNIST", "mnist", (server.url + "/",), {images: self.checksum(server), labels: "sha256:"})
+        monkeypatch.setattr(mnist_files, "MNIST", family)
+        monkeypatch.setattr(mnist_files, "fetch", download.download)
+        x, _ = datasets.mnist("test", root=tmp_path)
+        assert len(x) == 10
+        assert (tmp_path / "mnist" / images).read_bytes() == files[images]
+        datasets.mnist("test", root=tmp_path)
+        assert len(server.requested) == 1  # the second time it is there
+
+
+class TestDigits:
+    def test_split_is_a_stratified_partition(self):
+        from sklearn.datasets import load_digits
+
+        data = datasets.digits(test_fraction=0.3)
+        assert data.x_train.shape[1:] == (8, 8)
+        assert data.x_train.dtype == np.float32
+        both = np.concatenate([data.x_train, data.x_test]).reshape(-1, 64)
+        raw = load_digits()
+        # Together exactly the original rows, in another order.
+        assert sorted(map(bytes, both)) == sorted(map(bytes, (raw.data / 16).astype(np.float32)))
+        assert len(data.y_train) + len(data.y_test) == 1797
+        for label in range(10):
+            count = (raw.target == label).sum()
+            assert abs((data.y_test == label).sum() - 0.3 * count) <= 0.5
+        originals = {bytes(row): label for row, label in zip((raw.data / 16).astype(np.float32), raw.target, strict=True)}
+        assert all(originals[bytes(row)] == label for row, label in zip(both, [*data.y_train, *data.y_test], strict=True))
+
+    def test_split_is_fixed(self):
+        one, two, other = datasets.digits(), datasets.digits(), datasets.digits(seed=1)
+        np.testing.assert_array_equal(one.x_test, two.x_test)
+        assert not np.array_equal(one.x_test, other.x_test)
+
+    @pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+    def test_bad_fraction(self, fraction):
+        with pytest.raises(ValueError, match="test_fraction"):
+            datasets.digits(fraction)
+
+
+def smooth_images(count: int, height: int, width: int) -> np.ndarray:
+    """Blobs well inside the frame: interpolation and the border then hardly matter."""
+    rng = np.random.default_rng(3)
+    y, x = np.mgrid[:height, :width]
+    centre = rng.uniform(-2, 2, (count, 2))
+    dy = y - (height - 1) / 2 - centre[:, 0, None, None]
+    dx = x - (width - 1) / 2 - centre[:, 1, None, None]
+    return np.exp(-(dx**2 / 18 + dy**2 / 6)).astype(np.float32)
+
+
+class TestRotate:
+    @pytest.mark.parametrize("shape", [(7, 10), (28, 28)])
+    def test_zero_is_the_identity_exactly(self, shape):
+        images = np.random.default_rng(0).random((3, *shape), dtype=np.float32)
+        np.testing.assert_array_equal(datasets.rotate(images, 0.0)[0], images)
+
+    @pytest.mark.parametrize("side", [7, 8])
+    @pytest.mark.parametrize("quarter", [-1, 1, 2])
+    def test_quarter_turns_are_those_of_numpy(self, side, quarter):
+        images = np.random.default_rng(0).random((2, side, side), dtype=np.float32)
+        turned = datasets.rotate_by(images, np.full(2, 90.0 * quarter))
+        np.testing.assert_allclose(turned, np.rot90(images, quarter, axes=(1, 2)), atol=1e-6)
+
+    def test_agrees_with_scipy(self):
+        from scipy.ndimage import rotate as scipy_rotate
+
+        images = np.random.default_rng(0).random((4, 28, 28), dtype=np.float32)
+        degrees = np.array([17.0, -33.0, 128.0, -170.0])
+        ours = datasets.rotate_by(images, degrees)
+        options = {"reshape": False, "order": 1, "mode": "grid-constant"}
+        theirs = [scipy_rotate(image, angle, **options) for image, angle in zip(images, degrees, strict=True)]
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+    def test_oblong_images_keep_their_shape(self):
+        """A blob turned by 90° about the centre of a 28x40 image is the same blob, not one stretched by 40/28."""
+        images = smooth_images(3, 28, 40)
+        square = datasets.rotate_by(images, np.full(3, 90.0))[:, :, 6:34]
+        np.testing.assert_allclose(square, np.rot90(images[:, :, 6:34], axes=(1, 2)), atol=1e-5)
+
+    def test_angles_are_uniform_in_range_and_fixed_by_the_seed(self):
+        images = np.zeros((4000, 2, 2), dtype=np.float32)
+        _, degrees = datasets.rotate(images, 45.0, seed=5)
+        assert np.abs(degrees).max() <= 45
+        # Kolmogorov-Smirnov distance to the uniform law; 1.63 / sqrt(n) is its 1 % point.
+        empirical = np.arange(1, 4001) / 4000
+        assert np.abs(np.sort(degrees) / 90 + 0.5 - empirical).max() < 1.63 / np.sqrt(4000)
+        np.testing.assert_array_equal(datasets.rotate(images, 45.0, seed=5)[1], degrees)
+        # The first number of numpy's generator with seed 0, as in its manual: a generated set stays the same set.
+        assert datasets.rotate(images, 45.0, seed=0)[1][0] == pytest.approx(45 * (2 * 0.6369616873214543 - 1), abs=1e-12)
+        assert not np.array_equal(datasets.rotate(images, 45.0, seed=6)[1], degrees)
+
+    def test_chunks_make_no_difference(self, monkeypatch):
+        from orbitgp.datasets import rotation
+
+        images = smooth_images(7, 9, 9)
+        whole, _ = datasets.rotate(images, 90.0)
+        monkeypatch.setattr(rotation, "_CHUNK", 3)
+        np.testing.assert_array_equal(datasets.rotate(images, 90.0)[0], whole)
+
+    @pytest.mark.parametrize("max_degrees", [-1.0, 181.0, float("nan")])
+    def test_bad_range(self, max_degrees):
+        with pytest.raises(ValueError, match="max_degrees"):
+            datasets.rotate(np.zeros((1, 2, 2), np.float32), max_degrees)
+
+    @pytest.mark.parametrize(
+        "images", [np.zeros((2, 4), np.float32), np.zeros((2, 4, 4), np.uint8), np.zeros((3, 4, 4), np.float32)]
+    )
+    def test_bad_images(self, images, unchecked):
+        with pytest.raises(ValueError, match="rotation takes float32 images"):
+            datasets.rotate_by(images, np.zeros(2))
+
+
+class TestRotatedMnist:
+    def test_is_a_rotated_draw_without_replacement(self, tmp_path):
+        write(tmp_path, tiny_mnist())
+        original = datasets.mnist(root=tmp_path)
+        still = datasets.rotated_mnist(tmp_path, max_degrees=0.0, num_train=12, num_test=15, seed=3)
+        drawn = [bytes(image) for image in (*still.x_train, *still.x_test)]
+        known = {
+            bytes(x): y
+            for x, y in zip((*original.x_train, *original.x_test), (*original.y_train, *original.y_test), strict=True)
+        }
+        assert len(set(drawn)) == 27
+        assert [known[image] for image in drawn] == [*still.y_train, *still.y_test]
+        assert still.name == "rotated MNIST (generated), ±0°"
+
+        turned = datasets.rotated_mnist(tmp_path, num_train=12, num_test=15, seed=3)
+        again = datasets.rotated_mnist(tmp_path, num_train=12, num_test=15, seed=3)
+        assert turned.name == "rotated MNIST (generated)"
+        np.testing.assert_array_equal(turned.y_test, still.y_test)
+        np.testing.assert_array_equal(turned.x_test, again.x_test)
+        assert np.abs(turned.x_train - still.x_train).mean() > 0.05
+
+    def test_too_many(self, tmp_path):
+        write(tmp_path, tiny_mnist())
+        with pytest.raises(DatasetError, match="12000 train and 50000 test digits were asked for, but there are 30"):
+            datasets.rotated_mnist(tmp_path)
+
+
+class TestAmat:
+    @staticmethod
+    def text(images: np.ndarray, labels: np.ndarray) -> str:
+        """Column by column, then the label, as the published files write it."""
+        rows = []
+        for image, label in zip(images, labels, strict=True):
+            pixels = [f"{image[row, column]:.6f}" for column in range(28) for row in range(28)]
+            rows.append("   ".join([*pixels, f"{label:.6e}"]))
+        return "   " + "\n   ".join(rows) + "\n"
+
+    def test_reads_columns_first(self, tmp_path):
+        rng = np.random.default_rng(0)
+        images, labels = rng.random((3, 28, 28)), np.array([7, 0, 9])
+        (tmp_path / "a.amat").write_text(self.text(images, labels))
+        x, y = datasets.read_amat(tmp_path / "a.amat")
+        np.testing.assert_allclose(x, images, atol=1e-6)
+        np.testing.assert_array_equal(y, labels)
+        assert x.flags.c_contiguous
+
+    def test_published_set(self, tmp_path):
+        text = self.text(np.zeros((2, 28, 28)), np.array([1, 2]))
+        with pytest.raises(DatasetError, match=r"train_valid.amat is not in .*rotated_mnist"):
+            datasets.montreal_rotated_mnist(tmp_path)
+        for part in ("train_valid", "test"):
+            (tmp_path / f"mnist_all_rotation_normalized_float_{part}.amat").write_text(text)
+        data = datasets.montreal_rotated_mnist(tmp_path)
+        assert data.name == "rotated MNIST (Montreal)"
+        assert data.x_test.shape == (2, 28, 28)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("", "rows of 785 numbers"),
+            ("0 1 2\n", "rows of 785 numbers"),
+            ("0 " * 785 + "\n" + "0 " * 784 + "\n", "not a table of numbers"),
+            ("0 " * 784 + "cat\n", "not a table of numbers"),
+            ("\x1f\x8b€\x00", "not a table of numbers"),
+            ("0 " * 785 + "\n2 " + "0 " * 784 + "\n", r"pixel outside \[0, 1\] in row 2"),
+            ("nan " + "0 " * 784 + "\n", r"pixel outside \[0, 1\] in row 1"),
+            ("0 " * 784 + "10\n", "label 10 in row 1"),
+            ("0 " * 784 + "2.5\n", "label 2.5 in row 1"),
+            ("0 " * 784 + "nan\n", "label nan in row 1"),
+        ],
+    )
+    def test_bad_files_get_one_sentence(self, tmp_path, content, message):
+        (tmp_path / "bad.amat").write_text(content, encoding="utf-8")
+        with pytest.raises(DatasetError, match=message) as caught:
+            datasets.read_amat(tmp_path / "bad.amat")
+        assert "bad.amat" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_missing_file(self, tmp_path):
+        with pytest.raises(DatasetError, match="there is no file"):
+            datasets.read_amat(tmp_path / "none.amat")
+
+
+def test_importing_the_package_is_light():
+    """scikit-learn's data sets are loaded by the loader that needs them, not by the import."""
+    code = "import sys, orbitgp.datasets; sys.exit('sklearn.datasets' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+REAL = os.environ.get("ORBITGP_DATA")
+
+
+@pytest.mark.skipif(
+    not REAL or not any((Path(REAL) / part / NAMES["train"][0]).is_file() for part in ("", "mnist")),
+    reason="ORBITGP_DATA names no folder with the MNIST files",
+)
+class TestRealMnist:
+    def test_is_mnist(self):
+        data = datasets.mnist(root=REAL)
+        assert data.source == "the canonical files"
+        assert (data.x_train.shape, data.x_test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
+        # Well-known facts: the class counts, the mean and standard deviation of the pixels, the first labels.
+        assert np.bincount(data.y_train).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+        assert data.x_train.mean(dtype=np.float64) == pytest.approx(0.1307, abs=5e-5)
+        assert data.x_train.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
+        assert data.y_train[:5].tolist() == [5, 0, 4, 1, 9]
+        assert data.y_test[:5].tolist() == [7, 2, 1, 0, 4]
+
+    def test_rotated_has_the_published_sizes(self):
+        data = datasets.rotated_mnist(root=REAL)
+        assert (data.x_train.shape, data.x_test.shape) == ((12_000, 28, 28), (50_000, 28, 28))
+        assert data.name == "rotated MNIST (generated)"
+        assert 0 <= data.x_train.min() <= data.x_train.max() <= 1

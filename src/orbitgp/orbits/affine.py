@@ -10,7 +10,7 @@ Parameters are learned in radians, logarithms of scales, shears, and tens of pix
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import degrees, exp, inf, log, pi, radians
+from math import degrees, exp, log, pi, radians
 from typing import ClassVar
 
 import torch
@@ -19,10 +19,8 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.base import Description, Quantity
 from orbitgp.orbits.points import Points
-from orbitgp.orbits.ranges import Ends, Number, Range, symmetric
+from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, factors, symmetric
 from orbitgp.orbits.warps import Warp
-
-PIXELS = 10.0  # one unit of a shift parameter
 
 
 def rotated(p: Points, angle: Tensor) -> Points:
@@ -106,9 +104,7 @@ class _Ranged(Warp):
 def _to_parameter(name: str, value: Number | Ends) -> Ends:
     """From the units of the constructor to those of the parameter."""
     if name.startswith("scale"):
-        low, high = (1 / value if value > 0 else inf, value) if isinstance(value, float | int) else value
-        if not 0 < low <= high < inf:
-            raise ValueError(f"{name} is a factor: 1.2 stands for 1/1.2 to 1.2, a pair (0.9, 1.2) for just that, got {value}.")
+        low, high = factors(value, name)
         return log(low), log(high)
     low, high = symmetric(value, name)
     if name == "angle":

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.base import Description, Orbit, Pairing, Quantity, Samples
 from orbitgp.orbits.draws import Policy
+from orbitgp.orbits.images import ImageOrbit
 
 
 class FiniteOrbit(Orbit):
@@ -158,15 +159,8 @@ def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return sorted(group)
 
 
-class _ImageFinite(FiniteOrbit):
-    """Finite orbits of images (…, H, W)."""
-
-    def check(self, features: torch.Size) -> None:
-        if len(features) not in (2, 3):
-            raise ValueError(
-                f"{type(self).__name__} acts on images (H, W) or (C, H, W), but the inputs have shape {tuple(features)}: "
-                "set image_shape."
-            )
+class _ImageFinite(ImageOrbit, FiniteOrbit):
+    """Finite orbits of images."""
 
 
 class Flip(_ImageFinite):

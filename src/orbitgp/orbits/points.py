@@ -89,7 +89,7 @@ class Grid(Expansion):
     """The output pixels themselves, at which every warp starts. Warps may add functions of the pixel to these."""
 
     def __init__(self, size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> None:
-        basis = _pixels(size).to(dtype=dtype, device=device)
+        basis = pixels(size).to(dtype=dtype, device=device)
         eye = torch.eye(3, dtype=dtype, device=device)
         super().__init__(eye[1].view(1, 1, 3), eye[2].view(1, 1, 3), basis, size)
 
@@ -131,7 +131,7 @@ def _normalisation(size: tuple[int, int], padded: tuple[int, int]) -> tuple[tupl
 
 
 @lru_cache(maxsize=16)
-def _pixels(size: tuple[int, int]) -> Float[Tensor, "3 pixels"]:
+def pixels(size: tuple[int, int]) -> Float[Tensor, "3 pixels"]:
     """1, x and y at the pixels, from the centre."""
     height, width = size
     y = torch.arange(height, dtype=torch.float64) - (height - 1) / 2

@@ -7,9 +7,13 @@ learned range must not start there: a symmetric range of width zero has an expec
 
 from __future__ import annotations
 
+from math import inf, isfinite
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+PIXELS = 10.0  # one unit of a parameter that is a length: 0.01 of it moves about as much as 0.01 radians do
 
 Number = float | int
 Ends = tuple[Number, Number]
@@ -20,7 +24,7 @@ class Range(nn.Module):
 
     def __init__(self, low: Number, high: Number, learn: bool = True, name: str = "range") -> None:
         super().__init__()
-        if not (abs(low) < float("inf") and abs(high) < float("inf") and low <= high):
+        if not (isfinite(low) and isfinite(high) and low <= high):
             raise ValueError(f"{name} must be a (low, high) pair of finite numbers with low <= high, got ({low}, {high}).")
         if learn and low == high:
             raise ValueError(f"{name} starts with width zero, where its gradient vanishes: give it some width or freeze it.")
@@ -36,11 +40,19 @@ class Range(nn.Module):
         return centre - half_width, centre + half_width
 
 
-def symmetric(value: Number | Ends, name: str) -> Ends:
+def symmetric(value: Number | Ends, name: str) -> tuple[float, float]:
     """A half-width or a (low, high) pair as a pair."""
     if not isinstance(value, float | int):
         low, high = value
-        return low, high
+        return float(low), float(high)
     if not value >= 0:
         raise ValueError(f"{name} must be a positive half-width or a (low, high) pair, got {value}.")
-    return -value, value
+    return -float(value), float(value)
+
+
+def factors(value: Number | Ends, name: str) -> tuple[float, float]:
+    """A factor f, for 1/f to f, or a (low, high) pair of factors as a pair."""
+    low, high = (1 / value if value > 0 else inf, value) if isinstance(value, float | int) else value
+    if not 0 < low <= high < inf:
+        raise ValueError(f"{name} is a factor: 1.2 stands for 1/1.2 to 1.2, a pair (0.9, 1.2) for just that, got {value}.")
+    return float(low), float(high)

@@ -28,23 +28,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import Description, Orbit
+from orbitgp.orbits.base import Description
+from orbitgp.orbits.images import ImageOrbit
 from orbitgp.orbits.points import Grid, Points
 
 
-class Warp(Orbit):
+class Warp(ImageOrbit):
     """An orbit of images that moves points. Subclasses set ``num_draws`` and write ``points``."""
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
         """The input points that the output points p look at; ``u[..., i]`` broadcasts against ``p.x`` and ``p.y``."""
         raise NotImplementedError(f"{type(self).__name__} must define points(p, u).")
-
-    def check(self, features: torch.Size) -> None:
-        if len(features) not in (2, 3):
-            raise ValueError(
-                f"{type(self).__name__} acts on images (H, W) or (C, H, W), but the inputs have shape {tuple(features)}: "
-                "set image_shape."
-            )
 
     def transform(
         self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]

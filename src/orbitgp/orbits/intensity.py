@@ -1,0 +1,63 @@
+"""Brightness and contrast: the values of the pixels change, not their places. Nothing is clipped, so gradients never vanish."""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.orbits.base import Description, Orbit, Quantity
+from orbitgp.orbits.ranges import Ends, Number, Range, factors, symmetric
+
+
+class Brightness(Orbit):
+    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels."""
+
+    num_draws = 1
+
+    def __init__(self, brightness: Number | Ends = 0.1, learn: bool = True) -> None:
+        super().__init__()
+        self.brightness = Range(*symmetric(brightness, "brightness"), learn=learn, name="brightness")
+
+    def transform(
+        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
+    ) -> Float[Tensor, "rows allsamples *features"]:
+        return x[:, None] + self.brightness(u[..., 0]).reshape(*u.shape[:2], *[1] * (x.ndim - 1))
+
+    def describe(self) -> Description:
+        return Description("Brightness", {"brightness": Quantity(self.brightness.ends())})
+
+
+class Contrast(Orbit):
+    """x_a = pivot + c (x - pivot) with the factor c uniform, in its logarithm, in a learned range.
+
+    Args:
+        contrast: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors.
+        pivot: the value that stays: ``"mean"`` of the image over pixels and channels, or a number. 0 scales the ink of digits
+            and keeps their background at 0, which warps need.
+        learn: whether the range is learned.
+    """
+
+    num_draws = 1
+
+    def __init__(self, contrast: Number | Ends = 1.2, pivot: Number | Literal["mean"] = "mean", learn: bool = True) -> None:
+        super().__init__()
+        if isinstance(pivot, str) and pivot != "mean":
+            raise ValueError(f"pivot must be a number or 'mean', got {pivot!r}.")
+        self.pivot = pivot
+        low, high = factors(contrast, "contrast")
+        self.contrast = Range(log(low), log(high), learn=learn, name="contrast")
+
+    def transform(
+        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
+    ) -> Float[Tensor, "rows allsamples *features"]:
+        pivot = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True) if isinstance(self.pivot, str) else self.pivot
+        # expm1 and not exp: with a factor of one the image comes back exactly.
+        gain = self.contrast(u[..., 0]).expm1().reshape(*u.shape[:2], *[1] * (x.ndim - 1))
+        return x[:, None] + gain * (x - pivot)[:, None]
+
+    def describe(self) -> Description:
+        low, high = self.contrast.ends()
+        return Description("Contrast", {"contrast": Quantity((exp(low), exp(high)), "×")})

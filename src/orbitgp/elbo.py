@@ -1,4 +1,4 @@
-"""The objective: a lower bound on the log marginal likelihood, as a plain function."""
+"""The objective: a lower bound on the log marginal likelihood, as plain functions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.likelihoods import Likelihood
+from orbitgp.moments import Moments
 from orbitgp.orbits import Samples
 from orbitgp.variational import InvariantGP
 
@@ -23,6 +24,17 @@ def elbo(
     Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it has any;
     they must not be computed from ``samples``.
     """
-    moments = model.moments(model.project(samples), cross=likelihood.couples)
-    expected = likelihood.quadratic(y, local).expectation(moments)
+    expected, _ = expected_log_likelihood(model, likelihood, samples, y, local)
     return expected.sum() * (num_data / len(y)) - model.kl()
+
+
+def expected_log_likelihood(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    samples: Samples,
+    y: Float[Tensor, "rows *outputs"],
+    local: Float[Tensor, "rows *params"] | None = None,
+) -> tuple[Float[Tensor, " rows"], Moments]:
+    """The data terms of the bound, one for each datum, and the moments that they are made of."""
+    moments = model.moments(model.project(samples), cross=likelihood.couples)
+    return likelihood.quadratic(y, local).expectation(moments), moments

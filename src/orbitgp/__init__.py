@@ -1,0 +1,43 @@
+"""orbitgp: learn invariances from data with the marginal likelihood."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from orbitgp import orbits
+
+if TYPE_CHECKING:
+    from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+    from orbitgp.evidence import Evidence
+    from orbitgp.insensitivity import insensitivity
+    from orbitgp.invariant_kernel import InvariantKernel
+    from orbitgp.variational import InvariantGP
+
+__version__ = "0.1.0"
+
+# Loaded on first use: ``import orbitgp`` stays quick, and orbits need neither GPyTorch nor scikit-learn.
+_LAZY = {
+    "Evidence": "orbitgp.evidence",
+    "InvariantGP": "orbitgp.variational",
+    "InvariantGPClassifier": "orbitgp.estimators",
+    "InvariantGPRegressor": "orbitgp.estimators",
+    "InvariantKernel": "orbitgp.invariant_kernel",
+    "insensitivity": "orbitgp.insensitivity",
+}
+
+__all__ = [
+    "Evidence",
+    "InvariantGP",
+    "InvariantGPClassifier",
+    "InvariantGPRegressor",
+    "InvariantKernel",
+    "insensitivity",
+    "orbits",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'orbitgp' has no attribute {name!r}")

@@ -1,0 +1,104 @@
+"""q(u) in closed form: the natural gradient of a quadratic bound.
+
+For a bound that is quadratic in f, the best q(v) = N(m, S) given everything else solves a linear system. In whitened
+coordinates, with a_n = E_a a(x_a) the orbit mean of datum n and p_n its prior mean,
+
+    S^-1   = I + sum_n lam_n a_n a_n^T
+    S^-1 m = sum_n (eta_n - lam_n p_n) a_n,
+
+and a natural-gradient step of size rho mixes these with the previous ones; rho = 1 jumps. Both sums are estimated from orbit
+samples of a (large) batch without any backward pass. a_n a_n^T is a product of two means: its unbiased estimate pairs
+independent blocks. That estimate need not be positive semi-definite, so it is blended with as little of the biased, positive
+one (the outer product of the overall mean) as keeps S^-1 above I/2. q(u) may be any distribution without breaking the bound, so
+the blend costs tightness, never validity, and the bound is always scored on other draws.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.likelihoods import Quadratic
+from orbitgp.orbits import Pairing
+from orbitgp.variational import InvariantGP, Projection
+
+_BLENDS = (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)
+
+
+class Statistics(NamedTuple):
+    """Estimates of sum_n lam_n a_n a_n^T (unbiased, and biased but positive) and of the linear term."""
+
+    unbiased: Float[Tensor, "covariances inducing inducing"]
+    positive: Float[Tensor, "covariances inducing inducing"]
+    linear: Float[Tensor, "inducing latents"]
+
+    def mix(self, other: Statistics, rho: float) -> Statistics:
+        """(1 - rho) * self + rho * other."""
+        return Statistics(*(torch.lerp(a, b, rho) for a, b in zip(self, other, strict=True)))
+
+
+def statistics(
+    model: InvariantGP, projection: Projection, quadratic: Quadratic, num_data: int
+) -> Statistics:
+    """The sufficient statistics of q(u) from a batch, scaled up to ``num_data``."""
+    a, prior_mean, _, pairing = projection
+    scale = num_data / len(a)
+    lam, eta = quadratic.lam, quadratic.eta
+    if lam.ndim == 3:
+        # Coupled latent functions: each is updated with the others at their current means (block coordinate ascent).
+        own = lam.diagonal(dim1=-2, dim2=-1)
+        others = lam - torch.diag_embed(own)
+        means = prior_mean + a @ model.q_mean
+        # E[f_j] a: a product of two expectations over the same draws, so pairs again.
+        linear = scale * (torch.einsum("nl,nm->ml", eta, a.mean(1)) - _paired_linear(a, prior_mean, own, pairing))
+        linear = linear - scale * _paired_linear(a, torch.einsum("nlj,nbj->nbl", others, means), torch.ones_like(own), pairing)
+        lam = own
+    else:
+        linear = scale * (a.mean(1).mT @ eta - _paired_linear(a, prior_mean, lam, pairing))
+    weights = lam[:, :1] if len(model.q_sqrt) == 1 else lam
+    unbiased = torch.stack([_paired_outer(a, w, pairing) for w in weights.unbind(1)]) * scale
+    mean = a.mean(1)
+    positive = unbiased if pairing.blocks == 1 else torch.stack([(mean * w[:, None]).mT @ mean for w in weights.unbind(1)]) * scale
+    return Statistics(unbiased, positive, linear)
+
+
+def _paired_linear(a: Tensor, b: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
+    """sum_n w_nl (E a_n) (E b_nl), paired: (M, L)."""
+    weighted = b * weight[:, None]
+    same = torch.einsum("nbm,nbl->ml", a, weighted)
+    if pairing.blocks == 1:
+        return pairing.diag * same
+    return pairing.off * (a.sum(1).mT @ weighted.sum(1)) + (pairing.diag - pairing.off) * same
+
+
+def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
+    """sum_n w_n (E a_n) (E a_n)^T, paired: (M, M)."""
+    if pairing.blocks == 2 and pairing.diag == 0.0:
+        half = (a[:, 0] * (pairing.off * weight)[:, None]).mT @ a[:, 1]
+        return half + half.mT
+    flat, repeated = a.flatten(0, 1), weight.repeat_interleave(a.shape[1])
+    same = (flat * repeated[:, None]).mT @ flat
+    if pairing.blocks == 1:
+        return pairing.diag * same
+    total = a.sum(1)
+    return pairing.off * ((total * weight[:, None]).mT @ total) + (pairing.diag - pairing.off) * same
+
+
+@torch.no_grad()
+def set_posterior(model: InvariantGP, stats: Statistics) -> float:
+    """q(u) from its statistics; returns how much of the biased estimate had to be blended in."""
+    identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
+    for blend in _BLENDS:
+        second = torch.lerp(stats.unbiased, stats.positive, blend)
+        if blend == 1.0 or not torch.linalg.cholesky_ex(second + 0.5 * identity).info.any():
+            break
+    # S^-1 = U U^T with U upper triangular (a Cholesky factor of the reversed matrix), so that U^-T is lower triangular.
+    upper = torch.linalg.cholesky((identity + second).flip(-2, -1)).flip(-2, -1)
+    root = torch.linalg.solve_triangular(upper, identity.expand_as(upper), upper=True).mT.contiguous()
+    model.q_sqrt.copy_(root)
+    linear = stats.linear.mT[..., None]  # (L, M, 1)
+    model.q_mean.copy_((root @ (root.mT @ linear))[..., 0].mT)
+    return blend

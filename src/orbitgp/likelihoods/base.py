@@ -2,11 +2,15 @@
 
 Every likelihood here is used through one inequality, for each datum,
 
-    log p(y | f) >= const + eta . f - 1/2 f . lam f,        tight at f = +- its local parameter,
+    log p(y | f) >= const + eta . f - 1/2 f . lam f        for any value of its local parameters,
 
 so that the expected log likelihood needs only the first two moments of q(f), for which unbiased estimates exist. The
 Gaussian is such a quadratic itself. Super-Gaussian likelihoods (logistic, Student-t, Laplace) are an upper envelope of
 quadratics, indexed by a local parameter for each datum. The constants are kept: without them bounds cannot be compared.
+
+A likelihood is four small methods: ``local`` (the best local parameters, given moments of q(f)), ``quadratic`` (the bound at
+given ones), ``log_prob`` (the exact log density) and ``predictive`` (the law of a new y). Two classes write most of them:
+:class:`~orbitgp.likelihoods.noise.Noise` for y = f + noise and :class:`~orbitgp.likelihoods.classification.Classification`.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.likelihoods.predictive import Predictive
 from orbitgp.moments import Moments
 
 
@@ -36,25 +41,43 @@ class Quadratic(NamedTuple):
         return self.const + linear - 0.5 * (self.lam * moments.cross).sum((-2, -1))
 
 
+def required(local: Float[Tensor, "rows *params"] | None) -> Float[Tensor, "rows *params"]:
+    """The local parameters, for a bound that cannot do without."""
+    if local is None:
+        raise ValueError("this likelihood needs local parameters for each datum: take them from likelihood.local(y, moments).")
+    return local
+
+
 class Likelihood(nn.Module):
-    """One likelihood: its local parameter, its quadratic, its log density and its predictive distribution."""
+    """One likelihood: its local parameters, its quadratic, its log density and its predictive distribution.
+
+    ``y`` has one row for each datum: real targets (N, L), or classes as ``Classification.encode`` writes them.
+    """
 
     num_latents: int
+    num_locals: int = 0  # local parameters for each datum; every real value of each of them gives a valid bound
     couples: bool = False  # True where ``lam`` is a full matrix over latent functions
+    shares_curvature: bool = False  # True where ``lam`` is one number for all data and latents: one covariance serves them all
 
     def local(self, y: Float[Tensor, "rows *outputs"], moments: Moments) -> Float[Tensor, "rows *params"] | None:
         """The local parameter at which the bound is best, given the moments of q(f); None where there is none.
 
         The moments must not come from the draws that the bound is then scored with: that would make it optimistic.
+        They may be noisy estimates; whatever they are, what comes back is finite. It is a value, without gradient: at its best
+        the bound does not change with it, to first order.
         """
         return None
 
     def quadratic(self, y: Float[Tensor, "rows *outputs"], local: Float[Tensor, "rows *params"] | None) -> Quadratic:
         """The quadratic at this local parameter."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define quadratic(y, local).")
 
     def log_prob(
         self, y: Float[Tensor, "rows *outputs"], f: Float[Tensor, "*samples rows latents"]
     ) -> Float[Tensor, "*samples rows"]:
         """The exact log density of y given f."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define log_prob(y, f).")
+
+    def predictive(self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]) -> Predictive:
+        """The law of a new y in each row when f ~ N(mean, diag variance): deterministic, and no row depends on another."""
+        raise NotImplementedError(f"{type(self).__name__} must define predictive(mean, variance).")

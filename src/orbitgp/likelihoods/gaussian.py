@@ -8,20 +8,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.base import Likelihood, Quadratic
+from orbitgp.likelihoods.base import Quadratic
+from orbitgp.likelihoods.noise import Noise
+from orbitgp.moments import Moments
 
 
-class Gaussian(Likelihood):
+class Gaussian(Noise):
     """y = f + e, e ~ N(0, noise): const = -1/2 (log 2 pi noise + y^2 / noise), eta = y / noise, lam = 1 / noise.
 
     ``noise`` is one variance shared by all outputs, learned on the log scale above ``min_noise``.
     """
 
+    shares_curvature = True
+
     def __init__(self, num_latents: int = 1, noise: float = 0.1, min_noise: float = 1e-6) -> None:
-        super().__init__()
+        super().__init__(num_latents)
         if not noise > min_noise:
             raise ValueError(f"noise must be above min_noise={min_noise}, got {noise}.")
-        self.num_latents = num_latents
+        self.num_locals = 0
         self.min_noise = min_noise
         self.log_noise = nn.Parameter(torch.tensor(math.log(noise - min_noise), dtype=torch.float64))
 
@@ -29,13 +33,17 @@ class Gaussian(Likelihood):
     def noise(self) -> Tensor:
         return self.log_noise.exp() + self.min_noise
 
-    def quadratic(self, y: Float[Tensor, "rows *outputs"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
-        noise = self.noise.to(y.dtype)
-        const = -0.5 * (self.num_latents * torch.log(2 * math.pi * noise) + y.square().sum(-1) / noise)
-        return Quadratic(const, y / noise, (1 / noise).expand_as(y))
+    def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        noise = self.noise.to(r.dtype)
+        return -0.5 * (torch.log(2 * math.pi * noise) + r.square() / noise)
 
-    def log_prob(
-        self, y: Float[Tensor, "rows *outputs"], f: Float[Tensor, "*samples rows latents"]
-    ) -> Float[Tensor, "*samples rows"]:
-        noise = self.noise.to(y.dtype)
-        return -0.5 * (torch.log(2 * math.pi * noise) + (y - f).square() / noise).sum(-1)
+    def local(self, y: Float[Tensor, "rows latents"], moments: Moments) -> None:
+        return None
+
+    def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
+        precision = (1 / self.noise.to(y.dtype)).expand_as(y)
+        return Quadratic(self.log_density(y).sum(-1), y * precision, precision)
+
+    def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
+        noise = self.noise.detach()[None]
+        return torch.ones_like(noise), noise

@@ -1,0 +1,106 @@
+"""Regression: y = f + e with symmetric, super-Gaussian noise e, one latent function for each output.
+
+Noise with log density g(r) is super-Gaussian when g is convex as a function of r^2 (heavier tails than a Gaussian). Then a
+tangent in r^2 is a lower bound, quadratic in r = y - f:
+
+    g(r) >= g(c) - 1/2 w(c) (r^2 - c^2),     w(c) = -g'(c) / c,     best c = sqrt(E r^2)
+
+So such noise is *two* functions, its log density and the precision w. The tails make it robust: w falls as c grows, so a datum
+far from its prediction weighs little.
+
+For prediction the noise is written as what it is, a mixture of Gaussians of many scales, found by non-negative least squares
+from its density alone. Then y = f + e is a mixture of Gaussians too, which gives its density and its quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from scipy.optimize import nnls
+from torch import Tensor
+
+from orbitgp.likelihoods.base import Likelihood, Quadratic, required
+from orbitgp.likelihoods.polyagamma import root_second
+from orbitgp.likelihoods.predictive import ScaleMixture
+from orbitgp.moments import Moments
+
+
+class Noise(Likelihood):
+    """y = f + e. Subclasses write ``log_density(r)`` and ``precision(c)`` = -g'(c)/c; both are even functions."""
+
+    def __init__(self, num_latents: int = 1) -> None:
+        super().__init__()
+        self.num_latents = num_latents
+        self.num_locals = num_latents
+
+    def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """g(r), the log density of the noise."""
+        raise NotImplementedError(f"{type(self).__name__} must define log_density(r).")
+
+    def precision(self, c: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """w(c) = -g'(c) / c: finite and positive for every real c."""
+        raise NotImplementedError(f"{type(self).__name__} must define precision(c).")
+
+    @torch.no_grad()
+    def local(self, y: Float[Tensor, "rows latents"], moments: Moments) -> Float[Tensor, "rows latents"] | None:
+        # E r^2 = y^2 - 2 y E f + E f^2
+        r = y - moments.mean
+        return root_second(r.square() + (moments.second - moments.mean.square()), r)
+
+    def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows latents"] | None) -> Quadratic:
+        c = required(local)
+        w = self.precision(c)
+        # g(c) - 1/2 w ((y - f)^2 - c^2), sorted by powers of f
+        const = self.log_density(c) + 0.5 * w * (c.square() - y.square())
+        return Quadratic(const.sum(-1), w * y, w)
+
+    def log_prob(
+        self, y: Float[Tensor, "rows latents"], f: Float[Tensor, "*samples rows latents"]
+    ) -> Float[Tensor, "*samples rows"]:
+        return self.log_density(y - f).sum(-1)
+
+    def noise_variance(self) -> float | None:
+        """The variance of the noise, where it is known exactly."""
+        return None
+
+    @torch.no_grad()
+    def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
+        """Weights w_i and variances tau_i with exp g(r) = sum_i w_i N(r; 0, tau_i)."""
+        unit = math.exp(-float(self.log_density(torch.zeros(1, dtype=torch.float64)))) / math.sqrt(2 * math.pi)
+        r = torch.sinh(torch.linspace(0.0, math.asinh(1e7), 250, dtype=torch.float64)) * (unit / 100)
+        g = self.log_density(r)
+        r, g = (t[g > g[0] - 32.0] for t in (r, g))
+        log_tau = torch.arange(-14.0, 2 * math.log(float(r[-1]) / unit), 0.3, dtype=torch.float64) + 2 * math.log(unit)
+        for spacing in (0.3, 0.05, 0.01):
+            weights, error = _fit(r, g, log_tau)
+            if error < 1e-3:
+                break
+            # A mixture of few scales falls between the nodes of a coarse grid: look again, more closely, around those in use.
+            around = spacing * torch.linspace(-1.0, 1.0, 11, dtype=torch.float64)
+            log_tau = (log_tau[weights > 0, None] + around).flatten().unique()
+        else:
+            weights, error = _fit(r, g, log_tau)
+        if error > 0.02:
+            raise ValueError(
+                f"{type(self).__name__} is no scale mixture of Gaussians (the closest one is off by {error:.0%}), "
+                "so it is not super-Gaussian: define predictive(mean, variance) for it."
+            )
+        used = weights > 0
+        return weights[used] / weights.sum(), log_tau[used].exp()
+
+    def predictive(self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]) -> ScaleMixture:
+        return ScaleMixture(mean, variance, *self.scale_mixture(), self.noise_variance())
+
+
+def _fit(
+    r: Float[Tensor, " points"], g: Float[Tensor, " points"], log_tau: Float[Tensor, " components"]
+) -> tuple[Float[Tensor, " components"], float]:
+    """Non-negative weights of Gaussians with these variances whose sum is exp g(r), and the largest relative error."""
+    # Each column is a component's density over that of the noise, so that the tails count as much as the centre.
+    log_ratio = -0.5 * (r[:, None].square() * torch.exp(-log_tau) + log_tau + math.log(2 * math.pi)) - g[:, None]
+    dictionary = log_ratio.exp()
+    target = torch.ones_like(r)
+    weights = torch.as_tensor(nnls(dictionary.numpy(), target.numpy(), maxiter=100_000)[0])
+    return weights, float((dictionary @ weights - target).abs().max())

@@ -1,0 +1,78 @@
+"""The law of a new observation, one for each row: class probabilities, or a distribution over the real line.
+
+Every law scores an observation with ``log_prob`` (its negative mean over a test set is the NLL). What else it can say depends
+on what is observed: a :class:`Categorical` has ``probs``; a :class:`ScaleMixture` has ``mean``, ``std`` and ``quantile``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Predictive:
+    """The law of a new observation, one for each row."""
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " rows"]:
+        """The log probability (or density) of one observation in each row."""
+        raise NotImplementedError
+
+
+class Categorical(Predictive):
+    """Class k with probability ``probs[n, k]``."""
+
+    def __init__(self, probs: Float[Tensor, "rows classes"]) -> None:
+        self.probs = probs
+
+    def log_prob(self, y: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+        """The log probability of the observed classes 0 .. K-1."""
+        tiny = torch.finfo(self.probs.dtype).tiny
+        return self.probs.gather(1, y[:, None])[:, 0].clamp_min(tiny).log()
+
+
+class ScaleMixture(Predictive):
+    """sum_i w_i N(mean, variance + tau_i): a Gaussian f plus noise that is itself a scale mixture of Gaussians.
+
+    ``weights`` and ``noise`` are the noise's w_i and tau_i; ``noise_variance`` is its variance, sum_i w_i tau_i if not given.
+    """
+
+    def __init__(
+        self,
+        mean: Float[Tensor, "rows outputs"],
+        variance: Float[Tensor, "rows outputs"],
+        weights: Float[Tensor, " components"],
+        noise: Float[Tensor, " components"],
+        noise_variance: float | None = None,
+    ) -> None:
+        self.mean = mean
+        self.weights = weights.to(mean)
+        self.scales = (variance.clamp_min(0.0)[..., None] + noise.to(mean)).sqrt()
+        self.noise_variance = float(weights @ noise) if noise_variance is None else noise_variance
+        self.std = (variance.clamp_min(0.0) + self.noise_variance).sqrt()
+
+    def log_prob(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, " rows"]:
+        """The log density of y, summed over outputs."""
+        z = (y - self.mean)[..., None] / self.scales
+        log_normal = -0.5 * (math.log(2 * math.pi) + z.square()) - self.scales.log()
+        return torch.logsumexp(log_normal + self.weights.log(), -1).sum(-1)
+
+    def cdf(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows outputs"]:
+        """P(Y <= y)."""
+        return torch.special.ndtr((y - self.mean)[..., None] / self.scales) @ self.weights
+
+    def quantile(self, level: float) -> Float[Tensor, "rows outputs"]:
+        """The y below which a fraction ``level`` of the law lies."""
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"a quantile level lies strictly between 0 and 1, got {level}.")
+        # All components share their centre, so the quantile lies between those of the narrowest and of the widest one.
+        z = torch.special.ndtri(self.mean.new_tensor(level))
+        low, high = (self.mean + z * s for s in (self.scales.amin(-1), self.scales.amax(-1)))
+        low, high = torch.minimum(low, high), torch.maximum(low, high)
+        for _ in range(100):
+            middle = 0.5 * (low + high)
+            below = self.cdf(middle) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return 0.5 * (low + high)

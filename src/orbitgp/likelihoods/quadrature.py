@@ -1,0 +1,55 @@
+"""Fixed nodes for averages over a standard normal: deterministic, and the same for every row.
+
+One dimension takes evenly spaced nodes with normal weights (the trapezoid rule, which converges exponentially for smooth
+integrands that decay on both sides). For a sigmoid under a wide normal it does better than Gauss-Hermite at equal cost: at
+standard deviation 10 the mean of a sigmoid is off by 2e-7 with 128 even nodes, by 8e-4 with 100 Gauss-Hermite nodes, whose
+outer nodes carry no weight. Many dimensions take a scrambled Sobol' set with a fixed seed: with 1024 points, class
+probabilities are off by a few 1e-4, where plain Monte Carlo is off by 5e-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_EVEN_NODES, _EVEN_REACH = 201, 8.5
+_SOBOL_POINTS = 1024
+_MAX_ELEMENTS = 2**22
+
+
+@lru_cache(maxsize=16)
+def normal_nodes(dim: int) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, " nodes"]]:
+    """Nodes and weights for an average over N(0, I) in ``dim`` dimensions."""
+    if dim == 1:
+        z = torch.linspace(-_EVEN_REACH, _EVEN_REACH, _EVEN_NODES, dtype=torch.float64)
+        return z[:, None], torch.softmax(-0.5 * z.square(), 0)
+    sobol = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(_SOBOL_POINTS, dtype=torch.float64)
+    # Scrambled points may lie on the edge of the cube, where the normal quantile is infinite.
+    z = torch.special.ndtri(sobol.clamp(1e-10, 1 - 1e-10))
+    return z, torch.full((_SOBOL_POINTS,), 1.0 / _SOBOL_POINTS, dtype=torch.float64)
+
+
+def normal_average(
+    function: Callable[[Float[Tensor, "nodes rows latents"]], Float[Tensor, "nodes rows *values"]],
+    mean: Float[Tensor, "rows latents"],
+    variance: Float[Tensor, "rows latents"],
+) -> Float[Tensor, "rows *values"]:
+    """E function(f) for f ~ N(mean, diag variance) in each row; the function sees a few rows at a time, with all nodes."""
+    z, weights = normal_nodes(mean.shape[1])
+    z, weights = z.to(mean), weights.to(mean)
+    std = variance.clamp_min(0.0).sqrt()
+    parts = [
+        torch.einsum("q,q...->...", weights, function(mean[rows] + std[rows] * z[:, None]))
+        for rows in _row_slices(len(mean), z.numel())
+    ]
+    return torch.cat(parts)
+
+
+def _row_slices(rows: int, elements_per_row: int) -> Iterator[slice]:
+    step = max(1, _MAX_ELEMENTS // elements_per_row)
+    for start in range(0, max(rows, 1), step):
+        yield slice(start, start + step)

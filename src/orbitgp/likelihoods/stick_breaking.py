@@ -1,0 +1,70 @@
+"""Many classes by breaking a stick (Linderman et al. 2015), as the paper suggests: K - 1 logistic decisions in a row."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from orbitgp.likelihoods.base import Quadratic, required
+from orbitgp.likelihoods.classification import Classification
+from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
+from orbitgp.likelihoods.quadrature import normal_average
+from orbitgp.moments import Moments
+
+
+class StickBreaking(Classification):
+    """p(k | f) = sigma(x_k) prod_{j<k} sigma(-x_j),  x_j = f_j + b_j, the last class takes what is left.
+
+    The offsets b_j = -log(K - 1 - j) make all classes equally likely at f = 0, where the prior of f is centred. A datum of
+    class k takes part in decisions 0 .. k only: each is a logistic likelihood with its own c_j, best at sqrt(E x_j^2), and
+    for a point mass the bound is exact. The bound is diagonal. The order of the classes matters.
+    """
+
+    offset: Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes, num_latents=num_classes - 1)
+        self.num_locals = num_classes - 1
+        left = torch.arange(num_classes - 1, 0, -1, dtype=torch.float64)
+        self.register_buffer("offset", -left.log())
+
+    @torch.no_grad()
+    def local(self, y: Float[Tensor, "rows classes"], moments: Moments) -> Float[Tensor, "rows latents"]:
+        b = self.offset
+        return root_second(moments.second + b * (2 * moments.mean + b), moments.mean + b)
+
+    def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows latents"] | None) -> Quadratic:
+        c, b = required(local), self.offset.to(y.dtype)
+        taken, reached = y[:, :-1], self._reached(y)
+        # reached_j [k(c_j) - 1/2 w(c_j) x_j^2] + (taken_j - reached_j / 2) x_j, sorted by powers of f_j = x_j - b_j
+        w, kappa = reached * pg_mean(c), taken - 0.5 * reached
+        const = reached * pg_const(c) + b * (kappa - 0.5 * w * b)
+        return Quadratic(const.sum(-1), kappa - w * b, w)
+
+    def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
+        x = f + self.offset.to(f.dtype)
+        return self._break(logsigmoid(x), logsigmoid(-x))
+
+    @torch.no_grad()
+    def predict_proba(
+        self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]
+    ) -> Float[Tensor, "rows classes"]:
+        # The latents are independent, so the expectation of the product is a product of one-dimensional expectations.
+        m, v = (mean + self.offset.to(mean.dtype)).reshape(-1, 1), variance.reshape(-1, 1)
+        take, leave = (normal_average(torch.sigmoid, sign * m, v).reshape(mean.shape).log() for sign in (1.0, -1.0))
+        return self._break(take, leave).exp()
+
+    @staticmethod
+    def _reached(y: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows latents"]:
+        """1 for the decisions a datum takes part in: those at or before its class."""
+        return y.flip(-1).cumsum(-1).flip(-1)[:, :-1]
+
+    @staticmethod
+    def _break(
+        take: Float[Tensor, "*samples rows latents"], leave: Float[Tensor, "*samples rows latents"]
+    ) -> Float[Tensor, "*samples rows classes"]:
+        """Log probabilities of classes from those of taking and of leaving what is left of the stick."""
+        zero = torch.zeros_like(take[..., :1])
+        return torch.cat([take, zero], -1) + torch.cat([zero, leave.cumsum(-1)], -1)

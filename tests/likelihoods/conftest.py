@@ -1,0 +1,39 @@
+"""Every likelihood, by name, with targets to go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from orbitgp.likelihoods import Classification, Likelihood, make_likelihood
+
+MAKERS: dict[str, Callable[[], Likelihood]] = {
+    "bernoulli": lambda: make_likelihood("bernoulli", num_classes=2),
+    "stick-breaking": lambda: make_likelihood("stick-breaking", num_classes=4),
+    "one-vs-each": lambda: make_likelihood("one-vs-each", num_classes=4),
+    "bouchard": lambda: make_likelihood("bouchard", num_classes=4),
+    "bohning": lambda: make_likelihood("bohning", num_classes=4),
+    "logistic-softmax": lambda: make_likelihood("logistic-softmax", num_classes=4),
+    "indicators": lambda: make_likelihood("gaussian", num_classes=4),
+    "gaussian": lambda: make_likelihood("gaussian", num_outputs=2),
+    "student-t": lambda: make_likelihood("student-t", num_outputs=2),
+    "laplace": lambda: make_likelihood("laplace", num_outputs=2),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def likelihood(request: pytest.FixtureRequest) -> Likelihood:
+    return MAKERS[request.param]()
+
+
+@pytest.fixture
+def targets(likelihood: Likelihood) -> Callable[[int], Tensor]:
+    def draw(rows: int) -> Tensor:
+        if isinstance(likelihood, Classification):
+            return likelihood.encode(torch.randint(likelihood.num_classes, (rows,)))
+        return torch.randn(rows, likelihood.num_latents, dtype=torch.float64)
+
+    return draw

@@ -1,0 +1,119 @@
+"""Many classes: known values, the stick by hand, the coupling matrix by autograd, encodings."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from orbitgp.likelihoods import (
+    Bernoulli,
+    Bohning,
+    Bouchard,
+    Classification,
+    LogisticSoftmax,
+    OneVsEach,
+    StickBreaking,
+    make_likelihood,
+)
+from orbitgp.likelihoods.gap import gaussian_moments
+
+NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "softmax", "gaussian"]
+
+
+def bound_at(likelihood: Classification, label: int, f: torch.Tensor, variance: float = 0.0) -> float:
+    y, f = likelihood.encode(torch.tensor([label])), f[None].double()
+    moments = gaussian_moments(f, torch.full_like(f, variance), True)
+    return float(likelihood.quadratic(y, likelihood.local(y, moments)).expectation(moments))
+
+
+@pytest.mark.parametrize("label", [0, 4, 9])
+def test_ten_classes_at_zero(label: int) -> None:
+    zero = torch.zeros(10)
+    assert bound_at(OneVsEach(10), label, zero) == pytest.approx(-9 * math.log(2), abs=1e-9)  # -6.24
+    # min_a a + 10 log(1 + exp -a), at a = log 9
+    assert bound_at(Bouchard(10), label, zero) == pytest.approx(-math.log(9) - 10 * math.log(10 / 9), abs=1e-9)  # -3.25
+    for likelihood, f in ((Bohning(10), zero), (LogisticSoftmax(10), zero), (StickBreaking(10), zero[:9])):
+        assert bound_at(likelihood, label, f) == pytest.approx(-math.log(10), abs=1e-9)  # -2.30, the truth
+
+
+def test_one_vs_each_wins_where_one_class_is_certain() -> None:
+    sure = torch.zeros(10)
+    sure[3] = 8.0
+    assert bound_at(OneVsEach(10), 3, sure) > bound_at(Bouchard(10), 3, sure)
+    assert bound_at(OneVsEach(10), 3, sure * 0) < bound_at(Bouchard(10), 3, sure * 0)
+
+
+def test_stick_by_hand() -> None:
+    likelihood = StickBreaking(3)
+    f = torch.tensor([[0.7, -1.1]], dtype=torch.float64)
+    first = 1 / (1 + math.exp(-(0.7 - math.log(2))))
+    second = 1 / (1 + math.exp(1.1))
+    expected = torch.tensor([[first, (1 - first) * second, (1 - first) * (1 - second)]], dtype=torch.float64)
+    torch.testing.assert_close(likelihood.log_probs(f).exp(), expected)
+
+
+def test_decisions_after_its_class_do_not_concern_a_datum() -> None:
+    likelihood = StickBreaking(4)
+    y = likelihood.encode(torch.tensor([0, 1, 3]))
+    quadratic = likelihood.quadratic(y, torch.ones(3, 3, dtype=torch.float64))
+    assert (quadratic.lam > 0).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+    assert (quadratic.eta == 0).tolist() == [[False, True, True], [False, False, True], [False, False, False]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_classes_agree_with_bernoulli(name: str) -> None:
+    """The exact law of two classes is a logistic function of one number, whatever the name."""
+    if name in ("gaussian", "logistic-softmax"):
+        pytest.skip("another law")
+    likelihood = make_likelihood(name, num_classes=2)
+    assert isinstance(likelihood, Classification)
+    f = torch.randn(20, likelihood.num_latents, dtype=torch.float64)
+    one = f[:, :1] * -1 if likelihood.num_latents == 1 else f[:, 1:] - f[:, :1]
+    torch.testing.assert_close(likelihood.log_probs(f), Bernoulli().log_probs(one))
+
+
+def test_coupling_matrix_is_the_hessian_of_the_pairwise_bound() -> None:
+    likelihood = OneVsEach(4)
+    y = likelihood.encode(torch.tensor([2]))
+    c = torch.tensor([[0.4, 1.3, 9.0, 2.2]], dtype=torch.float64)
+    quadratic = likelihood.quadratic(y, c)
+
+    def pairwise(f: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for j in (0, 1, 3):
+            d, w = f[2] - f[j], math.tanh(float(c[0, j]) / 2) / (2 * float(c[0, j]))
+            total = total + d / 2 - w * d**2 / 2
+        return total
+
+    zero = torch.zeros(4, dtype=torch.float64)
+    torch.testing.assert_close(quadratic.lam[0], -torch.autograd.functional.hessian(pairwise, zero))
+    torch.testing.assert_close(quadratic.eta[0], torch.autograd.functional.jacobian(pairwise, zero))
+
+
+@pytest.mark.parametrize("name", [*NAMES, "bernoulli"])
+def test_encoding_picks_its_own_class(name: str) -> None:
+    """log_prob of an encoded class is the column of log_probs of that class."""
+    likelihood = make_likelihood(name, num_classes=2 if name == "bernoulli" else 5)
+    assert isinstance(likelihood, Classification)
+    labels = torch.arange(likelihood.num_classes)
+    f = torch.randn(3, len(labels), likelihood.num_latents, dtype=torch.float64)
+    table = likelihood.log_probs(f)
+    torch.testing.assert_close(table.exp().sum(-1), torch.ones(3, len(labels), dtype=torch.float64))
+    if name == "gaussian":
+        # a density over targets: the probabilities are its ratios
+        each = torch.stack([likelihood.log_prob(likelihood.encode(torch.full_like(labels, k)), f) for k in labels.tolist()], -1)
+        torch.testing.assert_close(torch.log_softmax(each, -1), table)
+        return
+    picked = table.gather(-1, labels.expand(3, -1)[..., None])[..., 0]
+    torch.testing.assert_close(likelihood.log_prob(likelihood.encode(labels), f), picked)
+
+
+def test_names() -> None:
+    assert make_likelihood("gaussian", num_outputs=3).num_latents == 3
+    assert make_likelihood("stick-breaking", num_classes=3).num_latents == 2
+    assert make_likelihood("one-vs-each", num_classes=3).couples
+    for wrong, classes in (("bernoulli", 3), ("poisson", 3), ("student-t", 3), ("bouchard", None), ("softmax", 1)):
+        with pytest.raises(ValueError, match=r"classes|one of"):
+            make_likelihood(wrong, num_classes=classes)

@@ -40,9 +40,7 @@ class Statistics(NamedTuple):
         return Statistics(*(torch.lerp(a, b, rho) for a, b in zip(self, other, strict=True)))
 
 
-def statistics(
-    model: InvariantGP, projection: Projection, quadratic: Quadratic, num_data: int
-) -> Statistics:
+def statistics(model: InvariantGP, projection: Projection, quadratic: Quadratic, num_data: int) -> Statistics:
     """The sufficient statistics of q(u) from a batch, scaled up to ``num_data``."""
     a, prior_mean, _, pairing = projection
     scale = num_data / len(a)
@@ -61,7 +59,9 @@ def statistics(
     weights = lam[:, :1] if len(model.q_sqrt) == 1 else lam
     unbiased = torch.stack([_paired_outer(a, w, pairing) for w in weights.unbind(1)]) * scale
     mean = a.mean(1)
-    positive = unbiased if pairing.blocks == 1 else torch.stack([(mean * w[:, None]).mT @ mean for w in weights.unbind(1)]) * scale
+    positive = (
+        unbiased if pairing.blocks == 1 else torch.stack([(mean * w[:, None]).mT @ mean for w in weights.unbind(1)]) * scale
+    )
     return Statistics(unbiased, positive, linear)
 
 

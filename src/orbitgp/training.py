@@ -126,9 +126,7 @@ class Trainer:
             group["lr"] = rate * _schedule(self.steps, fraction)
         rows = next(self.rows)
         options = self.options
-        samples = self.model.orbit.sample(
-            self.x[rows], options.num_samples, options.num_groups, options.draws, self.generator
-        )
+        samples = self.model.orbit.sample(self.x[rows], options.num_samples, options.num_groups, options.draws, self.generator)
         local = None if self.local is None else self.local[rows]
         expected, moments = expected_log_likelihood(self.model, self.likelihood, samples, self.y[rows], local)
         bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()

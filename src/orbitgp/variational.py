@@ -110,9 +110,7 @@ class InvariantGP(nn.Module):
         mean = prior_mean + a @ self.q_mean
         return estimate(mean, kff[:, None] + self._reduction(a, pairing), pairing, cross)
 
-    def _reduction(
-        self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing
-    ) -> Float[Tensor, "rows anylatents"]:
+    def _reduction(self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing) -> Float[Tensor, "rows anylatents"]:
         """(E a)^T (S - I) (E a): what the inducing points change of the prior variance, never clamped."""
         explained = pair_product(a, a, pairing).sum(-1)
         # t = R^T a with S = R R^T, for each latent function.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 
 from orbitgp.insensitivity import insensitivity
 from orbitgp.invariant_kernel import InvariantKernel
@@ -69,6 +69,15 @@ def test_a_group_is_strictly_invariant(dtype):
         assert torch.equal(result.expected_covariance, torch.ones(len(result), dtype=dtype))
         assert torch.equal(result.expected_squared_deviation, torch.zeros(len(result), dtype=dtype))
     assert kernel.dtype == dtype  # the caller's kernel is left as it was
+
+
+def test_single_precision_kernels_that_insist_on_it_are_evaluated_in_double():
+    kernel = ScaleKernel(LinearKernel() + PolynomialKernel(2))
+    x = torch.randn(4, 3)
+    double = insensitivity(kernel, Permutation(LOPSIDED), x).expected_covariance
+    single = insensitivity(kernel.float(), Permutation(LOPSIDED), x.float()).expected_covariance
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), double, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("dim", [1, 2])

@@ -1,0 +1,1 @@
+"""Experiments: the figures and tables of the paper, each a command."""

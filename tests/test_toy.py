@@ -147,3 +147,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
         replace(path, broken)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+    with path.open() as reader:  # a reader that has the old file keeps it
+        replace(path, lambda beside: beside.write_text("new"))
+        assert reader.read() == "old"
+    assert path.read_text() == "new"

@@ -45,9 +45,9 @@ class Evidence:
 
 
 def chunks(x: Tensor, model: InvariantGP, num_samples: int | None, max_elements: int = 2**24) -> Iterator[slice]:
-    """Slices of rows small enough that their samples' kernel matrix has about ``max_elements`` entries."""
-    samples = num_samples or getattr(model.orbit, "size", 1)
-    rows = max(1, max_elements // (samples * max(len(model.inducing), x[0].numel())))
+    """Slices of rows small enough that their samples, and the kernel between these, have about ``max_elements`` entries."""
+    samples = getattr(model.orbit, "size", 1) if num_samples is None else num_samples
+    rows = max(1, max_elements // (samples * max(len(model.inducing), x[0].numel(), samples)))
     for start in range(0, len(x), rows):
         yield slice(start, start + rows)
 

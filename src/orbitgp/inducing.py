@@ -50,12 +50,16 @@ def _orbit_samples(x: Tensor, orbit: Orbit, count: int, generator: torch.Generat
     rounds = -(-count // len(x))
     device = x.device if generator is None else generator.device
     order = torch.cat([torch.randperm(len(x), generator=generator, device=device) for _ in range(rounds)])[:count]
-    chosen = x[order.to(x.device)]
+    order = order.to(x.device)
+    chosen = x[order]
     u = base_draws("iid", count, 1, 1, orbit.draws_for(x.shape[1:]), generator=generator, dtype=x.dtype, device=device)
     samples = orbit.transform(chosen, u[:, 0].to(x.device))
-    # A finite orbit gives all its elements: take one of them for each point.
-    pick = torch.randint(samples.shape[1], (count,), generator=generator, device=device).to(x.device)
-    return samples[torch.arange(count, device=x.device), pick].contiguous()
+    # A finite orbit gives all its elements: take one of them for each point, and another one in each round, so that as many
+    # points as there are elements are all of them.
+    size = samples.shape[1]
+    first = torch.randint(size, (len(x),), generator=generator, device=device).to(x.device)
+    each = torch.arange(count, device=x.device)
+    return samples[each, (first[order] + each // len(x)) % size].contiguous()
 
 
 def _kmeans(points: Tensor, size: int, rounds: int = 10) -> Tensor:

@@ -140,7 +140,9 @@ class InvariantGP(nn.Module):
         """
         factor = self.factor()
         means, variances = [], []
-        for part in _row_chunks(x, self._samples_per_row(num_samples) * len(self.inducing), max_elements):
+        samples = self._samples_per_row(num_samples)
+        # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
+        for part in _row_chunks(x, samples * max(len(self.inducing), samples, x[0].numel()), max_elements):
             projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
             means.append((projection.prior_mean + projection.a @ self.q_mean)[:, 0])
             variance = projection.kff[:, None] + self._reduction(projection.a, projection.pairing)

@@ -33,6 +33,12 @@ def test_ece_by_hand() -> None:
     assert ece(probs, labels, bins=10) == pytest.approx((0.6 + 0.4) / 6)
 
 
+def test_ece_keeps_neighbouring_bins_apart() -> None:
+    # too modest at 0.95, too bold at 0.85: in one bin the two would cancel
+    probs = np.array([[0.95, 0.05], [0.85, 0.15]])
+    assert ece(probs, np.array([0, 1]), bins=10) == pytest.approx((0.05 + 0.85) / 2)
+
+
 def test_ece_tells_calibrated_from_overconfident(predictions: tuple[np.ndarray, np.ndarray]) -> None:
     probs, labels = predictions
     sharpened = probs**4 / (probs**4).sum(1, keepdims=True)

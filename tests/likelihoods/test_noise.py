@@ -91,6 +91,16 @@ def test_an_outlier_weighs_little(likelihood: Noise) -> None:
     assert float(lam[1] / lam[0]) < 0.05
 
 
+def test_laplace_is_a_bound_even_where_its_precision_would_be_infinite() -> None:
+    likelihood = Laplace(scale=0.5)
+    y = torch.linspace(-1, 1, 201, dtype=torch.float64)[:, None]
+    point = gaussian_moments(torch.zeros_like(y), torch.zeros_like(y))
+    for local in (0.0, 1e-9, 1e-4):
+        bound = likelihood.quadratic(y, torch.full_like(y, local)).expectation(point)
+        assert bool(torch.isfinite(bound).all())
+        assert bool((bound <= likelihood.log_prob(y, torch.zeros_like(y)) + 1e-12).all())
+
+
 def test_parameters_are_checked_and_learned() -> None:
     for bad in (
         lambda: StudentT(df=2.0),

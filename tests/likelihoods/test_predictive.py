@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
+from orbitgp.likelihoods.quadrature import normal_nodes
 
 NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "gaussian"]
 
@@ -97,6 +98,11 @@ def test_extremes_stay_finite() -> None:
         assert bool(torch.isfinite(law.probs).all())
         for k in range(3):
             assert bool(torch.isfinite(law.log_prob(torch.full((2,), k))).all())
+
+
+def test_nodes_are_the_same_in_every_process() -> None:
+    first, second = (normal_nodes.__wrapped__(5)[0] for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_no_rows() -> None:

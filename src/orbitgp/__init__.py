@@ -10,7 +10,7 @@ from orbitgp import orbits
 if TYPE_CHECKING:
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.evidence import Evidence
-    from orbitgp.insensitivity import insensitivity
+    from orbitgp.insensitive import insensitivity
     from orbitgp.invariant_kernel import InvariantKernel
     from orbitgp.variational import InvariantGP
 
@@ -23,7 +23,7 @@ _LAZY = {
     "InvariantGPClassifier": "orbitgp.estimators",
     "InvariantGPRegressor": "orbitgp.estimators",
     "InvariantKernel": "orbitgp.invariant_kernel",
-    "insensitivity": "orbitgp.insensitivity",
+    "insensitivity": "orbitgp.insensitive",
 }
 
 __all__ = [

@@ -37,6 +37,7 @@ class Rotation(Warp):
     """
 
     num_draws = 1
+    reach = ("angle",)
 
     def __init__(self, init_degrees: Number = 45.0, learn: bool = True) -> None:
         super().__init__()

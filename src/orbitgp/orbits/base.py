@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -137,6 +137,7 @@ class Orbit(nn.Module):
     """p(x_a | x) as a differentiable map of base draws. Subclasses set ``num_draws`` and write ``transform``."""
 
     num_draws: int = 0
+    reach: ClassVar[tuple[str, ...]] = ()  # names of parameters that say how far the orbit goes: at zero it does nothing
 
     def transform(
         self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
@@ -158,6 +159,11 @@ class Orbit(nn.Module):
             for name, p in self.named_parameters()
         }
         return Description(type(self).__name__, quantities)
+
+    def reaches(self) -> list[nn.Parameter]:
+        """The learned parameters that say how far this orbit goes, of all its parts; training tries several multiples of them."""
+        named = [getattr(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
+        return [parameter for parameter in named if parameter.requires_grad]
 
     def freeze(self) -> Orbit:
         """Learn nothing of this orbit; returns itself."""

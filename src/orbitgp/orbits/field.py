@@ -35,6 +35,8 @@ Size = tuple[int, int]
 class SmoothField(nn.Module):
     """Displacements along x and y, in pixels; arguments as in ``LocalDeformation``."""
 
+    reach = ("amplitude",)
+
     def __init__(
         self,
         amplitude: Number | Sequence[Number] = 1.0,

@@ -17,6 +17,8 @@ class GaussianNoise(Orbit):
     The sign of the scale does not matter, so it is free and never saturates.
     """
 
+    reach = ("scale",)
+
     def __init__(self, init_scale: Number = 0.1, num_features: int | None = None, learn: bool = True) -> None:
         super().__init__()
         if not init_scale > 0:

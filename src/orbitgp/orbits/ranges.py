@@ -22,6 +22,8 @@ Ends = tuple[Number, Number]
 class Range(nn.Module):
     """Uniform in [low, high], in whatever unit suits one learning rate for all parameters (about 0.1 to 1)."""
 
+    reach = ("half_width",)
+
     def __init__(self, low: Number, high: Number, learn: bool = True, name: str = "range") -> None:
         super().__init__()
         if not (isfinite(low) and isfinite(high) and low <= high):

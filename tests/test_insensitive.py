@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 
-from orbitgp.insensitivity import insensitivity
+from orbitgp.insensitive import insensitivity
 from orbitgp.invariant_kernel import InvariantKernel
 from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90
 

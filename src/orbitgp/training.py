@@ -3,54 +3,76 @@
 Two optimisers:
 
 - ``natural`` (the default): each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only
-  (:mod:`orbitgp.natural`), then takes one Adam step of everything else on a small batch. With q(u) at its best, that step
+  (:mod:`orbitgp.natural`), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
   follows the gradient of the bound with q(u) optimised out, which is what lets the orbit move freely.
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
-The learning rate warms up, holds, and falls to zero; in the end q(u) is refitted from many averaged passes.
+What the gradient cannot do, escape a local optimum of the orbit's size, a short screening does: the run starts several times,
+with the orbit's reach as given and at fractions of it, and goes on from the start whose bound is best. When the orbit has found
+its size, the inducing points are drawn anew from it. The learning rates warm up, hold, and fall to zero; in the end q(u) is
+refitted from many averaged passes.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from orbitgp.elbo import expected_log_likelihood
 from orbitgp.evidence import chunks
+from orbitgp.history import Record, headline, hyperparameters
+from orbitgp.inducing import Method, initial_inducing
 from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import required
 from orbitgp.natural import Statistics, set_posterior, statistics
+from orbitgp.orbits import Samples
 from orbitgp.orbits.draws import Policy
 from orbitgp.variational import InvariantGP
 
 OptimizerName = Literal["natural", "adam"]
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to train. Budgets: whichever of ``max_steps`` and ``max_seconds`` ends first."""
+    """How to train.
+
+    Budget: whichever of ``max_steps`` and ``max_seconds`` ends first.
+    Samples: ``num_samples`` orbit samples of each of ``batch_size`` data in ``num_groups`` groups for the gradient;
+        ``posterior_samples`` (by default as many) of each of up to ``posterior_rows`` data for q(u).
+    Steps: ``learning_rate`` of kernel, likelihood and mean, ``orbit_rate`` of the orbit, ``inducing_rate`` of the inducing
+        points (in units of the inputs). ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it
+        sees a part of them, half of it, to average.
+    Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most);
+        ``redraw`` is the fraction of the budget after which inducing points are drawn anew (1 or more: never).
+    """
 
     optimizer: OptimizerName = "natural"
     max_steps: int = 300
     max_seconds: float | None = None
-    batch_size: int = 256
+    batch_size: int = 512
     num_samples: int | None = 32
     num_groups: int = 2
     draws: Policy = "qmc"
     learning_rate: float = 0.03
-    inducing_rate: float = 0.01
-    orbit_rate: float = 0.03
+    orbit_rate: float = 0.1
+    inducing_rate: float = 0.03
+    inducing: Method = "random"
     posterior_rows: int = 20_000
-    posterior_rho: float = 0.5
+    posterior_samples: int | None = None
+    posterior_rho: float = 1.0
     polish_passes: int = 10
+    starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
+    start_steps: int = 20
+    redraw: float = 0.2
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -65,7 +87,11 @@ class Options:
 
 @dataclass
 class Trainer:
-    """One training run: call :meth:`run`, or :meth:`step` by hand and :meth:`polish` at the end."""
+    """One training run: call :meth:`run`, or :meth:`step` by hand and :meth:`polish` at the end.
+
+    ``callback`` is called with every record of the history. ``state_dict`` holds all that the run depends on, so that a run
+    that goes on from it ends in the same place as one that was never stopped.
+    """
 
     model: InvariantGP
     likelihood: Likelihood
@@ -77,35 +103,41 @@ class Trainer:
 
     def __post_init__(self) -> None:
         options = self.options
-        natural = options.optimizer == "natural"
+        self.natural = options.optimizer == "natural"
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
-        self.model.q_mean.requires_grad_(not natural)
-        self.model.q_sqrt.requires_grad_(not natural)
+        self.model.q_mean.requires_grad_(not self.natural)
+        self.model.q_sqrt.requires_grad_(not self.natural)
         self.optimizer = torch.optim.Adam(_parameter_groups(self.model, self.likelihood, options), betas=(0.9, 0.99))
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.learns_orbit = any(p.requires_grad for p in self.model.orbit.parameters())
+        self.redrawn = not self.learns_orbit or not self.model.inducing.requires_grad
+        self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
         self.stats: Statistics | None = None
         self.local: Tensor | None = None
         if self.likelihood.num_locals:
             self.local = torch.ones(len(self.x), self.likelihood.num_locals, dtype=torch.float64, device=self.x.device)
             self.refresh_local()
+        self.order = torch.empty(0, dtype=torch.long, device=self.x.device)
         self.steps = 0
         self.seconds = 0.0
         self.blend = 0.0
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
-        self.rows = self._batches()
 
     def run(self) -> list[Record]:
         """Train to the end of the budget, refit q(u), and return the history."""
-        options = self.options
-        every = max(1, options.max_steps // 100)
-        with tqdm(total=options.max_steps, disable=not self.progress or None, unit="step", dynamic_ncols=True) as bar:
+        every = max(1, self.options.max_steps // 100)
+        with tqdm(total=self.options.max_steps, disable=not self.progress or None, unit="step", dynamic_ncols=True) as bar:
+            if not self.screened:
+                bar.set_postfix_str("choosing a start")
+                self.screen()
+            bar.update(self.steps)
             while self.fraction() < 1.0:
                 self.step()
                 bar.update()
                 if self.steps % every == 0 or self.fraction() >= 1.0:
                     record = self.record()
-                    bar.set_postfix_str(_short(record))
+                    bar.set_postfix_str(headline(record))
                     if self.callback is not None:
                         self.callback(record)
         self.polish()
@@ -119,29 +151,60 @@ class Trainer:
     def step(self) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
         start = time.perf_counter()
-        if self.options.optimizer == "natural":
-            self.update_posterior(self.options.posterior_rho)
-        fraction = self.fraction()
+        if not self.redrawn and self.fraction() >= self.options.redraw:
+            self.redraw_inducing()
+        if self.natural:
+            covered = self.options.posterior_rows >= len(self.x)
+            self.update_posterior(self.options.posterior_rho if covered else 0.5 * self.options.posterior_rho)
+        factor = _schedule(self.steps, self.fraction())
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * _schedule(self.steps, fraction)
-        rows = next(self.rows)
-        options = self.options
-        samples = self.model.orbit.sample(self.x[rows], options.num_samples, options.num_groups, options.draws, self.generator)
+            group["lr"] = rate * factor
+        rows = self._next_rows()
         local = None if self.local is None else self.local[rows]
+        samples = self._sample(rows, self.options.num_samples)
         expected, moments = expected_log_likelihood(self.model, self.likelihood, samples, self.y[rows], local)
         bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()
         self.optimizer.zero_grad(set_to_none=True)
         (-(bound + log_prior(self.model))).backward()
         self.optimizer.step()
-        if options.optimizer == "adam":
+        if not self.natural:
             with torch.no_grad():
                 self.model.q_sqrt.tril_()
                 if self.local is not None:
                     # For the next visit of these data, whose draws will be others.
-                    self.local[rows] = self.likelihood.local(self.y[rows], moments)
+                    self.local[rows] = required(self.likelihood.local(self.y[rows], moments))
         self.bounds.append(bound.detach())
         self.steps += 1
         self.seconds += time.perf_counter() - start
+
+    def screen(self) -> None:
+        """Start with several multiples of the orbit's initial reach, and go on from the best."""
+        begin = copy.deepcopy(self.state_dict())
+        best: tuple[float, dict[str, Any]] | None = None
+        for multiple in self.options.starts:
+            seconds = self.seconds
+            self.load_state_dict(copy.deepcopy(begin))
+            with torch.no_grad():
+                for reach in self.model.orbit.reaches():
+                    reach.mul_(multiple)
+            if multiple != 1.0:
+                self._draw_inducing()
+            for _ in range(self._start_steps()):
+                self.step()
+            self.seconds += seconds
+            score = float(torch.stack(self.bounds[len(self.bounds) // 2 :]).mean())
+            if best is None or score > best[0]:
+                best = score, copy.deepcopy(self.state_dict())
+        assert best is not None
+        seconds = self.seconds
+        self.load_state_dict(best[1])
+        self.seconds, self.screened = seconds, True
+
+    @torch.no_grad()
+    def redraw_inducing(self) -> None:
+        """Inducing points anew from the orbit as learned so far: those of its first guess may lie where no sample goes."""
+        self._draw_inducing()
+        self.redrawn = True
 
     @torch.no_grad()
     def update_posterior(self, rho: float) -> None:
@@ -151,18 +214,16 @@ class Trainer:
         rows = torch.arange(count, device=self.x.device)
         if size < count:
             rows = torch.randperm(count, generator=self.generator, device=self.x.device)[:size]
+        num_samples = options.posterior_samples or options.num_samples
         factor = self.model.factor()
         total: Statistics | None = None
-        for piece in chunks(rows, self.model, options.num_samples, max_elements=2**25):
+        for piece in chunks(self.x[:size], self.model, num_samples, max_elements=2**25):
             part = rows[piece]
-            samples = self.model.orbit.sample(
-                self.x[part], options.num_samples, options.num_groups, options.draws, self.generator
-            )
-            projection = self.model.project(samples, factor)
+            projection = self.model.project(self._sample(part, num_samples), factor)
             local = None
             if self.local is not None:
                 moments = self.model.moments(projection, cross=self.likelihood.couples)
-                local = self.likelihood.local(self.y[part], moments)
+                local = required(self.likelihood.local(self.y[part], moments))
                 self.local[part] = local
             quadratic = self.likelihood.quadratic(self.y[part], local)
             stats = statistics(self.model, projection, quadratic, num_data=len(part))
@@ -176,18 +237,16 @@ class Trainer:
     def refresh_local(self) -> None:
         """Local parameters of all data from the current q(f)."""
         assert self.local is not None
-        options = self.options
         factor = self.model.factor()
-        for rows in chunks(self.x, self.model, options.num_samples):
-            samples = self.model.orbit.sample(
-                self.x[rows], options.num_samples, options.num_groups, options.draws, self.generator
-            )
+        index = torch.arange(len(self.x), device=self.x.device)
+        for rows in chunks(self.x, self.model, self.options.num_samples):
+            samples = self._sample(index[rows], self.options.num_samples)
             moments = self.model.moments(self.model.project(samples, factor), cross=self.likelihood.couples)
-            self.local[rows] = self.likelihood.local(self.y[rows], moments)
+            self.local[rows] = required(self.likelihood.local(self.y[rows], moments))
 
     def polish(self) -> None:
         """With all else fixed, q(u) from an average over many passes: noise out, nothing else changed."""
-        if self.options.optimizer == "natural":
+        if self.natural:
             for i in range(self.options.polish_passes):
                 self.update_posterior(1.0 / (i + 1))
 
@@ -210,17 +269,53 @@ class Trainer:
         self.history.append(record)
         return record
 
-    def _batches(self) -> Iterator[Tensor]:
-        """Rows of one minibatch after another, every datum once before any comes again."""
-        count = len(self.x)
-        size = min(self.options.batch_size, count)
-        order = torch.empty(0, dtype=torch.long, device=self.x.device)
-        while True:
-            while len(order) < size:
-                fresh = torch.randperm(count, generator=self.generator, device=self.x.device)
-                order = torch.cat([order, fresh])
-            yield order[:size]
-            order = order[size:]
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on."""
+        return {
+            "model": self.model.state_dict(),
+            "likelihood": self.likelihood.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "stats": None if self.stats is None else tuple(self.stats),
+            **{name: getattr(self, name) for name in _STATE},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of the same run."""
+        self.model.load_state_dict(state["model"])
+        self.likelihood.load_state_dict(state["likelihood"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.stats = None if state["stats"] is None else Statistics(*state["stats"])
+        for name in _STATE:
+            setattr(self, name, state[name])
+
+    def _start_steps(self) -> int:
+        return min(self.options.start_steps, self.options.max_steps // 4)
+
+    def _sample(self, rows: Int[Tensor, " rows"], num_samples: int | None) -> Samples:
+        options = self.options
+        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.draws, self.generator)
+
+    @torch.no_grad()
+    def _draw_inducing(self) -> None:
+        model = self.model
+        size, method = len(model.inducing), self.options.inducing
+        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, self.generator))
+        self.optimizer.state.pop(model.inducing, None)
+        self.stats = None
+
+    def _next_rows(self) -> Int[Tensor, " rows"]:
+        """Rows of the next minibatch: every datum once before any comes again."""
+        size = min(self.options.batch_size, len(self.x))
+        while len(self.order) < size:
+            fresh = torch.randperm(len(self.x), generator=self.generator, device=self.x.device)
+            self.order = torch.cat([self.order, fresh])
+        rows, self.order = self.order[:size], self.order[size:]
+        return rows
+
+
+_STATE = ("local", "order", "steps", "seconds", "blend", "bounds", "history", "redrawn", "screened")
 
 
 def _schedule(step: int, fraction: float, warmup: int = 10, hold: float = 0.5) -> float:
@@ -239,32 +334,9 @@ def _parameter_groups(model: InvariantGP, likelihood: Likelihood, options: Optio
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]
 
 
-def log_prior(model: InvariantGP) -> Tensor:
+def log_prior(model: InvariantGP) -> Float[Tensor, ""]:
     """The log density of the priors that the user put on the kernel's hyperparameters (zero without any)."""
     total = torch.zeros((), dtype=torch.float64, device=model.q_mean.device)
     for _, module, prior, closure, _ in model.kernel.named_priors():
         total = total + prior.log_prob(closure(module)).sum()
     return total
-
-
-def hyperparameters(model: InvariantGP, likelihood: Likelihood) -> dict[str, float]:
-    """Scalar hyperparameters by their constrained names; a vector is represented by its median."""
-    values: dict[str, float] = {}
-    for name, _, constraint in model.kernel.named_parameters_and_constraints():
-        raw = dict(model.kernel.named_parameters())[name].detach()
-        value = raw if constraint is None else constraint.transform(raw)
-        values[name.rsplit(".", 1)[-1].removeprefix("raw_")] = float(value.median())
-    for name in ("noise", "scale"):
-        value = getattr(likelihood, name, None)
-        if isinstance(value, Tensor):
-            values[name] = float(value.detach().mean())
-    return values
-
-
-def _short(record: Record) -> str:
-    learned = ", ".join(f"{name} {_number(value)}" for name, value in record["orbit"].items())
-    return f"bound {record['bound']:,.0f}" + (f", {learned}" if learned else "")
-
-
-def _number(value: Any) -> str:
-    return f"[{value[0]:.3g}, {value[1]:.3g}]" if isinstance(value, tuple) else f"{value:.3g}"

@@ -29,6 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.orbits.draws import Policy, base_draws
+from orbitgp.orbits.pickling import Portable
 
 Value = float | tuple[float, float]
 
@@ -133,7 +134,7 @@ class Description(Mapping[str, Value]):
         return cls(" * ".join(part.title for part in parts), joined)
 
 
-class Orbit(nn.Module):
+class Orbit(Portable):
     """p(x_a | x) as a differentiable map of base draws. Subclasses set ``num_draws`` and write ``transform``."""
 
     num_draws: int = 0

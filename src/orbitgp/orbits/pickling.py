@@ -1,0 +1,56 @@
+"""Modules whose pickles hold values and nothing else.
+
+PyTorch pickles a tensor together with the address of its memory, so that two equal modules have different bytes. But bytes are
+what scikit-learn and joblib go by: to see that ``fit`` left its arguments alone, or that a cached step of a pipeline can be
+used again. Here tensors are pickled as NumPy arrays: equal modules, equal bytes, and a pickle from a GPU opens on a CPU.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Copied = TypeVar("Copied", bound="Portable")
+
+
+class Portable(nn.Module):
+    """A module with such pickles. Copies are those of any module: they keep device and shared parameters."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        tensors = [t for t in (*self.parameters(), *self.buffers()) if isinstance(t, Tensor)]
+        # The state copied, children too, with a stand-in for each tensor wherever it occurs.
+        return deepcopy(self.__dict__, {id(t): _Stored(t) for t in tensors})
+
+    def __copy__(self: Copied) -> Copied:
+        copied = self.__class__.__new__(self.__class__)
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __deepcopy__(self: Copied, memo: dict[int, Any]) -> Copied:
+        copied = self.__class__.__new__(self.__class__)
+        memo[id(self)] = copied
+        copied.__dict__.update(deepcopy(self.__dict__, memo))
+        return copied
+
+
+class _Stored:
+    """Stands for a tensor in a state that is about to be pickled; unpickling gives the tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Stored:
+        return self  # a child's state is copied once more, when it is pickled in its turn
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        tensor = self.tensor
+        return _restore, (tensor.detach().cpu().numpy(), isinstance(tensor, nn.Parameter), tensor.requires_grad)
+
+
+def _restore(array: np.ndarray[Any, Any], parameter: bool, requires_grad: bool) -> Tensor:
+    tensor = torch.tensor(array)
+    return nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)

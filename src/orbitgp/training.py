@@ -49,8 +49,8 @@ class Options:
     Samples: ``num_samples`` orbit samples of each of ``batch_size`` data in ``num_groups`` groups for the gradient;
         ``posterior_samples`` (by default as many) of each of up to ``posterior_rows`` data for q(u).
     Steps: ``learning_rate`` of kernel, likelihood and mean, ``orbit_rate`` of the orbit, ``inducing_rate`` of the inducing
-        points (in units of the inputs). ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it
-        sees a part of them, half of it, to average.
+        points (in units of the spread of the inputs). ``posterior_rho`` is the natural-gradient step where q(u) sees all
+        data; where it sees a part of them, half of it, to average.
     Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most);
         ``redraw`` is the fraction of the budget after which inducing points are drawn anew (1 or more: never).
     """
@@ -64,7 +64,7 @@ class Options:
     draws: Policy = "qmc"
     learning_rate: float = 0.03
     orbit_rate: float = 0.1
-    inducing_rate: float = 0.03
+    inducing_rate: float = 0.1
     inducing: Method = "random"
     posterior_rows: int = 20_000
     posterior_samples: int | None = None
@@ -107,7 +107,9 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
-        self.optimizer = torch.optim.Adam(_parameter_groups(self.model, self.likelihood, options), betas=(0.9, 0.99))
+        self.optimizer = torch.optim.Adam(
+            _parameter_groups(self.model, self.likelihood, options, spread(self.x)), betas=(0.9, 0.99)
+        )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.learns_orbit = any(p.requires_grad for p in self.model.orbit.parameters())
         self.redrawn = not self.learns_orbit or not self.model.inducing.requires_grad
@@ -325,11 +327,16 @@ def _schedule(step: int, fraction: float, warmup: int = 10, hold: float = 0.5) -
     return up * 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
 
 
-def _parameter_groups(model: InvariantGP, likelihood: Likelihood, options: Options) -> list[dict[str, Any]]:
+def spread(x: Float[Tensor, "rows *features"]) -> float:
+    """The standard deviation of a feature (root mean square over features), 1 where nothing varies."""
+    return float(x.double().var(0, correction=0).mean().sqrt()) or 1.0
+
+
+def _parameter_groups(model: InvariantGP, likelihood: Likelihood, options: Options, unit: float) -> list[dict[str, Any]]:
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
-    groups = [(rest, options.learning_rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate)]
+    groups = [(rest, options.learning_rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate * unit)]
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]
 

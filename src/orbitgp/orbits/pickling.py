@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 Copied = TypeVar("Copied", bound="Portable")
@@ -51,6 +52,6 @@ class _Stored:
         return _restore, (tensor.detach().cpu().numpy(), isinstance(tensor, nn.Parameter), tensor.requires_grad)
 
 
-def _restore(array: np.ndarray[Any, Any], parameter: bool, requires_grad: bool) -> Tensor:
+def _restore(array: Shaped[np.ndarray, "..."], parameter: bool, requires_grad: bool) -> Tensor:
     tensor = torch.tensor(array)
     return nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)

@@ -8,9 +8,8 @@ Two optimisers:
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
 What the gradient cannot do, escape a local optimum of the orbit's size, a short screening does: the run starts several times,
-with the orbit's reach as given and at fractions of it, and goes on from the start whose bound is best. When the orbit has found
-its size, the inducing points are drawn anew from it. The learning rates warm up, hold, and fall to zero; in the end q(u) is
-refitted from many averaged passes.
+with the orbit's reach as given and at fractions of it, and goes on from the start whose bound is best. The learning rates warm
+up, hold, and fall to zero; in the end q(u) is refitted from many averaged passes.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class Options:
     Steps: ``learning_rate`` of kernel, likelihood and mean, ``orbit_rate`` of the orbit, ``inducing_rate`` of the inducing
         points (in units of the spread of the inputs). ``posterior_rho`` is the natural-gradient step where q(u) sees all
         data; where it sees a part of them, half of it, to average.
-    Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most);
-        ``redraw`` is the fraction of the budget after which inducing points are drawn anew (1 or more: never).
+    Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
     """
 
     optimizer: OptimizerName = "natural"
@@ -72,7 +70,6 @@ class Options:
     polish_passes: int = 10
     starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
     start_steps: int = 20
-    redraw: float = 0.2
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -111,8 +108,6 @@ class Trainer:
             _parameter_groups(self.model, self.likelihood, options, spread(self.x)), betas=(0.9, 0.99)
         )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.learns_orbit = any(p.requires_grad for p in self.model.orbit.parameters())
-        self.redrawn = not self.learns_orbit or not self.model.inducing.requires_grad
         self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
         self.stats: Statistics | None = None
         self.local: Tensor | None = None
@@ -153,8 +148,6 @@ class Trainer:
     def step(self) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
         start = time.perf_counter()
-        if not self.redrawn and self.fraction() >= self.options.redraw:
-            self.redraw_inducing()
         if self.natural:
             covered = self.options.posterior_rows >= len(self.x)
             self.update_posterior(self.options.posterior_rho if covered else 0.5 * self.options.posterior_rho)
@@ -201,12 +194,6 @@ class Trainer:
         seconds = self.seconds
         self.load_state_dict(best[1])
         self.seconds, self.screened = seconds, True
-
-    @torch.no_grad()
-    def redraw_inducing(self) -> None:
-        """Inducing points anew from the orbit as learned so far: those of its first guess may lie where no sample goes."""
-        self._draw_inducing()
-        self.redrawn = True
 
     @torch.no_grad()
     def update_posterior(self, rho: float) -> None:
@@ -301,6 +288,7 @@ class Trainer:
 
     @torch.no_grad()
     def _draw_inducing(self) -> None:
+        """Inducing points anew from the orbit as it is now: those of another reach may lie where no sample goes."""
         model = self.model
         size, method = len(model.inducing), self.options.inducing
         model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, self.generator))
@@ -317,7 +305,7 @@ class Trainer:
         return rows
 
 
-_STATE = ("local", "order", "steps", "seconds", "blend", "bounds", "history", "redrawn", "screened")
+_STATE = ("local", "order", "steps", "seconds", "blend", "bounds", "history", "screened")
 
 
 def _schedule(step: int, fraction: float, warmup: int = 10, hold: float = 0.5) -> float:

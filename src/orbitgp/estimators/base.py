@@ -1,0 +1,223 @@
+"""What the two estimators share: checked input, one training run, and predictions with fixed draws.
+
+A fit is: copy the orbit and the kernel, place inducing points on orbit samples of the data, train everything together
+(:mod:`orbitgp.training`), and measure the evidence on fresh draws. It happens as a whole or not at all: if anything fails, the
+estimator is what it was before.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass, replace
+from math import prod
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from orbitgp.estimators.settings import (
+    check_settings,
+    image_shape,
+    inducing_count,
+    predict_samples,
+    training_options,
+    usable_device,
+)
+from orbitgp.estimators.start import initial_kernel
+from orbitgp.evidence import Evidence, measure_evidence
+from orbitgp.inducing import initial_inducing
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import Identity, Orbit
+from orbitgp.orbits.draws import Policy
+from orbitgp.history import Record
+from orbitgp.training import OptimizerName, Options, Trainer
+from orbitgp.variational import InvariantGP, MeanName
+
+PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
+EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
+
+Module = TypeVar("Module", bound=nn.Module)
+Estimator = TypeVar("Estimator", bound="InvariantEstimator")
+
+
+class Task(NamedTuple):
+    """What is to be learned, as the model sees it: targets, their likelihood, and where the prior of f starts."""
+
+    y: Float[Tensor, "rows outputs"]
+    likelihood: Likelihood
+    variance: float
+    mean: Float[Tensor, " latents"]
+    log_scale: float = 0.0  # sum over outputs of the log of what targets were divided by
+
+
+@dataclass(eq=False, repr=False)
+class InvariantEstimator(BaseEstimator):
+    """The arguments, ``fit`` and the latent predictions of both estimators."""
+
+    orbit: Orbit | None = None
+    kernel: Kernel | None = None
+    _: KW_ONLY
+    likelihood: str | Likelihood = "auto"
+    mean: MeanName = "constant"
+    num_inducing: int | None = None
+    num_samples: int | None = None
+    num_groups: int | None = None
+    draws: Policy | None = None
+    num_predict_samples: int | None = None
+    batch_size: int | None = None
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    optimizer: OptimizerName | None = None
+    jitter: float = 1e-6
+    image_shape: tuple[int, ...] | None = None
+    device: str | torch.device = "cpu"
+    dtype: Literal["auto", "float32", "float64"] = "auto"
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool | int = False
+
+    _y_checks = MappingProxyType({"multi_output": False, "y_numeric": False})
+
+    # scikit-learn's rule: a constructor takes anything, and ``fit`` complains. So shape checkers leave the constructor alone.
+    __no_type_check__ = True
+
+    def fit(self: Estimator, X: Any, y: Any) -> Estimator:
+        """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
+
+        X is (N, D), images (N, H, W) or (N, C, H, W), or flat images (N, D) with ``image_shape``.
+        """
+        before = dict(vars(self))
+        try:
+            self._fit(X, y)
+        except BaseException:
+            self.__dict__ = before
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
+        settings = self.get_params(deep=False)
+        check_settings(settings)
+        device = usable_device(self.device)
+        array, targets = self._training_data(X, y)
+        # One number from the user's random state seeds everything; no global generator is touched.
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        generator = torch.Generator(device).manual_seed(seed)
+
+        x = torch.tensor(array, device=device).reshape(len(array), *self.input_shape_)
+        orbit = Identity() if self.orbit is None else deepcopy(self.orbit)
+        orbit = orbit.to(device=device, dtype=x.dtype)
+        orbit.check(x.shape[1:])
+        options = training_options(settings, orbit, seed)
+        # A first sample says whether orbit, samples and groups fit together, before any work is done.
+        orbit.sample(x[:1], options.num_samples, options.num_groups, options.draws, generator)
+        task = self._task(targets)
+        task = task._replace(y=task.y.to(device), likelihood=task.likelihood.to(device))
+
+        kernel = initial_kernel(self.kernel, x, task.variance, generator)
+        size = inducing_count(self.num_inducing, len(x), orbit)
+        inducing = initial_inducing(x, orbit, kernel, size, options.inducing, generator)
+        likelihood = task.likelihood
+        model = InvariantGP(
+            kernel, orbit, inducing, likelihood.num_latents, self.mean, likelihood.shares_curvature, float(self.jitter)
+        ).to(device)
+        if self.mean != "zero":
+            with torch.no_grad():
+                model.prior_mean.bias.copy_(task.mean)
+        try:
+            history = Trainer(model, likelihood, x, task.y, options, progress=bool(self.verbose)).run()
+            evidence = _evidence(model, likelihood, x, task.y, options, generator)
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise FloatingPointError(
+                f"the covariance of the inducing points is not positive definite with jitter={self.jitter:g}: raise jitter."
+            ) from error
+        self._keep(model, likelihood, history, evidence, shift=len(x) * task.log_scale)
+
+    def _task(self, targets: np.ndarray) -> Task:
+        """Targets and likelihood for these y."""
+        raise NotImplementedError
+
+    def _training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Flat inputs and targets, as scikit-learn checks them; sets ``input_shape_`` and ``n_features_in_``."""
+        shape = image_shape(self.image_shape)
+        images = shape is not None or _rank(X) > 2
+        # Tables are small and their columns may be far from zero; images are many and between 0 and 1.
+        name = self.dtype if self.dtype != "auto" else "float32" if images else "float64"
+        X, shape = self._flat(X, shape, name)
+        array, targets = validate_data(self, X, y, dtype=name, **self._y_checks)
+        if shape is not None and prod(shape) != array.shape[1]:
+            raise ValueError(f"image_shape={shape} holds {prod(shape)} pixels, but X has {array.shape[1]} features.")
+        self.input_shape_ = (array.shape[1],) if shape is None else shape
+        return array, targets
+
+    def _new_inputs(self, X: Any) -> np.ndarray:
+        """Flat inputs, checked against those of ``fit``."""
+        name = str(self.model_.inducing.dtype).removeprefix("torch.")
+        X, _ = self._flat(X, self.input_shape_, name)
+        array: np.ndarray = validate_data(self, X, reset=False, dtype=name)
+        return array
+
+    def _flat(self, X: Any, shape: tuple[int, ...] | None, dtype: str) -> tuple[Any, tuple[int, ...] | None]:
+        """Images as rows, with their shape; whatever else is left as it is."""
+        rank = _rank(X)
+        if rank <= 2:
+            return X, shape
+        X = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=self)
+        if rank > 4 or (shape is not None and X.shape[1:] != shape):
+            expected = "(N, H, W) or (N, C, H, W)" if shape is None else f"(N, {', '.join(map(str, shape))})"
+            raise ValueError(f"X must have shape {expected}, got {X.shape}.")
+        return X.reshape(len(X), -1), X.shape[1:]
+
+    def _keep(
+        self, model: InvariantGP, likelihood: Likelihood, history: list[Record], evidence: Evidence, shift: float
+    ) -> None:
+        """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
+        for module in (model, likelihood):
+            module.cpu().zero_grad()
+        self.model_, self.likelihood_ = model, likelihood
+        self.orbit_, self.kernel_ = model.orbit, model.kernel
+        self.evidence_ = replace(evidence, value=evidence.value - shift)
+        self.history_ = [{**record, "bound": record["bound"] - shift} for record in history]
+
+    def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
+        """Mean and variance of f at X, each row on its own."""
+        check_is_fitted(self)
+        check_settings(self.get_params(deep=False))
+        array = self._new_inputs(X)
+        device = usable_device(self.device)
+        x = torch.tensor(array, device=device).reshape(len(array), *self.input_shape_)
+        samples = predict_samples(self.orbit_, self.num_predict_samples)
+        mean, variance = _on(device, self.model_).predict(x, samples, seed=PREDICT_SEED)
+        return mean.cpu(), variance.cpu()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _rank(X: Any) -> int:
+    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+
+
+def _on(device: torch.device, module: Module) -> Module:
+    return module if device.type == "cpu" else deepcopy(module).to(device)
+
+
+def _evidence(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Float[Tensor, "rows *features"],
+    y: Float[Tensor, "rows outputs"],
+    options: Options,
+    generator: torch.Generator,
+) -> Evidence:
+    samples, groups = options.num_samples, options.num_groups
+    if samples is not None and samples < EVIDENCE_SAMPLES:
+        samples = -(-EVIDENCE_SAMPLES // groups) * groups
+    return measure_evidence(model, likelihood, x, y, samples, groups, options.draws, generator=generator)

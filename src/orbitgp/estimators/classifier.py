@@ -1,0 +1,73 @@
+"""Classification with learned invariances."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from orbitgp.estimators.base import InvariantEstimator, Task
+from orbitgp.likelihoods import Categorical, Classification, GaussianIndicators, make_likelihood
+
+AUTO = "gaussian"  # the likelihood that "auto" stands for
+
+
+@dataclass(eq=False, repr=False)
+class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
+    """Gaussian-process classification that learns from the data what it should not care about.
+
+    Args:
+        likelihood: by default (``auto``) the Gaussian likelihood on class indicators, as in the paper; ``softmax`` or a bound
+            by name (``stick-breaking``, ``one-vs-each``, ``bouchard``, ``bohning``, ``logistic-softmax``) for any number of
+            classes; ``bernoulli`` for two; or an object.
+
+    The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
+
+    Attributes:
+        classes_: the labels, in the order of the columns of ``predict_proba``.
+        evidence_, orbit_, kernel_, likelihood_, history_, model_: as in :class:`orbitgp.InvariantGPRegressor`. Evidence
+            compares orbits and kernels under one likelihood, never two likelihoods.
+    """
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "rows classes"]:
+        """The probability of each class in each row, averaged over the posterior of f.
+
+        A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32).
+        """
+        mean, variance = self._latent(X)
+        law = self.likelihood_.predictive(mean, variance)
+        assert isinstance(law, Categorical)
+        return law.probs.numpy()
+
+    def predict(self, X: Any) -> Shaped[np.ndarray, " rows"]:
+        """The most probable class in each row."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
+
+    def _task(self, targets: np.ndarray) -> Task:
+        check_classification_targets(targets)
+        self.classes_, labels = np.unique(targets, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]!r}.")
+        likelihood = self._likelihood(len(self.classes_))
+        y = likelihood.encode(torch.tensor(labels))
+        if isinstance(likelihood, GaussianIndicators):
+            # f lives where the indicators do; elsewhere it is a log odds, and 1 is a good scale for it.
+            return Task(y, likelihood, float(y.var(0, correction=0).mean()), y.mean(0))
+        return Task(y, likelihood, 1.0, y.new_zeros(likelihood.num_latents))
+
+    def _likelihood(self, num_classes: int) -> Classification:
+        likelihood = self.likelihood
+        if isinstance(likelihood, str):
+            likelihood = make_likelihood(AUTO if likelihood == "auto" else likelihood, num_classes=num_classes)
+        if not isinstance(likelihood, Classification):
+            raise TypeError(f"likelihood must be a name or a likelihood for classification, got {self.likelihood!r}.")
+        if likelihood.num_classes != num_classes:
+            raise ValueError(f"the likelihood has {likelihood.num_classes} classes, but y has {num_classes}.")
+        return deepcopy(likelihood)

@@ -1,0 +1,129 @@
+"""Regression with learned invariances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from math import log
+from types import MappingProxyType
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import issparse
+from sklearn.base import RegressorMixin
+from torch import Tensor
+
+from orbitgp.estimators.base import InvariantEstimator, Task
+from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
+
+AUTO = "gaussian"  # the likelihood that "auto" stands for
+
+
+@dataclass(eq=False, repr=False)
+class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
+    """Gaussian-process regression that learns from the data what it should not care about.
+
+    Args:
+        orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`); none by default.
+        kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
+        likelihood: ``gaussian`` (which ``auto`` stands for), ``student-t`` or ``laplace`` for data with outliers, or an object.
+        mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
+        num_inducing: inducing points; no more are made than there are places for them.
+        num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
+        num_groups: independent groups that the samples form (2 or more).
+        draws: how samples of a group are drawn, ``qmc`` or ``iid``.
+        num_predict_samples: orbit samples for each row at prediction, the same base draws for every row.
+        batch_size, max_steps, max_seconds, optimizer: the training run (:class:`orbitgp.training.Options`), which ends with
+            whichever of ``max_steps`` and ``max_seconds`` is reached first; a last refit and the evidence come after.
+        jitter: added to the diagonal of the inducing points' covariance.
+        image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
+        device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.
+        dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
+        random_state: a number makes ``fit`` reproducible.
+        verbose: whether to show a progress bar, in a terminal.
+        normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
+            given as objects, then speak of normalised targets; predictions and the evidence are always in the units of y.
+
+    None stands for the library's default.
+
+    Attributes:
+        evidence_: the bound on the log marginal likelihood of y, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
+        orbit_, kernel_, likelihood_: what was learned; ``orbit_.describe()`` says it in physical units.
+        history_: the bound, ranges and hyperparameters over time.
+        model_: the :class:`orbitgp.InvariantGP`, for joint predictions and function samples.
+    """
+
+    normalize_y: bool = True
+
+    _y_checks = MappingProxyType({"multi_output": True, "y_numeric": True})
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of a new observation in each row and, if asked for, its standard deviation (of f and noise together).
+
+        A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32).
+        """
+        law = self._law(X)
+        mean = self._shaped(law.mean.numpy() * self.target_scale_ + self.target_mean_)
+        return (mean, self._shaped(law.std.numpy() * self.target_scale_)) if return_std else mean
+
+    def predict_quantiles(
+        self, X: Any, levels: Sequence[float] | Float[np.ndarray, " levels"] = (0.05, 0.5, 0.95)
+    ) -> Float[np.ndarray, "rows *outputs levels"]:
+        """The values below which a new observation lies with these probabilities: (N, levels), or (N, outputs, levels)."""
+        law = self._law(X)
+        columns = [law.quantile(float(level)).numpy() * self.target_scale_ + self.target_mean_ for level in levels]
+        return np.stack([self._shaped(column) for column in columns], axis=-1)
+
+    def _law(self, X: Any) -> ScaleMixture:
+        mean, variance = self._latent(X)
+        return cast(ScaleMixture, self.likelihood_.predictive(mean, variance))
+
+    def _shaped(self, values: Float[np.ndarray, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
+        return values[:, 0] if self._flat_targets else values
+
+    def _task(self, targets: np.ndarray) -> Task:
+        if issparse(targets):
+            raise TypeError("y must be a dense array, got a sparse one.")
+        self._flat_targets = targets.ndim == 1
+        values = targets.reshape(len(targets), -1).astype(np.float64)
+        self.target_mean_, self.target_scale_ = np.zeros(values.shape[1]), np.ones(values.shape[1])
+        if self.normalize_y:
+            self.target_mean_, spread = values.mean(0), values.std(0)
+            # A target that does not vary, up to rounding, stays as it is.
+            varies = spread > 10 * np.finfo(np.float64).eps * np.abs(self.target_mean_)
+            self.target_scale_ = np.where(varies, spread, 1.0)
+        y = torch.tensor((values - self.target_mean_) / self.target_scale_)
+        variance = float(y.var(0, correction=0).mean())
+        likelihood = self._likelihood(y, variance)
+        return Task(y, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
+
+    def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
+        outputs = y.shape[1]
+        if isinstance(self.likelihood, str):
+            likelihood = make_likelihood(AUTO if self.likelihood == "auto" else self.likelihood, num_outputs=outputs)
+            _start_noise(likelihood, variance)
+            return likelihood
+        if not isinstance(self.likelihood, Likelihood) or isinstance(self.likelihood, Classification):
+            raise TypeError(f"likelihood must be a name or a likelihood for regression, got {self.likelihood!r}.")
+        if self.likelihood.num_latents != outputs:
+            raise ValueError(f"the likelihood has {self.likelihood.num_latents} latent functions, but y has {outputs} outputs.")
+        return deepcopy(self.likelihood)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+@torch.no_grad()
+def _start_noise(likelihood: Likelihood, variance: float) -> None:
+    """Named likelihoods start for targets of unit variance: move them to the variance there is."""
+    if variance <= 0:
+        return
+    if isinstance(likelihood, Gaussian):
+        likelihood.log_noise.add_(log(variance))
+    elif isinstance(likelihood, StudentT | Laplace):
+        likelihood.log_scale.add_(0.5 * log(variance))

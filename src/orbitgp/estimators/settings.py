@@ -1,0 +1,112 @@
+"""What the constructor was given, checked: one clear sentence for each thing that cannot be.
+
+scikit-learn's constructors take anything and ``fit`` complains, so these checks run first in ``fit``. An argument of None means
+the library's default; the defaults of training are those of :class:`orbitgp.training.Options`, and stand nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+
+from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits.draws import POLICIES
+from orbitgp.training import Options
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+NUM_INDUCING = 256
+PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
+PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
+
+_COUNTS = ("num_inducing", "num_samples", "num_groups", "num_predict_samples", "batch_size", "max_steps")
+_TRAINING = ("optimizer", "max_steps", "max_seconds", "batch_size", "num_samples", "num_groups", "draws")
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError, in one sentence, for a constructor argument that cannot be."""
+    for name in _COUNTS:
+        value = settings[name]
+        if value is None:
+            continue
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise TypeError(f"{name} must be a whole number, got {value!r}.")
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")
+    for name in ("max_seconds", "jitter"):
+        value = settings[name]
+        if value is None and name == "max_seconds":
+            continue
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise TypeError(f"{name} must be a number, got {value!r}.")
+        if not (isfinite(value) and float(value) > 0):
+            raise ValueError(f"{name} must be positive and finite, got {value}.")
+    _check_name("dtype", settings["dtype"], ("auto", *DTYPES))
+    if settings["draws"] is not None:
+        _check_name("draws", settings["draws"], POLICIES)
+    for name, kind, example in (("orbit", Orbit, "orbitgp.orbits.Orbit"), ("kernel", Kernel, "gpytorch.kernels.Kernel")):
+        value = settings[name]
+        if isinstance(value, type):
+            raise TypeError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...).")
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {example} or None, got {type(value).__name__}.")
+
+
+def _check_name(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if not (isinstance(value, str) and value in known):
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
+
+
+def training_options(settings: Mapping[str, Any], orbit: Orbit, seed: int) -> Options:
+    """The library's options with what the user set; ``num_samples=None`` where a finite orbit is enumerated."""
+    given = {name: settings[name] for name in _TRAINING if settings[name] is not None}
+    # Grid searches hand over NumPy's numbers.
+    given = {name: int(value) if isinstance(value, Integral) else value for name, value in given.items()}
+    options = replace(Options(), **given, seed=seed)
+    if not isinstance(orbit, FiniteOrbit):
+        return options
+    if options.num_samples is not None and options.num_samples >= orbit.size:
+        return replace(options, num_samples=None)
+    if options.num_samples == 1:
+        raise ValueError(f"num_samples must be at least 2 for an orbit of {orbit.size} elements, got 1.")
+    return options
+
+
+def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit) -> int:
+    """How many inducing points: no more than there are different places for them, and by default no crowd around few data."""
+    if isinstance(orbit, FiniteOrbit):
+        return min(int(num_inducing or NUM_INDUCING), rows * orbit.size)
+    return int(num_inducing or min(NUM_INDUCING, 2 * rows))
+
+
+def predict_samples(orbit: Orbit, num_predict_samples: int | None) -> int | None:
+    """How many elements of the orbit to average at prediction; None stands for all."""
+    if isinstance(orbit, FiniteOrbit) and orbit.size <= (num_predict_samples or PREDICT_ELEMENTS):
+        return None
+    return int(num_predict_samples or PREDICT_SAMPLES)
+
+
+def usable_device(name: Any) -> torch.device:
+    """The device of this name, if float64 arrays can live on it."""
+    try:
+        device = torch.device(name)
+        torch.zeros((), dtype=torch.float64, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used: {reason}") from error
+    return device
+
+
+def image_shape(value: Any) -> tuple[int, ...] | None:
+    """(H, W) or (C, H, W) as a tuple of positive whole numbers."""
+    if value is None:
+        return None
+    numbers = tuple(value) if isinstance(value, tuple | list) else ()
+    if len(numbers) not in (2, 3) or not all(isinstance(n, Integral) and int(n) > 0 for n in numbers):
+        raise ValueError(f"image_shape must be (H, W) or (C, H, W) in positive whole numbers, got {value!r}.")
+    return tuple(int(n) for n in numbers)

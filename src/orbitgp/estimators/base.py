@@ -32,11 +32,11 @@ from orbitgp.estimators.settings import (
 )
 from orbitgp.estimators.start import initial_kernel
 from orbitgp.evidence import Evidence, measure_evidence
+from orbitgp.history import Record
 from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.draws import Policy
-from orbitgp.history import Record
 from orbitgp.training import OptimizerName, Options, Trainer
 from orbitgp.variational import InvariantGP, MeanName
 

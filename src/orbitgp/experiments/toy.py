@@ -22,13 +22,9 @@ against f itself, on a grid over the whole square.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +36,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.elbo import elbo
+from orbitgp.experiments.record import provenance
+from orbitgp.files import replace, write_json
 from orbitgp.inducing import initial_inducing
 from orbitgp.invariant_kernel import InvariantKernel
 from orbitgp.likelihoods import Gaussian
@@ -261,25 +259,13 @@ def _caption(fit: Fit) -> str:
     )
 
 
-def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside, then move into place: a reader finds the old file or the new one, never a part of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def record(config: Config, fits: list[Fit]) -> dict[str, Any]:
     """Everything that is needed to make these numbers again, and the numbers."""
     return {
         "experiment": "toy",
         "config": asdict(config),
         "results": [fit.to_dict() for fit in fits],
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("orbitgp", "torch", "gpytorch", "numpy")},
-        "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "threads": torch.get_num_threads()},
+        **provenance(),
     }
 
 
@@ -293,8 +279,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     data, fits = run(config)
     print(table(fits))
-    text = json.dumps(record(config, fits), indent=2) + "\n"
-    replace(options.out / "toy.json", lambda beside: beside.write_text(text))
+    write_json(options.out / "toy.json", record(config, fits))
     figure(data, fits, options.out / "toy.png")
     print(f"wrote {options.out / 'toy.json'} and {options.out / 'toy.png'}")
 

@@ -1,0 +1,30 @@
+"""What a figure needs beside it: the versions and the hardware it was made with."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+import orbitgp
+
+
+def provenance(device: str = "cpu") -> dict[str, Any]:
+    """Versions of what computes, and what it ran on."""
+    versions = {"python": platform.python_version(), "orbitgp": orbitgp.__version__}
+    for name in ("torch", "gpytorch", "numpy", "scikit-learn"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    hardware: dict[str, Any] = {
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if torch.device(device).type == "cuda":
+        hardware["gpu"] = torch.cuda.get_device_name(device)
+    return {"versions": versions, "hardware": hardware}

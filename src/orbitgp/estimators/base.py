@@ -30,7 +30,7 @@ from orbitgp.estimators.settings import (
     training_options,
     usable_device,
 )
-from orbitgp.estimators.start import initial_kernel
+from orbitgp.estimators.start import initial_kernel, prior_variance
 from orbitgp.evidence import Evidence, measure_evidence
 from orbitgp.history import Record
 from orbitgp.inducing import initial_inducing
@@ -105,15 +105,15 @@ class InvariantEstimator(BaseEstimator):
         check_settings(settings)
         device = usable_device(self.device)
         array, targets = self._training_data(X, y)
-        # One number from the user's random state seeds everything; no global generator is touched.
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        generator = torch.Generator(device).manual_seed(seed)
+        # The user's random state seeds three generators of our own, so that what is fitted to draws is scored on others.
+        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
+        generator, fresh = (torch.Generator(device).manual_seed(seed) for seed in seeds[1:])
 
         x = torch.tensor(array, device=device).reshape(len(array), *self.input_shape_)
         orbit = Identity() if self.orbit is None else deepcopy(self.orbit)
         orbit = orbit.to(device=device, dtype=x.dtype)
         orbit.check(x.shape[1:])
-        options = training_options(settings, orbit, seed)
+        options = training_options(settings, orbit, seeds[0])
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(x[:1], options.num_samples, options.num_groups, options.draws, generator)
         task = self._task(targets)
@@ -123,15 +123,16 @@ class InvariantEstimator(BaseEstimator):
         size = inducing_count(self.num_inducing, len(x), orbit)
         inducing = initial_inducing(x, orbit, kernel, size, options.inducing, generator)
         likelihood = task.likelihood
-        model = InvariantGP(
-            kernel, orbit, inducing, likelihood.num_latents, self.mean, likelihood.shares_curvature, float(self.jitter)
-        ).to(device)
+        jitter = self.jitter * prior_variance(kernel, x)
+        model = InvariantGP(kernel, orbit, inducing, likelihood.num_latents, self.mean, likelihood.shares_curvature, jitter).to(
+            device
+        )
         if self.mean != "zero":
             with torch.no_grad():
                 model.prior_mean.bias.copy_(task.mean)
         try:
             history = Trainer(model, likelihood, x, task.y, options, progress=bool(self.verbose)).run()
-            evidence = _evidence(model, likelihood, x, task.y, options, generator)
+            evidence = _evidence(model, likelihood, x, task.y, options, fresh)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise FloatingPointError(
                 f"the covariance of the inducing points is not positive definite with jitter={self.jitter:g}: raise jitter."

@@ -38,7 +38,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         num_predict_samples: orbit samples for each row at prediction, the same base draws for every row.
         batch_size, max_steps, max_seconds, optimizer: the training run (:class:`orbitgp.training.Options`), which ends with
             whichever of ``max_steps`` and ``max_seconds`` is reached first; a last refit and the evidence come after.
-        jitter: added to the diagonal of the inducing points' covariance.
+        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
         image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
         device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
@@ -125,5 +125,6 @@ def _start_noise(likelihood: Likelihood, variance: float) -> None:
         return
     if isinstance(likelihood, Gaussian):
         likelihood.log_noise.add_(log(variance))
+        likelihood.min_noise *= variance
     elif isinstance(likelihood, StudentT | Laplace):
         likelihood.log_scale.add_(0.5 * log(variance))

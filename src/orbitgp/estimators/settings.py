@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from gpytorch.kernels import Kernel
 
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.draws import POLICIES
-from orbitgp.training import Options
+from orbitgp.training import OptimizerName, Options
+from orbitgp.variational import MeanName
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 NUM_INDUCING = 256
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
@@ -46,9 +46,11 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} must be a number, got {value!r}.")
         if not (isfinite(value) and float(value) > 0):
             raise ValueError(f"{name} must be positive and finite, got {value}.")
-    _check_name("dtype", settings["dtype"], ("auto", *DTYPES))
-    if settings["draws"] is not None:
-        _check_name("draws", settings["draws"], POLICIES)
+    _check_name("dtype", settings["dtype"], ("auto", "float32", "float64"))
+    _check_name("mean", settings["mean"], get_args(MeanName))
+    for name, known in (("draws", POLICIES), ("optimizer", get_args(OptimizerName))):
+        if settings[name] is not None:
+            _check_name(name, settings[name], known)
     for name, kind, example in (("orbit", Orbit, "orbitgp.orbits.Orbit"), ("kernel", Kernel, "gpytorch.kernels.Kernel")):
         value = settings[name]
         if isinstance(value, type):
@@ -65,8 +67,9 @@ def _check_name(name: str, value: Any, known: tuple[str, ...]) -> None:
 def training_options(settings: Mapping[str, Any], orbit: Orbit, seed: int) -> Options:
     """The library's options with what the user set; ``num_samples=None`` where a finite orbit is enumerated."""
     given = {name: settings[name] for name in _TRAINING if settings[name] is not None}
-    # Grid searches hand over NumPy's numbers.
-    given = {name: int(value) if isinstance(value, Integral) else value for name, value in given.items()}
+    for name, value in given.items():
+        # Grid searches hand over NumPy's numbers.
+        given[name] = int(value) if name in _COUNTS else float(value) if name == "max_seconds" else value
     options = replace(Options(), **given, seed=seed)
     if not isinstance(orbit, FiniteOrbit):
         return options
@@ -78,10 +81,11 @@ def training_options(settings: Mapping[str, Any], orbit: Orbit, seed: int) -> Op
 
 
 def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit) -> int:
-    """How many inducing points: no more than there are different places for them, and by default no crowd around few data."""
+    """How many inducing points: no more than a finite orbit has elements; by default no crowd around few data."""
     if isinstance(orbit, FiniteOrbit):
         return min(int(num_inducing or NUM_INDUCING), rows * orbit.size)
-    return int(num_inducing or min(NUM_INDUCING, 2 * rows))
+    # An average over an orbit takes several points to tell; too few hide how far the orbit should reach.
+    return int(num_inducing or min(NUM_INDUCING, 8 * rows))
 
 
 def predict_samples(orbit: Orbit, num_predict_samples: int | None) -> int | None:

@@ -61,3 +61,9 @@ def median_distance(x: Float[Tensor, "rows dim"], generator: torch.Generator) ->
     distances = torch.pdist(x)
     distances = distances[distances > 0]
     return float(distances.median()) if len(distances) else 1.0
+
+
+@torch.no_grad()
+def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"]) -> float:
+    """The variance of g at the data, from a few of them."""
+    return float(kernel(x[:16].flatten(1).double(), diag=True).mean())

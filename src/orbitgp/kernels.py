@@ -21,6 +21,7 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from orbitgp.orbits import Pairing
 
@@ -196,12 +197,18 @@ class _Sums(torch.autograd.Function):
         # Batches of small products with a transposed right side are 30 times slower on some CPUs than the copy.
         h = scale * (na + nb.mT - 2 * (a @ b.mT.contiguous()))
         kff_pairs, slope_pairs = profile(h)
+        if a is b:
+            # A sample with itself: rounding must not become a distance, which a kernel with a kink would take the root of.
+            kff_pairs.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+            if slope_pairs is not kff_pairs:
+                slope_pairs.diagonal(dim1=-2, dim2=-1).zero_()
         kff = (kff_pairs * weights).sum((-2, -1))
         ctx.save_for_backward(left, right, slope, slope_pairs, z, gamma, weights)
         ctx.shape, ctx.pairing, ctx.kappa = xa.shape, pairing, profile.kappa
         return kfu.view(rows, blocks, -1), kff
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_kfu: Tensor, grad_kff: Tensor) -> tuple[Tensor | None, ...]:
         left, right, slope, slope_pairs, z, gamma, weights = ctx.saved_tensors
         rows, blocks, size, dim = ctx.shape
@@ -265,6 +272,7 @@ class _Gram(torch.autograd.Function):
         return k
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, gamma, d2, slope = ctx.saved_tensors
         w = grad * slope

@@ -46,6 +46,7 @@ class LocalDeformation(Warp):
         self.field = SmoothField(amplitude, smoothness, per_axis, frozen, finest)
 
     def draws_for(self, features: torch.Size) -> int:
+        self.check(features)
         height, width = features[-2:]
         return self.field.draws_for((height, width))
 

@@ -57,6 +57,7 @@ class TangentDeformation(ImageOrbit):
             self.thickness = Range(low / PIXELS, high / PIXELS, learn="thickness" not in frozen, name="thickness")
 
     def draws_for(self, features: torch.Size) -> int:
+        self.check(features)
         height, width = features[-2:]
         return self.field.draws_for((height, width)) + (self.thickness is not None)
 

@@ -1,0 +1,153 @@
+"""Local deformations: amplitude and smoothness mean what they say; few draws, the leading ones matter most."""
+
+from __future__ import annotations
+
+from math import exp
+
+import pytest
+import torch
+from torch import Tensor
+
+from orbitgp.orbits import Affine, LocalDeformation
+from orbitgp.orbits.draws import base_draws
+from orbitgp.orbits.points import Grid
+
+SIZES = [(28, 28), (8, 8), (20, 33)]
+
+
+def displacements(orbit: LocalDeformation, size: tuple[int, int], samples: int = 4000) -> Tensor:
+    """(samples, 2, H, W) draws of the field, as the warp itself uses it."""
+    u = base_draws("iid", 1, 1, samples, orbit.draws_for(torch.Size(size)))[:, 0, :, None, None]
+    grid = Grid(size, torch.float32, torch.device("cpu"))
+    with torch.no_grad():
+        p = orbit.points(grid, u)
+        return torch.stack([p.x - grid.x, p.y - grid.y], dim=2)[0]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("smoothness", [3, 6, 12])
+def test_unit_amplitude_is_one_pixel_of_root_mean_square_displacement(size, smoothness):
+    field = displacements(LocalDeformation(1.0, smoothness), size)
+    squares = field.square().sum(1)  # squared lengths
+    assert squares.mean().sqrt() == pytest.approx(1.0, abs=0.02)
+    # The same everywhere in the image: no point moves more than another.
+    assert squares.mean(0).sqrt().min() > 0.94
+    assert squares.mean(0).sqrt().max() < 1.06
+
+
+def test_amplitude_is_exact_by_construction():
+    for smoothness in (2.0, 6.0, (3.0, 8.0)):
+        orbit = LocalDeformation(1.7, smoothness)
+        orbit.field.log_smoothness.data += 0.3  # whatever was learned
+        variance = orbit.field.deviations((28, 28)).square()
+        total = variance[:, 0] + variance[:, 1::2].sum(1)  # cos^2 + sin^2 = 1
+        scales = 1 if isinstance(smoothness, float) else 2
+        assert total.sum().item() == pytest.approx(scales * 1.7**2, rel=1e-5)
+
+
+def test_per_axis_amplitudes_are_along_each_axis():
+    orbit = LocalDeformation(1.0, 5.0, per_axis=True)
+    orbit.field.amplitude.data *= torch.tensor([[2.0], [0.5]])
+    field = displacements(orbit, (16, 16))
+    assert field[:, 0].square().mean().sqrt() == pytest.approx(2.0, rel=0.03)
+    assert field[:, 1].square().mean().sqrt() == pytest.approx(0.5, rel=0.03)
+    described = orbit.describe()
+    assert (described["amplitude_x"], described["amplitude_y"]) == pytest.approx((2.0, 0.5))
+
+
+@pytest.mark.parametrize("size", [(28, 28), (20, 33)], ids=str)
+@pytest.mark.parametrize("smoothness", [3.0, 6.0, 9.0])
+def test_measured_autocorrelation_matches_the_smoothness(size, smoothness):
+    field = displacements(LocalDeformation(1.0, smoothness), size)
+    centre = size[0] // 2
+    for lag in range(1, min(14, int(2 * smoothness) + 1)):
+        for start in (0, 3):
+            along_x = torch.corrcoef(field[:, 0, centre, [start, start + lag]].T)[0, 1]
+            along_y = torch.corrcoef(field[:, 1, [start, start + lag], 5].T)[0, 1]
+            expected = exp(-(lag**2) / (2 * smoothness**2))
+            assert along_x == pytest.approx(expected, abs=0.09)
+            assert along_y == pytest.approx(expected, abs=0.09)
+
+
+def test_the_learned_smoothness_is_the_one_that_is_measured():
+    orbit = LocalDeformation(1.0, 5.0)
+    orbit.field.log_smoothness.data.fill_(torch.tensor(8.0).log())
+    assert orbit.describe()["smoothness"] == pytest.approx(8.0)
+    field = displacements(orbit, (28, 28))
+    measured = torch.corrcoef(field[:, 0, 14, [6, 14]].T)[0, 1]
+    assert measured == pytest.approx(exp(-0.5), abs=0.05)
+
+
+def test_both_displacements_are_independent_and_gaussian():
+    field = displacements(LocalDeformation(), (12, 12))
+    assert abs(torch.corrcoef(field[:, :, 6, 6].T)[0, 1]) < 4 / 4000**0.5
+    z = field[:, 0, 3, 7] / field[:, 0, 3, 7].std()
+    assert z.pow(4).mean() == pytest.approx(3.0, abs=0.35)
+
+
+def test_few_draws_and_the_leading_ones_matter_most():
+    orbit = LocalDeformation()
+    assert orbit.draws_for(torch.Size((28, 28))) == 50
+    assert orbit.draws_for(torch.Size((3, 28, 28))) == 50
+    deviations = orbit.field.deviations((28, 28))[0, 1:]
+    assert (deviations.diff() <= 1e-6).all()  # from the first wave on: long waves first
+    assert LocalDeformation(smoothness=12).draws_for(torch.Size((28, 28))) < 30
+
+
+def test_several_scales_cost_no_draws_and_add_up():
+    fine, both = LocalDeformation(1.0, 4.0, finest=4), LocalDeformation((1.0, 2.0), (4.0, 4.0), finest=4)
+    size = (16, 16)
+    assert fine.draws_for(torch.Size(size)) == both.draws_for(torch.Size(size))
+    torch.testing.assert_close(both.field.deviations(size), 5**0.5 * fine.field.deviations(size))
+    described = LocalDeformation((1.0, 0.5), (8.0, 3.0)).describe()
+    assert dict(described) == pytest.approx({"amplitude_1": 1.0, "amplitude_2": 0.5, "smoothness_1": 8.0, "smoothness_2": 3.0})
+
+
+def test_the_sign_of_the_amplitude_does_not_matter():
+    orbit = LocalDeformation(2.0)
+    orbit.field.amplitude.data *= -1
+    assert orbit.describe()["amplitude"] == pytest.approx(2.0)
+    assert (orbit.field.deviations((8, 8)) > 0).all()
+
+
+def test_far_waves_do_not_make_nan():
+    orbit = LocalDeformation(1.0, 5.0)
+    orbit.field.log_smoothness.data.fill_(5.0)  # 148 px: the spectrum underflows
+    orbit.sample(torch.rand(2, 28, 28), 4).points.sum().backward()
+    assert all(p.grad.isfinite().all() for p in orbit.parameters())
+
+
+def test_small_images_still_have_a_wave_along_each_axis():
+    orbit = LocalDeformation(1.0, 20.0)
+    assert orbit.draws_for(torch.Size((4, 4))) >= 10
+    orbit.sample(torch.rand(3, 4, 4), 8).points.square().sum().backward()
+    assert orbit.field.log_smoothness.grad.abs() > 0
+
+
+def test_frozen_by_name():
+    orbit = LocalDeformation(frozen=("smoothness",))
+    assert [name for name, p in orbit.named_parameters() if p.requires_grad] == ["field.amplitude"]
+
+
+def test_describes_itself_as_a_whole():
+    text = str((Affine() * LocalDeformation(1.5, 7)).describe())
+    assert text.splitlines()[0] == "Affine * LocalDeformation"
+    assert text.splitlines()[-2].split() == ["amplitude", "1.5", "px"]
+    assert text.splitlines()[-1].split() == ["smoothness", "7", "px"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"amplitude": 0}, "amplitude must be a positive"),
+        ({"amplitude": float("nan")}, "amplitude must be a positive"),
+        ({"smoothness": -1}, "smoothness is a positive length"),
+        ({"finest": 0}, "finest is a positive length"),
+        ({"amplitude": (1, 2)}, "one amplitude for each smoothness"),
+        ({"smoothness": ()}, "one amplitude for each smoothness"),
+        ({"frozen": ("width",)}, "no parameter 'width'"),
+    ],
+)
+def test_bad_input_in_one_sentence(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LocalDeformation(**arguments)

@@ -1,0 +1,81 @@
+"""A user's own orbit in ten lines, of each kind: it samples, learns, composes and describes itself like ours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orbitgp.orbits import Affine, FiniteOrbit, Flip, Orbit, Warp
+
+
+class Jitter(Orbit):
+    num_draws = 1
+
+    def __init__(self):
+        super().__init__()
+        self.width = torch.nn.Parameter(torch.tensor(0.1))
+
+    def transform(self, x, u):  # (N, D), (N, S, 1) -> (N, S, D)
+        return x[:, None] + self.width * (2 * u - 1)
+
+
+class Swirl(Warp):
+    num_draws = 1
+
+    def __init__(self):
+        super().__init__()
+        self.strength = torch.nn.Parameter(torch.tensor(0.5))
+
+    def points(self, p, u):
+        angle = self.strength * (2 * u[..., 0] - 1) * torch.exp(-(p.x**2 + p.y**2) / 50)
+        return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
+
+
+class TimeReversal(FiniteOrbit):
+    size = 2
+
+    def elements(self, x):
+        return torch.stack([x, x.flip(-1)], dim=1)
+
+
+def test_an_orbit_of_vectors():
+    x, orbit = torch.rand(4, 3), Jitter()
+    samples = orbit.sample(x, 8)
+    assert samples.points.shape == (4, 2, 4, 3)
+    assert (samples.points - x[:, None, None]).abs().max() <= 0.1
+    samples.points.square().sum().backward()
+    assert orbit.width.grad is not None
+    assert orbit.fixed(x, 5).points.shape == (4, 1, 5, 3)
+    assert orbit.describe()["width"] == pytest.approx(0.1)
+    assert (TimeReversal() * orbit).sample(x, 4).points.shape == (4, 2, 4, 3)
+
+
+def test_a_warp():
+    x, swirl = torch.rand(3, 2, 10, 7), Swirl()
+    xa = swirl.transform(x, torch.full((3, 2, 1), 0.5))
+    assert torch.equal(xa, x[:, None].expand_as(xa))
+    whole = Flip() * Affine() * swirl
+    samples = whole.sample(x, 4).points
+    assert samples.shape == (3, 2, 4, 2, 10, 7)
+    samples.square().sum().backward()
+    assert swirl.strength.grad.abs() > 0
+    assert whole.describe()["strength"] == pytest.approx(0.5)
+    # A swirl turns the middle and leaves the far corners.
+    image = torch.rand(1, 41, 41)
+    turned = swirl.transform(image, torch.ones(1, 1, 1))[0, 0]
+    torch.testing.assert_close(turned[0, 0], image[0, 0, 0], atol=1e-3, rtol=0)
+    assert (turned[16:25, 16:25] - image[0, 16:25, 16:25]).abs().max() > 0.1
+
+
+def test_a_finite_orbit():
+    x = torch.rand(4, 6)
+    samples = TimeReversal().sample(x, None)
+    assert samples.points.shape == (4, 1, 2, 6)
+    assert TimeReversal().describe()["elements"] == 2
+
+
+def test_without_its_hook_an_orbit_says_so():
+    with pytest.raises(NotImplementedError, match="must define transform"):
+        Orbit().sample(torch.rand(2, 3), 4)
+    with pytest.raises(NotImplementedError, match="must define elements"):
+        FiniteOrbit().elements(torch.rand(2, 3))

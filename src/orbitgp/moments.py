@@ -33,8 +33,8 @@ class Moments(NamedTuple):
 
 
 def pair_product(
-    a: Float[Tensor, "rows blocks *rest"], b: Float[Tensor, "rows blocks *rest"], pairing: Pairing
-) -> Float[Tensor, "rows *rest"]:
+    a: Float[Tensor, "rows blocks *#rest"], b: Float[Tensor, "rows blocks *#rest"], pairing: Pairing
+) -> Float[Tensor, "rows ..."]:
     """Unbiased estimate of (E a) (E b), elementwise, from block means that share their samples.
 
     off * sum_{i != j} a_i b_j + diag * sum_i a_i b_i  =  off * (sum_i a_i)(sum_j b_j) + (diag - off) * sum_i a_i b_i

@@ -193,7 +193,7 @@ class InvariantGP(nn.Module):
 
     def _samples_per_row(self, num_samples: int | None) -> int:
         size = getattr(self.orbit, "size", None)
-        return min(s for s in (num_samples, size) if s is not None)
+        return min((s for s in (num_samples, size) if s is not None), default=1)
 
 
 def _row_chunks(x: Tensor, elements_per_row: int, max_elements: int) -> Iterator[Tensor]:

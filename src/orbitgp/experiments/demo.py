@@ -68,7 +68,7 @@ def figure(
     images, labels = examples
     angle = float(learned.orbit_.describe()["degrees"])  # type: ignore[arg-type]
     fig = Figure(figsize=(11, 4.4), layout="constrained")
-    left, right = fig.subfigures(1, 2, width_ratios=(1.15, 1))
+    left, right = np.ravel(fig.subfigures(1, 2, width_ratios=(1.15, 1)))
     left.suptitle(f"insensitive to rotations within ±{angle:.0f}°: the pictures of a row count as nearly the same", fontsize=10)
     along = torch.linspace(1e-3, 1 - 1e-3, COLUMNS)[:, None].expand(ROWS, -1, -1)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def figure(
             for spine in ax.spines.values():
                 spine.set(color="tab:orange" if original else "0.8", linewidth=2.5 if original else 0.8)
     for ax, text in zip(
-        panels[-1, :: COLUMNS // 2], (f"+{angle:.0f}°", "the digit", f"\N{MINUS SIGN}{angle:.0f}°"), strict=True
+        panels[-1, :: COLUMNS // 2], (f"\N{MINUS SIGN}{angle:.0f}°", "the digit", f"+{angle:.0f}°"), strict=True
     ):
         ax.set_xlabel(text)
 

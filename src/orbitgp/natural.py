@@ -44,7 +44,7 @@ def statistics(model: InvariantGP, projection: Projection, quadratic: Quadratic,
     """The sufficient statistics of q(u) from a batch, scaled up to ``num_data``."""
     a, prior_mean, _, pairing = projection
     scale = num_data / len(a)
-    lam, eta = quadratic.lam, quadratic.eta
+    lam, eta = quadratic.lam.to(a.dtype), quadratic.eta.to(a.dtype)
     if lam.ndim == 3:
         # Coupled latent functions: each is updated with the others at their current means (block coordinate ascent).
         own = lam.diagonal(dim1=-2, dim2=-1)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.kernels import covariance
-from orbitgp.orbits import Orbit
+from orbitgp.orbits import Orbit, Pairing
 from orbitgp.orbits.draws import base_draws
 
 Method = Literal["random", "kmeans", "greedy"]
@@ -42,7 +42,7 @@ def initial_inducing(
     if method == "kmeans":
         return _kmeans(candidates, size)
     if method == "greedy":
-        return candidates[_pivots(candidates.flatten(1).double(), kernel.double(), size)]
+        return candidates[_pivots(candidates.flatten(1).double(), kernel, size)]
     return candidates
 
 
@@ -76,9 +76,7 @@ def _kmeans(points: Tensor, size: int, rounds: int = 10) -> Tensor:
 def _pivots(points: Tensor, kernel: Kernel, size: int) -> Tensor:
     """Pivoted Cholesky of k_g on the candidates: each pivot is the candidate with the most variance left."""
     k = covariance(kernel)
-    variance = torch.stack([k.gram(p[None])[0, 0] for p in points[:1]]).expand(len(points)).clone()
-    if not getattr(k.kernel, "is_stationary", False):
-        variance = torch.stack([k.gram(p[None])[0, 0] for p in points])
+    _, variance = k.sums(points[:, None, None], points[:1], Pairing.exact())  # k_g(x, x) of each candidate
     rows = points.new_zeros(size, len(points))
     pivots = torch.zeros(size, dtype=torch.long, device=points.device)
     for i in range(size):

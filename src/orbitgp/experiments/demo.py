@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -68,7 +68,7 @@ def figure(
     images, labels = examples
     angle = float(learned.orbit_.describe()["degrees"])  # type: ignore[arg-type]
     fig = Figure(figsize=(11, 4.4), layout="constrained")
-    left, right = np.ravel(fig.subfigures(1, 2, width_ratios=(1.15, 1)))
+    left, right = cast(np.ndarray, fig.subfigures(1, 2, width_ratios=(1.15, 1)))
     left.suptitle(f"insensitive to rotations within ±{angle:.0f}°: the pictures of a row count as nearly the same", fontsize=10)
     along = torch.linspace(1e-3, 1 - 1e-3, COLUMNS)[:, None].expand(ROWS, -1, -1)
     with torch.no_grad():

@@ -1,0 +1,103 @@
+"""Learned amplitudes of local deformations, where the truth is known and on plain digits, against the profile of the bound.
+
+*Where it is known*: every class is one drawing of smooth blobs, bent by a large random deformation of its own; an example of it
+is bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the label as it is, and those as
+large as the ones between classes change it. The smoothness of the orbit is that of the data and is not learned.
+
+``python -m orbitgp.experiments.deformations --out results`` writes deformations.json and deformations.png.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from orbitgp.datasets import digits
+from orbitgp.experiments import profiles
+from orbitgp.orbits import LocalDeformation, Orbit
+
+SIDE = 16
+SMOOTHNESS = 4.0
+BETWEEN = 2.0  # pixels by which classes are bent apart
+
+
+@dataclass(frozen=True)
+class BentDrawings(profiles.Problem):
+    """Classes that differ by large deformations, examples that differ by deformations of ``bent`` pixels."""
+
+    bent: float
+    num_classes: int = 10
+    num_train: int = 1000
+    num_test: int = 2000
+
+    key = "amplitude"
+    unit = "px"
+    grid = (0.125, 0.25, 0.35, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 3.0, 4.0)
+    starts = (0.2, 1.0, 4.0)
+
+    def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        generator = torch.Generator().manual_seed(seed)
+        drawing = _blobs(generator)
+        classes = _bend(drawing.expand(self.num_classes, -1, -1), BETWEEN, generator)
+        labels = torch.arange(self.num_train + self.num_test) % self.num_classes
+        images = _bend(classes[labels], self.bent, generator).numpy()
+        n = self.num_train
+        return images[:n], labels[:n].numpy(), images[n:], labels[n:].numpy()
+
+    def orbit(self, value: float, learn: bool) -> Orbit:
+        frozen = ("smoothness",) if learn else ("amplitude", "smoothness")
+        return LocalDeformation(value, smoothness=SMOOTHNESS, frozen=frozen)
+
+    def title(self) -> str:
+        return f"drawings bent by {self.bent:g} px"
+
+
+@dataclass(frozen=True)
+class PlainDigits(profiles.Problem):
+    """Embedded digits as they are: how much may they be bent?"""
+
+    key = "amplitude"
+    unit = "px"
+    grid = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0)
+    starts = (0.05, 0.5, 2.0)
+
+    def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        data = digits(seed=seed)
+        return data.x_train, data.y_train, data.x_test, data.y_test
+
+    def orbit(self, value: float, learn: bool) -> Orbit:
+        frozen = ("smoothness",) if learn else ("amplitude", "smoothness")
+        return LocalDeformation(value, smoothness=2.0, frozen=frozen)
+
+    def title(self) -> str:
+        return "plain 8x8 digits"
+
+
+def _blobs(generator: torch.Generator, count: int = 7) -> torch.Tensor:
+    """A drawing: smooth blobs that stay clear of the border."""
+    axis = torch.arange(SIDE) - (SIDE - 1) / 2
+    centres = (torch.rand(count, 2, generator=generator) - 0.5) * 0.6 * SIDE
+    y, x = axis[:, None] - centres[:, 1, None, None], axis[None, :] - centres[:, 0, None, None]
+    return torch.exp(-(x**2 + y**2) / (2 * 1.5**2)).sum(0).clamp(max=1.0)
+
+
+def _bend(images: torch.Tensor, pixels: float, generator: torch.Generator) -> torch.Tensor:
+    """Every image bent by a deformation of its own."""
+    orbit = LocalDeformation(pixels, smoothness=SMOOTHNESS, frozen=("amplitude", "smoothness"))
+    with torch.no_grad():
+        return orbit.sample(images, 2, 2, "iid", generator).points[:, 0, 0]
+
+
+PROBLEMS = [BentDrawings(0.5), BentDrawings(1.0), PlainDigits()]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the experiment, print its table, write the record and the picture."""
+    description = __doc__.split("\n")[0]
+    profiles.main("deformations", description, PROBLEMS, lambda: [BentDrawings(0.5, num_train=300, num_test=300)], arguments)
+
+
+if __name__ == "__main__":
+    main()

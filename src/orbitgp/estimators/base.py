@@ -101,15 +101,14 @@ class InvariantEstimator(BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
-        settings = self.get_params(deep=False)
-        check_settings(settings)
+        settings = check_settings(self.get_params(deep=False))
         device = usable_device(self.device)
         array, targets = self._training_data(X, y)
         # The user's random state seeds three generators of our own, so that what is fitted to draws is scored on others.
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
         generator, fresh = (torch.Generator(device).manual_seed(seed) for seed in seeds[1:])
 
-        x = torch.tensor(array, device=device).reshape(len(array), *self.input_shape_)
+        x = self._tensor(array, device)
         orbit = Identity() if self.orbit is None else deepcopy(self.orbit)
         orbit = orbit.to(device=device, dtype=x.dtype)
         orbit.check(x.shape[1:])
@@ -120,10 +119,10 @@ class InvariantEstimator(BaseEstimator):
         task = task._replace(y=task.y.to(device), likelihood=task.likelihood.to(device))
 
         kernel = initial_kernel(self.kernel, x, task.variance, generator)
-        size = inducing_count(self.num_inducing, len(x), orbit)
+        size = inducing_count(settings["num_inducing"], len(x), orbit)
         inducing = initial_inducing(x, orbit, kernel, size, options.inducing, generator)
         likelihood = task.likelihood
-        jitter = self.jitter * prior_variance(kernel, x)
+        jitter = settings["jitter"] * prior_variance(kernel, x)
         model = InvariantGP(kernel, orbit, inducing, likelihood.num_latents, self.mean, likelihood.shares_curvature, jitter).to(
             device
         )
@@ -163,6 +162,10 @@ class InvariantEstimator(BaseEstimator):
         array: np.ndarray = validate_data(self, X, reset=False, dtype=name)
         return array
 
+    def _tensor(self, array: np.ndarray, device: torch.device) -> Float[Tensor, "rows *features"]:
+        # A copy of our own: the user's array may be read-only, or a view that runs backwards.
+        return torch.tensor(np.ascontiguousarray(array), device=device).reshape(len(array), *self.input_shape_)
+
     def _flat(self, X: Any, shape: tuple[int, ...] | None, dtype: str) -> tuple[Any, tuple[int, ...] | None]:
         """Images as rows, with their shape; whatever else is left as it is."""
         rank = _rank(X)
@@ -188,11 +191,11 @@ class InvariantEstimator(BaseEstimator):
     def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
         """Mean and variance of f at X, each row on its own."""
         check_is_fitted(self)
-        check_settings(self.get_params(deep=False))
+        settings = check_settings(self.get_params(deep=False))
         array = self._new_inputs(X)
         device = usable_device(self.device)
-        x = torch.tensor(array, device=device).reshape(len(array), *self.input_shape_)
-        samples = predict_samples(self.orbit_, self.num_predict_samples)
+        x = self._tensor(array, device)
+        samples = predict_samples(self.orbit_, settings["num_predict_samples"])
         mean, variance = _on(device, self.model_).predict(x, samples, seed=PREDICT_SEED)
         return mean.cpu(), variance.cpu()
 

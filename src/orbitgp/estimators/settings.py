@@ -28,8 +28,9 @@ _COUNTS = ("num_inducing", "num_samples", "num_groups", "num_predict_samples", "
 _TRAINING = ("optimizer", "max_steps", "max_seconds", "batch_size", "num_samples", "num_groups", "draws")
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise TypeError or ValueError, in one sentence, for a constructor argument that cannot be."""
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with plain Python numbers (grid searches hand over NumPy's), or TypeError or ValueError in one sentence."""
+    checked = dict(settings)
     for name in _COUNTS:
         value = settings[name]
         if value is None:
@@ -38,6 +39,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} must be a whole number, got {value!r}.")
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}.")
+        checked[name] = int(value)
     for name in ("max_seconds", "jitter"):
         value = settings[name]
         if value is None and name == "max_seconds":
@@ -46,6 +48,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} must be a number, got {value!r}.")
         if not (isfinite(value) and float(value) > 0):
             raise ValueError(f"{name} must be positive and finite, got {value}.")
+        checked[name] = float(value)
     _check_name("dtype", settings["dtype"], ("auto", "float32", "float64"))
     _check_name("mean", settings["mean"], get_args(MeanName))
     for name, known in (("draws", POLICIES), ("optimizer", get_args(OptimizerName))):
@@ -57,6 +60,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...).")
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"{name} must be a {example} or None, got {type(value).__name__}.")
+    return checked
 
 
 def _check_name(name: str, value: Any, known: tuple[str, ...]) -> None:
@@ -67,9 +71,6 @@ def _check_name(name: str, value: Any, known: tuple[str, ...]) -> None:
 def training_options(settings: Mapping[str, Any], orbit: Orbit, seed: int) -> Options:
     """The library's options with what the user set; ``num_samples=None`` where a finite orbit is enumerated."""
     given = {name: settings[name] for name in _TRAINING if settings[name] is not None}
-    for name, value in given.items():
-        # Grid searches hand over NumPy's numbers.
-        given[name] = int(value) if name in _COUNTS else float(value) if name == "max_seconds" else value
     options = replace(Options(), **given, seed=seed)
     if not isinstance(orbit, FiniteOrbit):
         return options
@@ -83,16 +84,16 @@ def training_options(settings: Mapping[str, Any], orbit: Orbit, seed: int) -> Op
 def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit) -> int:
     """How many inducing points: no more than a finite orbit has elements; by default no crowd around few data."""
     if isinstance(orbit, FiniteOrbit):
-        return min(int(num_inducing or NUM_INDUCING), rows * orbit.size)
+        return min(num_inducing or NUM_INDUCING, rows * orbit.size)
     # An average over an orbit takes several points to tell; too few hide how far the orbit should reach.
-    return int(num_inducing or min(NUM_INDUCING, 8 * rows))
+    return num_inducing or min(NUM_INDUCING, 8 * rows)
 
 
 def predict_samples(orbit: Orbit, num_predict_samples: int | None) -> int | None:
     """How many elements of the orbit to average at prediction; None stands for all."""
     if isinstance(orbit, FiniteOrbit) and orbit.size <= (num_predict_samples or PREDICT_ELEMENTS):
         return None
-    return int(num_predict_samples or PREDICT_SAMPLES)
+    return num_predict_samples or PREDICT_SAMPLES
 
 
 def usable_device(name: Any) -> torch.device:

@@ -86,8 +86,8 @@ class Options:
 class Trainer:
     """One training run: call :meth:`run`, or :meth:`step` by hand and :meth:`polish` at the end.
 
-    ``callback`` is called with every record of the history. ``state_dict`` holds all that the run depends on, so that a run
-    that goes on from it ends in the same place as one that was never stopped.
+    ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds all that the
+    run depends on, so that a run that goes on from it ends in the same place as one that was never stopped.
     """
 
     model: InvariantGP
@@ -97,6 +97,7 @@ class Trainer:
     options: Options = field(default_factory=Options)
     callback: Callable[[Record], None] | None = None
     progress: bool = False
+    after_step: Callable[[Trainer], None] | None = None
 
     def __post_init__(self) -> None:
         options = self.options
@@ -120,6 +121,11 @@ class Trainer:
         self.blend = 0.0
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Let the run end after the step that it is in, short of its budget."""
+        self.stopped = True
 
     def run(self) -> list[Record]:
         """Train to the end of the budget, refit q(u), and return the history."""
@@ -128,8 +134,9 @@ class Trainer:
             if not self.screened:
                 bar.set_postfix_str("choosing a start")
                 self.screen()
+                self._step_done()
             bar.update(self.steps)
-            while self.fraction() < 1.0:
+            while self.fraction() < 1.0 and not self.stopped:
                 self.step()
                 bar.update()
                 if self.steps % every == 0 or self.fraction() >= 1.0:
@@ -137,8 +144,13 @@ class Trainer:
                     bar.set_postfix_str(headline(record))
                     if self.callback is not None:
                         self.callback(record)
+                self._step_done()
         self.polish()
         return self.history
+
+    def _step_done(self) -> None:
+        if self.after_step is not None:
+            self.after_step(self)
 
     def fraction(self) -> float:
         """How much of the budget is spent."""
@@ -186,6 +198,8 @@ class Trainer:
                 self._draw_inducing()
             for _ in range(self._start_steps()):
                 self.step()
+                if self.stopped:  # not screened, so nothing to go on from: what there is will do
+                    return
             self.seconds += seconds
             score = float(torch.stack(self.bounds[len(self.bounds) // 2 :]).mean())
             if best is None or score > best[0]:

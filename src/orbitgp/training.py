@@ -86,8 +86,8 @@ class Options:
 class Trainer:
     """One training run: call :meth:`run`, or :meth:`step` by hand and :meth:`polish` at the end.
 
-    ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds all that the
-    run depends on, so that a run that goes on from it ends in the same place as one that was never stopped.
+    ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds all that
+    the run depends on, so that a run that goes on from it ends in the same place as one that was never stopped.
     """
 
     model: InvariantGP

@@ -53,7 +53,7 @@ def test_finite_in_the_middle_and_at_the_end():
     rotation, brightness = Rotation(40), Brightness(0.2)
     xa = (rotation * Rotate90() * brightness * Flip()).transform(x, u)
     assert xa.shape == (2, 3 * 4 * 2, 6, 6)
-    sample, turn, mirror = 2, 3, 1
+    sample, turn, mirror = 1, 2, 1
     by_hand = rotation.transform(x, u[..., :1])[:, sample].rot90(turn, (-2, -1))
     by_hand = brightness.transform(by_hand, u[:, sample : sample + 1, 1:])[:, 0].flip(-1)
     torch.testing.assert_close(xa[:, (sample * 4 + turn) * 2 + mirror], by_hand)

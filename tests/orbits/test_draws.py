@@ -35,15 +35,16 @@ def test_draws_are_uniform_in_the_open_cube(policy, dtype, points):
     assert ((counts - expected) ** 2 / expected).sum() < 30  # 9 degrees of freedom: p = 4e-4
 
 
-def test_the_ends_of_the_digits_stay_inside(monkeypatch):
-    for bound in (0, None):
-        monkeypatch.setattr(
-            torch, "randint", lambda high, size, bound=bound, dtype=None, **_: torch.full(size, bound or high - 1, dtype=dtype)
-        )
-        for dtype in (torch.float32, torch.float64):
-            u = base_draws("qmc", 1, 1, 4, 2, dtype=dtype)
-            assert u.min() > 0
-            assert u.max() < 1
+@pytest.mark.parametrize("all_ones", [False, True])
+def test_the_ends_of_the_digits_stay_inside(monkeypatch, all_ones):
+    def extreme(high, size, dtype=None, **_):
+        return torch.full(size, high - 1 if all_ones else 0, dtype=dtype)
+
+    monkeypatch.setattr(torch, "randint", extreme)
+    for dtype in (torch.float32, torch.float64):
+        u = base_draws("qmc", 1, 1, 4, 2, dtype=dtype)
+        assert u.min() > 0
+        assert u.max() < 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)

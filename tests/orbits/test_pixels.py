@@ -117,6 +117,21 @@ def test_dilation_and_erosion_undo_each_other_on_a_fat_square():
     assert (dilated(x, 2)[1] >= dilated(x, 2)[0]).all()
 
 
+def test_a_dot_grows_into_an_octagon():
+    x = torch.zeros(1, 7, 7)
+    x[0, 3, 3] = 1.0
+    one, two = dilated(x, 2)
+    assert one.sum() == 5  # a cross
+    assert two.sum() == 21  # 5 x 5 without its corners
+
+
+def test_a_flat_image_has_a_finite_gradient():
+    x = torch.zeros(1, 6, 6, requires_grad=True)
+    orbit = TangentDeformation()
+    orbit.sample(x, 4).points.sum().backward()
+    assert x.grad.isfinite().all()
+
+
 def test_contrast_and_brightness_in_formulae():
     x = torch.rand(2, 3, 5, 4)
     u = torch.tensor([0.0, 1.0]).view(1, 2, 1).expand(2, 2, 1)

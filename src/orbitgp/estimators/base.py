@@ -7,9 +7,11 @@ estimator is what it was before.
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -17,11 +19,14 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from sklearn.base import BaseEstimator
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from orbitgp.callbacks import Callback
+from orbitgp.estimators.run import Run, StrPath
 from orbitgp.estimators.settings import (
     check_settings,
     image_shape,
@@ -37,6 +42,7 @@ from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.draws import Policy
+from orbitgp.saving import load_estimator, save_estimator
 from orbitgp.training import OptimizerName, Options, Trainer
 from orbitgp.variational import InvariantGP, MeanName
 
@@ -87,25 +93,67 @@ class InvariantEstimator(BaseEstimator):
     # scikit-learn's rule: a constructor takes anything, and ``fit`` complains. So shape checkers leave the constructor alone.
     __no_type_check__ = True
 
-    def fit(self: Estimator, X: Any, y: Any) -> Estimator:
+    def fit(
+        self: Estimator,
+        X: Any,
+        y: Any,
+        *,
+        callback: Callback | None = None,
+        checkpoint: StrPath | None = None,
+        checkpoint_every: float = 60.0,
+        resume: bool | StrPath = False,
+    ) -> Estimator:
         """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
 
-        X is (N, D), images (N, H, W) or (N, C, H, W), or flat images (N, D) with ``image_shape``.
+        Args:
+            X: (N, D), images (N, H, W) or (N, C, H, W), or flat images (N, D) with ``image_shape``.
+            y: the targets.
+            callback: a function that is called with every record of the history (:mod:`orbitgp.callbacks`).
+            checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.
+            checkpoint_every: seconds between checkpoints.
+            resume: True to go on from the checkpoint if there is one, with the same data and settings; or the path of one. On
+                the CPU, a run that was killed and goes on ends with the same model, bit for bit, as one that was not.
+
+        Ctrl-C ends the run early, keeps the model so far, and warns.
         """
+        run = Run(callback, checkpoint, checkpoint_every, resume)
         before = dict(vars(self))
         try:
-            self._fit(X, y)
+            self._fit(X, y, run)
         except BaseException:
             self.__dict__ = before
             raise
+        if run.warning is not None:
+            warnings.warn(run.warning)
         return self
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def save(self, path: StrPath) -> None:
+        """Write all that was learned, and the arguments, into one safetensors file, whole or not at all."""
+        check_is_fitted(self)
+        save_estimator(self, Path(path), _kind(type(self)))
+
+    @classmethod
+    def load(
+        cls: type[Estimator],
+        path: StrPath,
+        orbit: Orbit | None = None,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> Estimator:
+        """The estimator that was saved in this file.
+
+        ``orbit``, ``kernel`` and ``likelihood`` are for objects of your own classes, which a file cannot rebuild: hand in one
+        that was built like the one that was fitted; its parameters are taken from the file.
+        """
+        return load_estimator(cls, Path(path), _kind(cls), {"orbit": orbit, "kernel": kernel, "likelihood": likelihood})
+
+    def _fit(self, X: Any, y: Any, run: Run) -> None:
         settings = check_settings(self.get_params(deep=False))
         device = usable_device(self.device)
         array, targets = self._training_data(X, y)
         # The user's random state seeds three generators of our own, so that what is fitted to draws is scored on others.
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
+        seeds = run.seeds(seeds, self.random_state)
         generator, fresh = (torch.Generator(device).manual_seed(seed) for seed in seeds[1:])
 
         x = self._tensor(array, device)
@@ -129,14 +177,18 @@ class InvariantEstimator(BaseEstimator):
         if self.mean != "zero":
             with torch.no_grad():
                 model.prior_mean.bias.copy_(task.mean)
+        shift = len(x) * task.log_scale
+        trainer = Trainer(model, likelihood, x, task.y, options, progress=bool(self.verbose))
         try:
-            history = Trainer(model, likelihood, x, task.y, options, progress=bool(self.verbose)).run()
-            evidence = _evidence(model, likelihood, x, task.y, options, fresh)
+            with run.around(trainer, seeds, shift):
+                history = trainer.run()
+                evidence = _evidence(model, likelihood, x, task.y, options, fresh)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise FloatingPointError(
                 f"the covariance of the inducing points is not positive definite with jitter={self.jitter:g}: raise jitter."
             ) from error
-        self._keep(model, likelihood, history, evidence, shift=len(x) * task.log_scale)
+        self._keep(model, likelihood, history, evidence, shift)
+        self.interrupted_ = run.interrupted
 
     def _task(self, targets: np.ndarray) -> Task:
         """Targets and likelihood for these y."""
@@ -144,6 +196,8 @@ class InvariantEstimator(BaseEstimator):
 
     def _training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """Flat inputs and targets, as scikit-learn checks them; sets ``input_shape_`` and ``n_features_in_``."""
+        if issparse(y):
+            raise TypeError("y must be a dense array, got a sparse one.")
         shape = image_shape(self.image_shape)
         images = shape is not None or _rank(X) > 2
         # Tables are small and their columns may be far from zero; images are many and between 0 and 1.
@@ -203,6 +257,10 @@ class InvariantEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _kind(cls: type) -> str:
+    return "classifier" if issubclass(cls, ClassifierMixin) else "regressor"
 
 
 def _rank(X: Any) -> int:

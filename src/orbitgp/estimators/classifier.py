@@ -54,7 +54,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         check_classification_targets(targets)
         self.classes_, labels = np.unique(targets, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]!r}.")
+            raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
         y = likelihood.encode(torch.tensor(labels))
         if isinstance(likelihood, GaussianIndicators):

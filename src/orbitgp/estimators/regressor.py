@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
@@ -53,6 +52,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         evidence_: the bound on the log marginal likelihood of y, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
         orbit_, kernel_, likelihood_: what was learned; ``orbit_.describe()`` says it in physical units.
         history_: the bound, ranges and hyperparameters over time.
+        interrupted_: whether Ctrl-C ended the fit before its budget.
         model_: the :class:`orbitgp.InvariantGP`, for joint predictions and function samples.
     """
 
@@ -85,8 +85,6 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         return values[:, 0] if self._flat_targets else values
 
     def _task(self, targets: np.ndarray) -> Task:
-        if issparse(targets):
-            raise TypeError("y must be a dense array, got a sparse one.")
         self._flat_targets = targets.ndim == 1
         values = targets.reshape(len(targets), -1).astype(np.float64)
         self.target_mean_, self.target_scale_ = np.zeros(values.shape[1]), np.ones(values.shape[1])

@@ -1,0 +1,204 @@
+"""Checkpoints: a run that is killed goes on where it was, and ends where it would have ended.
+
+A checkpoint is the whole state of a :class:`~orbitgp.training.Trainer` between two steps, the state of its random generator
+included, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
+threads, a run that goes on from one takes exactly the steps that it would have taken.
+
+The first is written when the start is chosen, then one every so many seconds, one when the run is stopped by Ctrl-C, and one
+after the last step. With it goes a fingerprint of the data and the settings: a checkpoint continues its own run and no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from glob import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from orbitgp.saving.container import SavedFileError, content, read, write
+from orbitgp.saving.modules import outline
+from orbitgp.saving.values import Tensors, decode, encode
+from orbitgp.training import Trainer
+
+KIND = "checkpoint"
+
+logger = logging.getLogger("orbitgp")
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds."""
+
+    run: dict[str, Any]  # the fingerprint of data and settings
+    seeds: list[int]
+    steps: int
+    max_steps: int
+    config: Any
+    tensors: Tensors
+
+
+class Checkpoint:
+    """The checkpoint file of one fit: what to go on from, and where to write the next.
+
+    Args:
+        path: where checkpoints are written.
+        every: seconds between them.
+        resume: whether to go on from the one that is there, if there is one. Without it, one that is there is an error, so that
+            nobody's hours are overwritten by a slip.
+    """
+
+    def __init__(self, path: Path, every: float = 60.0, resume: bool = False) -> None:
+        if not every >= 0:
+            raise ValueError(f"checkpoint_every must be a number of seconds, got {every}.")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {path.parent} to write the checkpoint {path.name} into.")
+        self.path, self.every = path, every
+        self.saved = read_checkpoint(path) if path.exists() else None
+        if self.saved is not None and not resume:
+            raise FileExistsError(
+                f"{path} holds a run of {self.saved.steps} of {self.saved.max_steps} steps: "
+                "pass resume=True to go on with it, or delete it to start over."
+            )
+        self.seeds: list[int] = []
+        self.written = -1
+        self._run: dict[str, Any] = {}
+        self._due = 0.0
+
+    def restore(self, trainer: Trainer, seeds: list[int]) -> None:
+        """Bring a trainer that has done nothing yet to the saved state, if there is one, after a look at the fingerprints."""
+        self.seeds, self._run = seeds, fingerprint(trainer)
+        _remove_remains(self.path)
+        if self.saved is None:
+            return
+        _check_same_run(self.path, self.saved.run, self._run)
+        device = trainer.x.device
+        state = decode(self.saved.config["state"], self.saved.tensors)
+        state["bounds"] = list(state["bounds"])
+        # Parameters and the optimiser's state find their device themselves, and a generator's state stays on the CPU.
+        for name in ("stats", "local", "order", "bounds"):
+            state[name] = _on(device, state[name])
+        trainer.load_state_dict(state)
+        self.written = trainer.steps
+        self._due = time.monotonic() + self.every
+        logger.info("%s: going on after %d of %d steps.", self.path, trainer.steps, trainer.options.max_steps)
+        self.saved = None  # the tensors are no longer needed
+
+    def after_step(self, trainer: Trainer) -> None:
+        """Called between steps: write if it is time, or the last chance."""
+        if trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0):
+            self.write(trainer)
+
+    def write(self, trainer: Trainer) -> None:
+        """Write a checkpoint; where that fails, the last one stays, and the run goes on."""
+        if self.written == trainer.steps:
+            return
+        state = trainer.state_dict()
+        state["bounds"] = torch.stack(state["bounds"]) if state["bounds"] else torch.empty(0)
+        tensors: Tensors = {}
+        config = {
+            "run": self._run,
+            "seeds": self.seeds,
+            "steps": trainer.steps,
+            "max_steps": trainer.options.max_steps,
+            "state": encode(state, tensors, "state"),
+        }
+        try:
+            write(self.path, KIND, config, tensors)
+        except OSError as error:
+            last = "there is none yet" if self.written < 0 else f"the last one is of step {self.written}"
+            logger.warning("the checkpoint %s could not be written (%s); %s. Training goes on.", self.path, error, last)
+        else:
+            self.written = trainer.steps
+        self._due = time.monotonic() + self.every
+
+
+def read_checkpoint(path: Path) -> Saved:
+    """The checkpoint in this file."""
+    kind, config, tensors = read(path)
+    if kind != KIND:
+        raise SavedFileError(f"{path} holds a {kind}, not a checkpoint.")
+    try:
+        numbers = (config["run"], config["seeds"], config["steps"], config["max_steps"])
+        return Saved(*numbers, config, tensors)
+    except (KeyError, TypeError) as error:
+        raise SavedFileError(f"{path} is damaged: it is no checkpoint.") from error
+
+
+def fingerprint(trainer: Trainer) -> dict[str, Any]:
+    """All that a run depends on, by name: data as digests, settings as they are. Of a trainer that has done nothing yet."""
+    model = trainer.model
+    settings = asdict(trainer.options)
+    settings["starts"] = list(settings["starts"])
+    settings["random_state"] = settings.pop("seed")
+    return {
+        "X": _digest(trainer.x),
+        "y": _digest(trainer.y),
+        "orbit": _digest_module(model.orbit),
+        "kernel": _digest_module(model.kernel),
+        "likelihood": _digest_module(trainer.likelihood),
+        "mean": _digest_outline(model.prior_mean),
+        "num_inducing": len(model.inducing),
+        "jitter": model.jitter,
+        "device": trainer.x.device.type,
+        **settings,
+        "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch")},
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _check_same_run(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    differ = [name for name in now if before.get(name) != now[name]]
+    # Other versions or threads still continue the run, though the last bits may differ.
+    for name in ("versions", "threads"):
+        if name in differ:
+            differ.remove(name)
+            logger.warning("%s was written with other %s: the run goes on, but not bit for bit.", path, name)
+    data = [name for name in ("X", "y") if name in differ]
+    if data:
+        raise SavedFileError(f"{path} belongs to a run with other data: {' and '.join(data)} differ.")
+    if differ:
+        raise SavedFileError(f"{path} belongs to a run with other settings: {_differences(differ, before, now)}.")
+
+
+def _differences(names: list[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    digests = ("orbit", "kernel", "likelihood", "mean")
+    return ", ".join(n if n in digests else f"{n} was {before.get(n)} and is {now[n]}" for n in names)
+
+
+def _digest(*tensors: Tensor, text: str = "") -> str:
+    digest = hashlib.sha256(text.encode())
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        digest.update(content(tensor))
+    return digest.hexdigest()
+
+
+def _digest_module(module: nn.Module) -> str:
+    learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    state = module.state_dict()
+    return _digest(*state.values(), text="\n".join([*outline(module), *state, *learned]))
+
+
+def _digest_outline(module: nn.Module) -> str:
+    learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    return _digest(text="\n".join([*outline(module), *module.state_dict(), *learned]))
+
+
+def _on(device: torch.device, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    return type(value)(_on(device, item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _remove_remains(path: Path) -> None:
+    """A run that was killed while it wrote leaves an unfinished file beside its checkpoint."""
+    for remains in path.parent.glob(f".{escape(path.stem)}.*{escape(path.suffix)}"):
+        if remains.name.removeprefix(f".{path.stem}.").removesuffix(path.suffix).isdigit():
+            remains.unlink(missing_ok=True)

@@ -1,0 +1,203 @@
+"""A fitted estimator as one file, and back.
+
+The file holds the constructor's arguments, what ``fit`` learned (orbit, kernel, likelihood, inducing points, q(u)), and what
+it noted (labels, shapes, scales, evidence, history, versions). Orbit, kernel and likelihood occur twice: as they were given, so
+that the loaded estimator can be cloned and fitted again, and as they were learned.
+
+Objects of classes that nobody registered are handed in by the reader. To see that they are the right ones, the file also holds
+one prediction, at the first inducing point.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.evidence import Evidence
+from orbitgp.saving.container import Contents, SavedFileError, read, write
+from orbitgp.saving.modules import pack, put, unpack
+from orbitgp.saving.registry import class_name
+from orbitgp.saving.values import Inexpressible, Tensors, decode, encode
+from orbitgp.variational import InvariantGP
+
+Loaded = TypeVar("Loaded")
+
+KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegressor"}
+_MODULES = ("orbit", "kernel", "likelihood")
+_OWN = ("model_", "orbit_", "kernel_", "likelihood_", "evidence_", "history_")
+_PROBE_SAMPLES = 16
+
+logger = logging.getLogger("orbitgp")
+
+
+def save_estimator(estimator: Any, path: Path, kind: str) -> None:
+    """Write a fitted estimator, whole or not at all."""
+    tensors: Tensors = {}
+    given = estimator.get_params(deep=False)
+    learned = {name: getattr(estimator, f"{name}_") for name in _MODULES}
+    model: InvariantGP = estimator.model_
+    attributes = {name: value for name, value in vars(estimator).items() if name not in given and name not in _OWN}
+    noted = {**attributes, "evidence_": asdict(estimator.evidence_), "history_": estimator.history_}
+    config = {
+        "given": {name: _write_argument(name, value, tensors) for name, value in given.items()},
+        "learned": {name: pack(module, tensors, f"learned.{name}") for name, module in learned.items()},
+        "posterior": _write_posterior(model, tensors),
+        "noted": {name: _write_value(name, value, tensors) for name, value in noted.items()},
+        "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch", "scikit-learn", "numpy")},
+        "python": platform.python_version(),
+    }
+    tensors["probe"] = _probe(model, estimator.likelihood_)
+    if name := _undefined(tensors):
+        raise ValueError(f"the model cannot be saved: {name!r} holds a number that is not finite.")
+    write(path, kind, config, tensors)
+
+
+def load_estimator(cls: type[Loaded], path: Path, kind: str, handed_in: Mapping[str, nn.Module | None]) -> Loaded:
+    """The estimator in this file, with objects that the file cannot rebuild taken from ``handed_in``."""
+    contents = read(path)
+    if contents.kind not in KINDS:
+        raise SavedFileError(f"{path} holds a {contents.kind}, not a model: give it to fit as resume=….")
+    if contents.kind != kind:
+        raise SavedFileError(f"{path} holds a {contents.kind}: load it with {KINDS[contents.kind]}.load.")
+    if name := _undefined(contents.tensors):
+        raise SavedFileError(f"{path} is damaged: {name!r} holds a number that is not finite.")
+    given = {name: module for name, module in handed_in.items() if module is not None}
+    try:
+        _check_handed_in(path, contents.config, given)
+        return _rebuild(cls, path, contents, given)
+    except SavedFileError as error:
+        raise error if str(path) in str(error) else SavedFileError(f"{path} cannot be loaded: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
+
+
+def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mapping[str, nn.Module]) -> Loaded:
+    _, config, tensors = contents
+    arguments = {name: _read_argument(name, value, tensors, handed_in) for name, value in config["given"].items()}
+    arguments["device"] = _usable(path, arguments["device"])
+    learned = {
+        name: unpack(packed, tensors, f"learned.{name}", handed_in.get(name)) for name, packed in config["learned"].items()
+    }
+    model = _read_posterior(config["posterior"], tensors, learned)
+    likelihood = learned["likelihood"]
+    if handed_in and not torch.allclose(_probe(model, likelihood), tensors["probe"], rtol=1e-3, atol=1e-6):
+        names = " and ".join(handed_in)
+        raise SavedFileError(f"{path} was not fitted with the {names} handed in: it predicts something else with it.")
+    estimator = cls(**arguments)
+    noted = {name: decode(value, tensors) for name, value in config["noted"].items()}
+    noted["evidence_"] = Evidence(**noted["evidence_"])
+    fitted = {"model_": model, "orbit_": model.orbit, "kernel_": model.kernel, "likelihood_": likelihood, **noted}
+    for name, value in fitted.items():
+        if hasattr(estimator, name):
+            raise ValueError(f"{name!r} is no attribute that fit sets.")
+        setattr(estimator, name, value)
+    return estimator
+
+
+def _write_argument(name: str, value: Any, tensors: Tensors) -> Any:
+    if isinstance(value, nn.Module):
+        return {"$module": pack(value, tensors, f"given.{name}")}
+    return _write_value(name, value, tensors)
+
+
+def _write_value(name: str, value: Any, tensors: Tensors) -> Any:
+    try:
+        return encode(value, tensors, f"value.{name}")
+    except Inexpressible as error:
+        raise TypeError(f"the model cannot be saved: {name} holds {error}, for which the file format has no words.") from error
+
+
+def _read_argument(name: str, value: Any, tensors: Tensors, handed_in: Mapping[str, nn.Module]) -> Any:
+    if _is_module(value):
+        return unpack(value["$module"], tensors, f"given.{name}", handed_in.get(name))
+    return decode(value, tensors)
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, dict) and "$module" in value
+
+
+def _write_posterior(model: InvariantGP, tensors: Tensors) -> dict[str, Any]:
+    """What the model holds besides orbit and kernel."""
+    state = {name: tensor for name, tensor in model.state_dict().items() if _of_posterior(name)}
+    tensors.update({f"posterior.{name}": tensor.cpu().contiguous() for name, tensor in state.items()})
+    fixed = [name for name, p in model.named_parameters() if _of_posterior(name) and not p.requires_grad]
+    mean = "linear" if model.prior_mean.weight is not None else "constant" if model.prior_mean.bias.requires_grad else "zero"
+    return {"num_latents": model.num_latents, "mean": mean, "jitter": model.jitter, "fixed": fixed}
+
+
+def _read_posterior(posterior: Mapping[str, Any], tensors: Tensors, learned: Mapping[str, Any]) -> InvariantGP:
+    inducing = tensors["posterior.inducing"]
+    shared = len(tensors["posterior.q_sqrt"]) == 1
+    model = InvariantGP(
+        learned["kernel"],
+        learned["orbit"],
+        inducing,
+        posterior["num_latents"],
+        posterior["mean"],
+        shared_covariance=shared,
+        jitter=posterior["jitter"],
+    )
+    state = {name: tensor for name, tensor in model.state_dict().items() if not _of_posterior(name)}
+    state.update({name.removeprefix("posterior."): t for name, t in tensors.items() if name.startswith("posterior.")})
+    put(model, state)
+    for name, parameter in model.named_parameters():
+        if _of_posterior(name):
+            parameter.requires_grad_(name not in posterior["fixed"])
+    return model
+
+
+def _of_posterior(name: str) -> bool:
+    return not name.startswith(("orbit.", "covariance."))
+
+
+def _check_handed_in(path: Path, config: Mapping[str, Any], handed_in: Mapping[str, nn.Module]) -> None:
+    """One sentence that names all that the file cannot rebuild."""
+    packed = [*config["learned"].items()]
+    packed += [(name, value["$module"]) for name, value in config["given"].items() if _is_module(value)]
+    missing = {name: entry["lacks"] for name, entry in packed if entry["build"] is None and name not in handed_in}
+    if missing:
+        what = " and ".join(f"the {name} ({described})" for name, described in missing.items())
+        arguments = ", ".join(f"{name}=…" for name in missing)
+        raise SavedFileError(f"{path} cannot rebuild {what}: hand it in, load(path, {arguments}).")
+
+
+@torch.no_grad()
+def _probe(model: InvariantGP, likelihood: Any) -> Float[Tensor, "..."]:
+    """A prediction that tells one orbit, kernel or likelihood from another: in the law's own terms, where it has any."""
+    mean, variance = model.predict(model.inducing.detach()[:1], _PROBE_SAMPLES)
+    law = likelihood.predictive(mean, variance)
+    said = [getattr(law, name) for name in ("probs", "mean", "std") if hasattr(law, name)]
+    return torch.cat([part.flatten().double() for part in (mean, variance, *said)])
+
+
+def _undefined(tensors: Tensors) -> str | None:
+    """The name of a tensor with a number that is not finite, if there is one; constraints alone may have infinite bounds."""
+    for name, tensor in tensors.items():
+        bad = tensor.isnan() if name.endswith("_bound") else ~tensor.isfinite()
+        if bad.any():
+            return name
+    return None
+
+
+def _usable(path: Path, device: Any) -> Any:
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError):
+        logger.info("%s was fitted on %s, which is not here: it will predict on the CPU.", path, device)
+        return "cpu"
+    return device
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else class_name(type(error))
+    return text if text.endswith(".") else f"{text}."

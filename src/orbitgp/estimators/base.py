@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -195,6 +196,8 @@ class InvariantEstimator(BaseEstimator):
 
     def _training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """Flat inputs and targets, as scikit-learn checks them; sets ``input_shape_`` and ``n_features_in_``."""
+        if issparse(y):
+            raise TypeError("y must be a dense array, got a sparse one.")
         shape = image_shape(self.image_shape)
         images = shape is not None or _rank(X) > 2
         # Tables are small and their columns may be far from zero; images are many and between 0 and 1.

@@ -53,7 +53,6 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         orbit_, kernel_, likelihood_: what was learned; ``orbit_.describe()`` says it in physical units.
         history_: the bound, ranges and hyperparameters over time.
         interrupted_: whether Ctrl-C ended the fit before its budget.
-        interrupted_: whether Ctrl-C ended the fit before its budget.
         model_: the :class:`orbitgp.InvariantGP`, for joint predictions and function samples.
     """
 

@@ -17,6 +17,7 @@ MAKERS: dict[str, Callable[[], Likelihood]] = {
     "bouchard": lambda: make_likelihood("bouchard", num_classes=4),
     "bohning": lambda: make_likelihood("bohning", num_classes=4),
     "logistic-softmax": lambda: make_likelihood("logistic-softmax", num_classes=4),
+    "dirichlet": lambda: make_likelihood("dirichlet", num_classes=4),
     "indicators": lambda: make_likelihood("gaussian", num_classes=4),
     "gaussian": lambda: make_likelihood("gaussian", num_outputs=2),
     "student-t": lambda: make_likelihood("student-t", num_outputs=2),

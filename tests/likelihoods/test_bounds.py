@@ -83,7 +83,16 @@ def test_local_is_the_best(likelihood: Likelihood, targets: Targets) -> None:
         assert bool((value(likelihood, y, moved, moments) <= best + 1e-12).all())
 
 
-EXACT_AT_A_POINT = ("Bernoulli", "StickBreaking", "Bohning", "LogisticSoftmax", "Gaussian", "GaussianIndicators", "StudentT")
+EXACT_AT_A_POINT = (
+    "Bernoulli",
+    "StickBreaking",
+    "Bohning",
+    "LogisticSoftmax",
+    "Gaussian",
+    "GaussianIndicators",
+    "Dirichlet",
+    "StudentT",
+)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ import torch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 from orbitgp.likelihoods.quadrature import normal_nodes
 
-NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "gaussian"]
+NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "gaussian", "dirichlet"]
 
 
 def softmax_by_gumbel(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

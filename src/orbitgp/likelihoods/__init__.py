@@ -5,6 +5,7 @@ from orbitgp.likelihoods.bernoulli import Bernoulli
 from orbitgp.likelihoods.bohning import Bohning
 from orbitgp.likelihoods.bouchard import Bouchard
 from orbitgp.likelihoods.classification import Classification, Softmax
+from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gap import Gap, gap, gap_table
 from orbitgp.likelihoods.gaussian import Gaussian
 from orbitgp.likelihoods.indicators import GaussianIndicators
@@ -23,6 +24,7 @@ __all__ = [
     "Bouchard",
     "Categorical",
     "Classification",
+    "Dirichlet",
     "Gap",
     "Gaussian",
     "GaussianIndicators",

@@ -14,6 +14,8 @@ from orbitgp.likelihoods.base import Likelihood
 from orbitgp.likelihoods.predictive import Categorical
 from orbitgp.likelihoods.quadrature import normal_average
 
+_LOG_ODDS_VARIANCE = 10.0  # a function that may be sure of a class, and need not be
+
 
 class Classification(Likelihood):
     """One of K classes. Subclasses write ``log_probs(f)``, ``local`` and ``quadratic``."""
@@ -30,6 +32,10 @@ class Classification(Likelihood):
     def encode(self, labels: Int[Tensor, " rows"], dtype: torch.dtype = torch.float64) -> Float[Tensor, "rows outputs"]:
         """The targets ``y`` of these classes: an indicator row for each datum."""
         return torch.nn.functional.one_hot(labels, self.num_classes).to(dtype)
+
+    def start(self, y: Float[Tensor, "rows outputs"]) -> tuple[float, Float[Tensor, " latents"]]:
+        """A variance and a mean for the prior of f to start from: log odds, here."""
+        return _LOG_ODDS_VARIANCE, y.new_zeros(self.num_latents)
 
     def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
         """The log probability of each class given f."""

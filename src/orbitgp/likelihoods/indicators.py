@@ -32,6 +32,10 @@ class GaussianIndicators(Classification):
         """The centred indicator of each class."""
         return super().encode(labels, dtype) - 1 / self.num_classes
 
+    def start(self, y: Float[Tensor, "rows classes"]) -> tuple[float, Float[Tensor, " classes"]]:
+        """The variance and the mean of the targets."""
+        return float(y.var(0, correction=0).mean()), y.mean(0)
+
     def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
         return self.gaussian.quadratic(y)
 

@@ -9,6 +9,7 @@ from orbitgp.likelihoods.bernoulli import Bernoulli
 from orbitgp.likelihoods.bohning import Bohning
 from orbitgp.likelihoods.bouchard import Bouchard
 from orbitgp.likelihoods.classification import Classification
+from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian
 from orbitgp.likelihoods.indicators import GaussianIndicators
 from orbitgp.likelihoods.laplace import Laplace
@@ -25,6 +26,7 @@ CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
     "bouchard": Bouchard,
     "bohning": Bohning,
     "logistic-softmax": LogisticSoftmax,
+    "dirichlet": Dirichlet,
     "softmax": Bouchard,
 }
 REGRESSION: dict[str, Callable[[int], Noise]] = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}

@@ -1,0 +1,61 @@
+"""Classes as regression on log-odds-like targets, with noise that says how much a label tells (Milios et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.likelihoods.base import Quadratic
+from orbitgp.likelihoods.classification import Softmax
+
+
+class Dirichlet(Softmax):
+    """t_k = f_k + e_k, e_k ~ N(0, s_k^2), with targets and noise from a label; class probabilities are softmax(f).
+
+    One label turns a Dirichlet prior with all parameters at ``concentration`` into one with a_k = concentration + [k = label].
+    That is the law of normalised Gamma variables; each is matched by a log-normal, so their logs are observed with noise:
+
+        s_k^2 = log(1 + 1/a_k),    t_k = log a_k - s_k^2 / 2   (less their mean over classes: softmax does not see it)
+
+    The likelihood is Gaussian with known noise: there is nothing to bound and nothing local. Its evidence is that of the
+    targets t, so it compares orbits and kernels, but no other likelihood, nor another ``concentration``. The smaller the
+    latter, the more a label is believed.
+    """
+
+    def __init__(self, num_classes: int, concentration: float = 1e-4) -> None:
+        super().__init__(num_classes)
+        if not concentration > 0:
+            raise ValueError(f"the concentration of a Dirichlet must be positive, got {concentration}.")
+        self.concentration = concentration
+
+    def observations(
+        self, y: Float[Tensor, "rows classes"]
+    ) -> tuple[Float[Tensor, "rows classes"], Float[Tensor, "rows classes"]]:
+        """Targets t and noise variances s^2 of indicators y."""
+        a = y + self.concentration
+        noise = torch.log1p(1 / a)
+        targets = a.log() - 0.5 * noise
+        return targets - targets.mean(-1, keepdim=True), noise
+
+    def start(self, y: Float[Tensor, "rows classes"]) -> tuple[float, Float[Tensor, " classes"]]:
+        """The variance and the mean of the targets."""
+        t, _ = self.observations(y)
+        return float(t.var(0, correction=0).mean()), t.mean(0)
+
+    def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
+        t, noise = self.observations(y)
+        return Quadratic(_log_normal(t, noise).sum(-1), t / noise, 1 / noise)
+
+    def log_prob(
+        self, y: Float[Tensor, "rows classes"], f: Float[Tensor, "*samples rows latents"]
+    ) -> Float[Tensor, "*samples rows"]:
+        """The log density of the targets."""
+        t, noise = self.observations(y)
+        return _log_normal(t - f, noise).sum(-1)
+
+
+def _log_normal(r: Float[Tensor, "*shape"], variance: Float[Tensor, "rows classes"]) -> Float[Tensor, "*shape"]:
+    return -0.5 * (torch.log(2 * math.pi * variance) + r.square() / variance)

@@ -90,10 +90,10 @@ def measure_evidence(
         local = likelihood.local(y, average)
     # One pass tells whether there is any noise: a finite orbit that is enumerated has none.
     exact = model.orbit.sample(x[:1], num_samples, num_groups, draws, generator).pairing.off == 0.0
-    values = torch.tensor([sweep(local)[0] - factor_kl for _ in range(1 if exact else passes)])
-    stderr = 0.0 if exact else float(values.double().std()) / math.sqrt(len(values))
+    values = torch.tensor([sweep(local)[0] - factor_kl for _ in range(1 if exact else passes)], dtype=torch.float64)
+    stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
     return Evidence(
-        value=float(values.double().mean()),
+        value=float(values.mean()),
         stderr=stderr,
         num_data=len(x),
         num_samples=None if exact else num_samples,

@@ -1,0 +1,175 @@
+"""The evidence: its standard error is honest, enumerated orbits have none, and what was fitted is scored on fresh draws."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from orbitgp.elbo import elbo
+from orbitgp.evidence import Evidence, measure_evidence
+from orbitgp.likelihoods import Gaussian, make_likelihood
+from orbitgp.orbits import GaussianNoise, Identity, Permutation
+from orbitgp.variational import InvariantGP
+
+CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
+
+
+@pytest.fixture(autouse=True)
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def make_model(orbit, dim, latents=1, shared=True):
+    kernel = ScaleKernel(RBFKernel())
+    kernel.outputscale = 1.5
+    model = InvariantGP(kernel, orbit.double(), torch.randn(4, dim), latents, "constant", shared)
+    with torch.no_grad():
+        model.q_mean.normal_()
+        model.q_sqrt.mul_(0.5)
+    return model
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_enumerated_orbits_have_the_bound_and_no_error():
+    model = make_model(Permutation(CYCLE), 3, 2)
+    x, y = torch.randn(10, 3), torch.randn(10, 2)
+    likelihood = Gaussian(2)
+    truth = elbo(model, likelihood, model.orbit.sample(x, None), y, 10).item()
+    for num_samples in (None, 3, 64):
+        evidence = measure_evidence(model, likelihood, x, y, num_samples)
+        assert evidence.value == pytest.approx(truth, rel=1e-12)
+        assert evidence.stderr == 0.0
+        assert evidence.num_samples is None
+    assert float(evidence) == evidence.value
+    assert "exact" in str(evidence)
+    assert "±" not in str(evidence)
+
+
+def test_all_digits_of_a_large_value_are_kept():
+    """Nats of many data: single precision would round a bound of ten million nats to whole ones."""
+    model = make_model(Identity(), 1)
+    x, y = torch.randn(50, 1), 3000 * torch.randn(50, 1)
+    likelihood = Gaussian(1, noise=1e-2)
+    truth = elbo(model, likelihood, model.orbit.sample(x, None), y, 50).item()
+    assert abs(truth) > 1e9
+    torch.set_default_dtype(torch.float32)  # as it is for most users
+    assert measure_evidence(model, likelihood, x, y).value == pytest.approx(truth, rel=1e-13)
+
+
+@pytest.mark.parametrize(("orbit", "samples", "draws"), [("noise", 8, "qmc"), ("subset", 2, "iid")])
+def test_the_standard_error_is_honest(orbit, samples, draws):
+    """Over many measurements, (value - truth) / stderr has the scale of a t distribution with passes - 1 degrees of freedom."""
+    orbit = GaussianNoise(0.5) if orbit == "noise" else Permutation([*CYCLE, [0, 2, 1], [1, 0, 2], [2, 1, 0]])
+    model = make_model(orbit, 3)
+    x, y = torch.randn(4, 3), torch.randn(4, 1)
+    likelihood = Gaussian(1, noise=0.3)
+    rounds, passes = 40, 8
+    shared = generator(1)
+    found = [
+        measure_evidence(model, likelihood, x, y, samples, 2, draws, passes=passes, generator=shared) for _ in range(rounds)
+    ]
+    # The truth, from many more draws than any of them sees.
+    copies = 4000
+    with torch.no_grad():
+        many = model.orbit.sample(x.repeat(copies, 1), samples, 2, draws, generator(2))
+        truth = elbo(model, likelihood, many, y.repeat(copies, 1), 4).item()
+    values = torch.tensor([f.value for f in found])
+    errors = torch.tensor([f.stderr for f in found])
+    z = (values - truth) / errors
+    assert 0.5 < z.square().mean() / (7 / 5) < 1.8
+    assert z.mean().abs() < 0.7
+    assert values.std().item() == pytest.approx(errors.square().mean().sqrt().item(), rel=0.35)
+    assert all(f.num_samples == samples and f.num_data == 4 and f.likelihood == "Gaussian" for f in found)
+
+
+def test_more_passes_and_more_samples_mean_less_error():
+    model = make_model(GaussianNoise(0.5), 2)
+    x, y = torch.randn(10, 2), torch.randn(10, 1)
+
+    def error(samples, passes):
+        return measure_evidence(model, Gaussian(1), x, y, samples, 2, "iid", passes=passes, generator=generator()).stderr
+
+    assert error(4, 128) < 0.5 * error(4, 16)
+    assert error(32, 16) < 0.7 * error(4, 16)
+
+
+def test_the_generator_decides_and_passes_differ():
+    model = make_model(GaussianNoise(0.5), 2)
+    x, y = torch.randn(6, 2), torch.randn(6, 1)
+    first, again, other = (measure_evidence(model, Gaussian(1), x, y, 8, generator=generator(s)) for s in (0, 0, 1))
+    assert first == again
+    assert first.value != other.value
+    assert first.stderr > 0
+    assert "± " in str(first)
+    assert "S = 8" in str(first)
+
+
+def test_rows_in_pieces_change_nothing(monkeypatch):
+    import orbitgp.evidence
+
+    model = make_model(Permutation(CYCLE), 3, 2)
+    x, y = torch.randn(10, 3), torch.randn(10, 2)
+    whole = measure_evidence(model, Gaussian(2), x, y)
+    chunks = orbitgp.evidence.chunks
+    pieces = []
+    monkeypatch.setattr(
+        orbitgp.evidence, "chunks", lambda x, m, s: (pieces.append(1) or p for p in chunks(x, m, s, max_elements=40))
+    )
+    assert measure_evidence(model, Gaussian(2), x, y).value == pytest.approx(whole.value, rel=1e-12)
+    assert len(pieces) > 3
+
+
+# Local parameters: fitted to draws, so scored on others
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "one-vs-each", "student-t"])
+def test_the_evidence_is_not_optimistic_about_its_local_parameters(name):
+    """With few, noisy draws: below the bound at the best local parameters, whose value many draws give.
+
+    Local parameters that come from the very draws that they are scored with would lie above it: that is shown too.
+    """
+    classes = {"bernoulli": 2, "one-vs-each": 3}.get(name)
+    likelihood = make_likelihood(name, num_classes=classes)
+    model = make_model(GaussianNoise(1.0), 1, likelihood.num_latents, shared=False)
+    with torch.no_grad():
+        model.q_mean.mul_(4.0)  # a posterior that differs between samples
+    x = torch.randn(150, 1)
+    y = torch.randn(150, 1) if classes is None else likelihood.encode(torch.randint(classes, (150,)))
+
+    with torch.no_grad():
+        shared = generator(3)
+
+        def moments(num_samples, draws):
+            samples = model.orbit.sample(x, num_samples, 2, draws, shared)
+            return samples, model.moments(model.project(samples), cross=likelihood.couples)
+
+        # Moments that are as good as exact, the best local parameters, and the bound there.
+        samples, exact = moments(256, "qmc")
+        best = elbo(model, likelihood, samples, y, 150, likelihood.local(y, exact)).item()
+        plugged = []
+        for _ in range(30):
+            samples, noisy = moments(2, "iid")
+            plugged.append(elbo(model, likelihood, samples, y, 150, likelihood.local(y, noisy)).item())
+    plugged = torch.tensor(plugged)
+    assert plugged.mean() - best > 4 * plugged.std() / 30**0.5
+
+    found = [
+        measure_evidence(model, likelihood, x, y, 2, 2, "iid", passes=3, local_passes=1, generator=generator(i))
+        for i in range(15)
+    ]
+    values = torch.tensor([f.value for f in found])
+    assert values.mean() < best + 3 * values.std() / 15**0.5
+    # And many passes for the local parameters find them.
+    good = measure_evidence(model, likelihood, x, y, 64, 2, "qmc", passes=8, local_passes=8, generator=generator(9))
+    assert good.value == pytest.approx(best, abs=4 * good.stderr + 0.02 * abs(best))
+
+
+def test_an_evidence_prints_well():
+    text = str(Evidence(-1234.56, 0.4, 1000, 64, "Gaussian"))
+    assert text == "-1,234.6 ± 0.4 nats (1,000 data, Gaussian likelihood, S = 64)"

@@ -1,7 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-export OMP_NUM_THREADS ?= 1
 
 .PHONY: help venv demo test check format bench
 
@@ -19,7 +18,7 @@ demo: $(STAMP)  ## learn an invariance from a few hundred digits
 	$(BIN)/python -m orbitgp.experiments.demo
 
 test: $(STAMP)  ## the tests, on two processes
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(STAMP)  ## lint, format and types
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -30,6 +30,9 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.draws import Policy, base_draws
 from orbitgp.orbits.pickling import Portable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Value = float | tuple[float, float]
 
@@ -162,7 +165,7 @@ class Orbit(Portable):
         return Description(type(self).__name__, quantities)
 
     def reaches(self) -> list[nn.Parameter]:
-        """The learned parameters that say how far this orbit goes, of all its parts; training tries several multiples of them."""
+        """The learned parameters that say how far this orbit goes, of all its parts; training tries several multiples."""
         named = [getattr(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
         return [parameter for parameter in named if parameter.requires_grad]
 
@@ -197,6 +200,19 @@ class Orbit(Portable):
         u = base_draws("qmc", 1, 1, num_samples, dim, generator=generator, dtype=x.dtype).to(x.device)
         xa = self.transform(x, u[0].expand(len(x), -1, -1))
         return Samples(xa[:, None], Pairing.exact())
+
+    def show(
+        self,
+        x: Any,
+        num_samples: int = 24,
+        seed: int = 0,
+        theme: Literal["light", "dark"] = "light",
+        title: str | None = None,
+    ) -> Figure:
+        """A picture of samples around one input (or a list of them); see ``orbitgp.report.orbits`` for this and others."""
+        from orbitgp.report.orbits import samples  # where matplotlib is: an orbit works without it
+
+        return samples(self, x, num_samples, seed, theme, title)
 
     def __mul__(self, other: Orbit) -> Orbit:
         """``a * b``: a acts first, then b."""

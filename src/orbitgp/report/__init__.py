@@ -1,0 +1,1 @@
+"""Pictures that a person would rather look at than read."""

@@ -1,0 +1,318 @@
+"""Pictures of orbits: what an orbit does to an input, how it grew while it was learned, and its ranges before and after.
+
+Every function returns a ``matplotlib.figure.Figure`` and touches no global state: save it with ``figure.savefig(...)`` or let a
+notebook show it. ``theme`` is ``"light"`` (paper) or ``"dark"`` (slides). matplotlib is the extra ``orbitgp[plot]``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from orbitgp.orbits.base import Description, Orbit, Quantity
+from orbitgp.orbits.draws import base_draws
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Theme = Literal["light", "dark"]
+
+
+@dataclass(frozen=True)
+class _Colours:
+    paper: str
+    ink: str
+    soft: str
+    accent: str
+
+
+# One accent that is told from the greys in print without colour too: it is darker (lighter) than both of them.
+_THEMES = {
+    "light": _Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c"),
+    "dark": _Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c"),
+}
+
+
+def samples(
+    orbit: Orbit, x: Any, num_samples: int = 24, seed: int = 0, theme: Theme = "light", title: str | None = None
+) -> Figure:
+    """Samples of the orbit around the original, which is the framed one in the middle: figure 1 of the paper.
+
+    ``x`` is one input, an image (H, W) or (C, H, W) or a signal (D,), or a list of several, for a panel each. Samples are in
+    the order of their first base draw: an angle grows from the top left to the bottom right, through the original.
+    """
+    colours, inputs = _theme(theme), _inputs(x)
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be positive, got {num_samples}.")
+    drawn = [_draw(orbit, one, num_samples, seed) for one in inputs]
+    if inputs[0].ndim == 1:
+        return _signals(inputs, drawn, colours, title)
+    count = len(drawn[0])  # a finite orbit may have fewer
+    cells = count + 1
+    columns = max(3, int(cells**0.5))
+    columns += (columns + 1) % 2  # odd, so that there is a middle
+    rows = -(-cells // columns)
+    rows += (rows + 1) % 2
+    cell, gap = 0.8, 0.5
+    ratio = inputs[0].shape[-2] / inputs[0].shape[-1]
+    width = len(inputs) * columns * cell + (len(inputs) - 1) * gap
+    figure, top = _figure(width, rows * cell * ratio, colours, title)
+    panels = figure.add_gridspec(1, len(inputs), left=0.01, right=0.99, bottom=0.01, top=top, wspace=gap / (columns * cell))
+    middle = (rows // 2) * columns + columns // 2
+    for panel, (image, others) in enumerate(zip(inputs, drawn, strict=True)):
+        grid = panels[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
+        shown = _Shown(image, theme)
+        for place in range(rows * columns):
+            offset = place - middle
+            index = count // 2 + offset - (offset > 0)
+            axes = _bare(figure.add_subplot(grid[place // columns, place % columns]))
+            if offset == 0:
+                shown.draw(axes, image)
+                _frame(axes, colours.accent, 2.4)
+            elif 0 <= index < count:
+                shown.draw(axes, others[index])
+                _frame(axes, colours.soft, 0.4)
+            else:
+                axes.set_visible(False)
+    return figure
+
+
+def film(
+    orbits: Sequence[Orbit],
+    x: Any,
+    frames: int = 6,
+    num_samples: int = 5,
+    labels: Sequence[str] | None = None,
+    seed: int = 0,
+    theme: Theme = "light",
+    title: str | None = None,
+) -> Figure:
+    """A film strip from the initial to the learned orbit: time runs to the right, each row is one draw throughout.
+
+    ``orbits`` are the two ends, between which the parameters are interpolated in ``frames`` steps, or more than two snapshots,
+    which are shown as they are. ``x`` is one image.
+    """
+    colours, (image, *rest) = _theme(theme), _inputs(x)
+    if rest or image.ndim == 1:
+        raise ValueError("a film shows one image, (H, W) or (C, H, W).")
+    if len(orbits) < 2:
+        raise ValueError(f"a film needs two orbits or more, the initial one first, got {len(orbits)}.")
+    between = len(orbits) == 2
+    strip = [_between(orbits[0], orbits[1], t / (frames - 1)) for t in range(frames)] if between else list(orbits)
+    if labels is None:
+        labels = ["start", *[""] * (len(strip) - 2), "learned"]
+    if len(labels) != len(strip):
+        raise ValueError(f"one label for each of the {len(strip)} frames, please: got {len(labels)}.")
+    pictures = [_draw(orbit, image, num_samples, seed) for orbit in strip]
+    cell, ratio = 0.75, image.shape[-2] / image.shape[-1]
+    figure, top = _figure(len(strip) * cell, (num_samples * ratio + 0.3) * cell, colours, title)
+    header = 0.3 / (num_samples * ratio + 0.3)
+    grid = figure.add_gridspec(
+        num_samples, len(strip), left=0.01, right=0.99, bottom=0.01, top=top - header * top, wspace=0.05, hspace=0.05
+    )
+    shown = _Shown(image, theme)
+    for column, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
+        last = column == len(strip) - 1
+        for row in range(num_samples):
+            axes = _bare(figure.add_subplot(grid[row, column]))
+            shown.draw(axes, picture[row])
+            _frame(axes, colours.accent if last else colours.soft, 1.4 if last else 0.5)
+            if row == 0 and label:
+                axes.set_title(label, fontsize=9, color=colours.accent if last else colours.ink, pad=4)
+    return figure
+
+
+def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme = "light", title: str | None = None) -> Figure:
+    """The learned ranges with their units, before (grey) and after (colour), one row a parameter.
+
+    The line is where nothing happens: zero, or a factor of one. Parameters that differ in their axis only share a scale.
+    """
+    colours = _theme(theme)
+    old, new = (orbit.describe() if isinstance(orbit, Orbit) else orbit for orbit in (before, after))
+    names = [name for name in new if name in old]
+    if not names:
+        raise ValueError(f"nothing to compare between {old.title} and {new.title}: they share no parameter.")
+    spans = {name: (_span(old.quantities[name]), _span(new.quantities[name])) for name in names}
+    head, row_height = 0.34, 0.5
+    height = head + row_height * len(names)
+    figure, top = _figure(7.2, height, colours, title)
+    body = top * (1 - head / height)
+    grid = figure.add_gridspec(len(names), 1, left=0.19, right=0.57, bottom=0.26 / height * top, top=body, hspace=1.0)
+    for row, name in enumerate(names):
+        axes = figure.add_subplot(grid[row, 0])
+        family = [ends for other in names if _family(other) == _family(name) for span in spans[other] for ends in span]
+        _range_row(axes, spans[name], family, new.quantities[name].unit, colours)
+        text: dict[str, Any] = {"transform": axes.transAxes, "va": "center"}
+        unit = new.quantities[name].unit
+        label = f"{name} ({unit})" if unit not in ("", "°", "×") else name
+        axes.text(-0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink, **text)
+        axes.text(1.30, 0.4, _words(old.quantities[name]), ha="center", fontsize=8.5, color=colours.soft, **text)
+        axes.text(1.78, 0.4, _words(new.quantities[name]), ha="center", fontsize=10, color=colours.accent, **text)
+        if row == 0:
+            place = axes.get_position()
+            for x, word, colour in ((1.30, "start", colours.soft), (1.78, "learned", colours.accent)):
+                at = place.x0 + x * place.width
+                figure.text(at, body + 0.12 / height, word, ha="center", va="bottom", fontsize=9, color=colour, weight="bold")
+    return figure
+
+
+def _range_row(
+    axes: Axes, spans: tuple[tuple[float, float], tuple[float, float]], family: list[float], unit: str, colours: _Colours
+) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    neutral = 1.0 if unit == "×" else 0.0
+    low, high = min(neutral, *family), max(neutral, *family)
+    if unit == "×":
+        axes.set_xscale("log")
+        pad = (high / low) ** 0.06 if high > low else 1.1
+        axes.set_xlim(low / pad, high * pad)
+        steps = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 2.0, 3.0, 5.0, 10.0)
+        wide = high / low > 1.7
+        axes.xaxis.set_major_locator(FixedLocator([t for t in steps if not (wide and t in (0.8, 0.9, 1.1, 1.2))]))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        pad = 0.06 * (high - low) or 1.0
+        axes.set_xlim(low - pad, high + pad)
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    sign = {"°": "{}°", "×": "×{}"}.get(unit, "{}")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: sign.format(f"{value:g}").replace("-", "−")))
+    for (start, stop), y, colour, width in zip(spans, (0.75, 0.0), (colours.soft, colours.accent), (3.0, 6.5), strict=True):
+        axes.plot([start, stop], [y, y], color=colour, linewidth=width, solid_capstyle="butt")
+    axes.axvline(neutral, color=colours.ink, linewidth=0.8)
+    axes.set_ylim(-0.75, 1.2)
+    axes.set_yticks([])
+    axes.tick_params(axis="x", colors=colours.soft, labelsize=6.5, length=2, pad=1.5)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(colours.soft)
+        spine.set_linewidth(0.5)
+    axes.set_facecolor("none")
+
+
+def _span(quantity: Quantity) -> tuple[float, float]:
+    """A range as it is; a number as what lies between it and doing nothing."""
+    if isinstance(quantity.value, tuple):
+        return quantity.value
+    return (1.0 if quantity.unit == "×" else 0.0), quantity.value
+
+
+def _family(name: str) -> str:
+    """Parameters that differ in their axis only: shift_x and shift_y."""
+    return name[:-2] if name.endswith(("_x", "_y")) else name
+
+
+def _words(quantity: Quantity) -> str:
+    """Three figures are enough to look at; a minus sign is not a hyphen, and the unit is said once."""
+
+    def number(value: float, sign: str) -> str:
+        text = f"{value:{sign}.3g}".replace("-", "−")
+        return f"×{text}" if quantity.unit == "×" else f"{text}°" if quantity.unit == "°" else text
+
+    ends = quantity.value if isinstance(quantity.value, tuple) else (quantity.value,)
+    sign = "+" if len(ends) == 2 and quantity.unit != "×" else ""
+    unit = f" {quantity.unit}" if quantity.unit not in ("", "°", "×") else ""
+    return " … ".join(number(end, sign) for end in ends) + unit
+
+
+def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: _Colours, title: str | None) -> Figure:
+    figure, top = _figure(4.0 * len(inputs), 2.4, colours, title)
+    panels = figure.add_gridspec(1, len(inputs), left=0.1 / len(inputs), right=0.98, bottom=0.12, top=top - 0.03)
+    for panel, (signal, others) in enumerate(zip(inputs, drawn, strict=True)):
+        axes = figure.add_subplot(panels[0, panel])
+        axes.plot(others.T.numpy(), color=colours.soft, linewidth=0.7, alpha=0.7)
+        axes.plot(signal.numpy(), color=colours.accent, linewidth=2.2)
+        axes.set_facecolor("none")
+        axes.tick_params(colors=colours.soft, labelsize=7)
+        for side, spine in axes.spines.items():
+            spine.set_visible(side in ("left", "bottom"))
+            spine.set_color(colours.soft)
+    return figure
+
+
+class _Shown:
+    """One way to show an image and its samples: the same grey scale for all."""
+
+    def __init__(self, image: Tensor, theme: Theme) -> None:
+        self.low, self.high = image.min().item(), image.max().item()
+        border = torch.cat([image[..., 0, :].flatten(), image[..., -1, :].flatten()])
+        # Ink on an empty background is shown as the page is: dark on light paper, light on a dark slide.
+        empty = border.median() <= self.low + 0.05 * (self.high - self.low)
+        self.map = "gray_r" if empty and theme == "light" else "gray"
+
+    def draw(self, axes: Axes, image: Tensor) -> None:
+        if image.ndim == 3 and len(image) == 3:
+            scaled = (image - self.low) / ((self.high - self.low) or 1.0)
+            axes.imshow(scaled.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
+        else:
+            grey = image.mean(0) if image.ndim == 3 else image
+            axes.imshow(grey.numpy(), cmap=self.map, vmin=self.low, vmax=self.high, interpolation="nearest")
+
+
+def _theme(theme: str) -> _Colours:
+    if theme not in _THEMES:
+        raise ValueError(f"theme must be one of {', '.join(_THEMES)}, got {theme!r}.")
+    return _THEMES[theme]
+
+
+def _inputs(x: Any) -> list[Tensor]:
+    """One input or a list of them as tensors."""
+    several = list(x) if isinstance(x, list | tuple) else [x]
+    tensors = [torch.as_tensor(one).detach().cpu().to(torch.get_default_dtype()) for one in several]
+    if not tensors or any(t.ndim not in (1, 2, 3) or t.shape != tensors[0].shape for t in tensors):
+        raise ValueError("a picture needs one input, a signal (D,) or an image (H, W) or (C, H, W), or a list of like ones.")
+    return tensors
+
+
+def _draw(orbit: Orbit, x: Tensor, num_samples: int, seed: int) -> Tensor:
+    """Samples (num_samples, *features), in the order of the first base draw."""
+    orbit = copy.deepcopy(orbit).cpu()
+    generator = torch.Generator().manual_seed(seed)
+    u = base_draws("qmc", 1, 1, num_samples, orbit.draws_for(x.shape), generator=generator, dtype=x.dtype)[0]
+    if u.shape[-1]:
+        u = u[:, u[0, :, 0].argsort()]
+    with torch.no_grad():
+        drawn = orbit.transform(x[None], u)[0]
+    # A finite part multiplies the samples: take them evenly from all.
+    return drawn[torch.linspace(0, len(drawn) - 1, min(num_samples, len(drawn))).round().long()]
+
+
+def _between(first: Orbit, last: Orbit, t: float) -> Orbit:
+    orbit = copy.deepcopy(first)
+    ends = zip(first.state_dict().items(), last.state_dict().values(), strict=True)
+    orbit.load_state_dict({name: torch.lerp(a, b, t) if a.is_floating_point() else a for (name, a), b in ends})
+    return orbit
+
+
+def _figure(width: float, height: float, colours: _Colours, title: str | None) -> tuple[Figure, float]:
+    """A figure of that many inches plus its title, and where the title begins."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'orbitgp[plot]'.") from error
+    extra = 0.36 if title else 0.0
+    figure = Figure(figsize=(width, height + extra), dpi=160, facecolor=colours.paper)
+    top = height * 0.99 / (height + extra)
+    if title:
+        size = min(11.0, 1.7 * 72 * width / len(title))  # on one line, and within the figure
+        figure.text(0.5, 1 - 0.12 / (height + extra), title, ha="center", va="top", fontsize=size, color=colours.ink)
+    return figure, top
+
+
+def _bare(axes: Axes) -> Axes:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return axes
+
+
+def _frame(axes: Axes, colour: str, width: float) -> None:
+    for spine in axes.spines.values():
+        spine.set_color(colour)
+        spine.set_linewidth(width)
+        spine.set_zorder(10)

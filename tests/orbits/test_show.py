@@ -1,0 +1,115 @@
+"""Pictures of orbits: they are made, in both themes, of what they say they show. How they look is for eyes to judge."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+
+from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Rotation
+from orbitgp.report.orbits import film, ranges, samples
+
+
+def images(figure) -> list[np.ndarray]:
+    return [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
+
+
+def framed(figure) -> list[np.ndarray]:
+    """The images with the widest frame."""
+    widest = max(axes.spines["left"].get_linewidth() for axes in figure.axes if axes.images)
+    return [
+        np.asarray(axes.images[0].get_array())
+        for axes in figure.axes
+        if axes.images and axes.spines["left"].get_linewidth() == widest
+    ]
+
+
+def drawn(figure) -> None:
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("shape", [(8, 8), (1, 9, 6), (3, 7, 10)], ids=str)
+def test_the_original_stands_framed_among_its_samples(shape, theme):
+    x = torch.rand(shape)
+    x[..., 0, :] = 0
+    figure = (Affine() * LocalDeformation()).show(x, num_samples=8, theme=theme, title="an orbit")
+    drawn(figure)
+    assert len(images(figure)) == 9
+    (original,) = framed(figure)
+    grey = x if x.ndim == 2 else x[0]
+    expected = grey if len(shape) == 2 or shape[0] == 1 else (x - x.min()).div(x.max() - x.min()).permute(1, 2, 0)
+    np.testing.assert_allclose(original, expected, atol=1e-6)
+
+
+def test_samples_run_through_the_original():
+    x = torch.zeros(9, 9)
+    x[4, 4] = 1.0
+    figure = Brightness(0.5).show(x, num_samples=24)
+    means = [image.mean() for image in images(figure)]
+    assert means == sorted(means)
+    assert means[12] == pytest.approx(x.mean().item())
+
+
+def test_finite_orbits_signals_and_several_panels():
+    drawn(Flip().show(torch.rand(6, 6)))
+    figure = GaussianNoise().show(torch.rand(20), num_samples=5)
+    assert len(figure.axes[0].lines) == 6
+    figure = Rotation().show([torch.rand(6, 6)] * 3, num_samples=8)
+    drawn(figure)
+    assert len(framed(figure)) == 3
+    drawn(Rotation().show(np.random.default_rng(0).random((6, 6))))
+
+
+def test_the_film_goes_from_the_first_to_the_last_orbit():
+    x = torch.rand(8, 8)
+    start, end = Rotation(10), Rotation(90)
+    figure = film([start, end], x, frames=4, num_samples=3)
+    drawn(figure)
+    pictures = images(figure)
+    assert len(pictures) == 12
+    middle = Rotation(10 + 80 / 3)
+    np.testing.assert_allclose(pictures[3], images(film([middle, end], x, frames=2, num_samples=3))[0], atol=1e-5)
+    assert start.describe()["degrees"] == pytest.approx(10)  # nobody touched it
+    assert len(images(film([start, Rotation(30), end], x, labels=["0", "50", "100"]))) == 15
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_ranges_before_and_after(theme):
+    before, after = Affine() * LocalDeformation(), Affine(angle=(-20, 30)) * LocalDeformation(2.5)
+    figure = ranges(before, after, theme=theme, title="learned")
+    drawn(figure)
+    assert len(figure.axes) == 8
+    old, new = figure.axes[0].lines[:2]
+    assert list(old.get_xdata()) == pytest.approx([-8.6, 8.6])
+    assert list(new.get_xdata()) == pytest.approx([-20, 30])
+    words = " ".join(text.get_text() for text in figure.axes[0].texts)
+    assert "−20° … +30°" in words
+    assert "angle" in words
+    assert "2.5 px" in " ".join(text.get_text() for text in figure.axes[6].texts)
+    assert figure.axes[1].get_xlim() == figure.axes[2].get_xlim()  # scale_x and scale_y
+
+
+def test_bad_input_in_one_sentence():
+    x = torch.rand(6, 6)
+    for make, message in (
+        (lambda: Rotation().show(x, theme="blue"), "theme"),
+        (lambda: samples(Rotation(), x, num_samples=0), "num_samples must be positive"),
+        (lambda: samples(Rotation(), torch.rand(2, 3, 4, 5)), "needs one input"),
+        (lambda: film([Rotation()], x), "two orbits or more"),
+        (lambda: film([Rotation(), Rotation(9)], torch.rand(5)), "one image"),
+        (lambda: film([Rotation(), Rotation(9)], x, labels=["a"]), "one label for each"),
+        (lambda: ranges(Rotation(), Affine()), "share no parameter"),
+    ):
+        with pytest.raises(Exception, match=message):  # the shape checker may be first to refuse
+            make()
+
+
+def test_orbits_do_not_import_matplotlib():
+    code = "import sys, orbitgp.orbits; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,12 +15,13 @@ The factor L and all solves are in float64; the kernel between samples and induc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from orbitgp.kernels import covariance
 from orbitgp.moments import Moments, estimate, pair_product
@@ -101,18 +102,19 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        kuu = self.covariance.gram(self.inducing.flatten(1).double())
-        kuu = kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
-        return torch.linalg.cholesky(kuu)
+        return torch.linalg.cholesky(self._kuu())
+
+    def _kuu(self) -> Float[Tensor, "inducing inducing"]:
+        kuu = self.covariance.gram(self.inducing.flatten(1), torch.float64)
+        return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
         """Block means of a = L^-1 k_u and of m_g, and kff."""
         xa = samples.points.flatten(3)
         kfu, kff = self.covariance.sums(xa, self.inducing.flatten(1), samples.pairing)
-        factor = self.factor() if factor is None else factor
-        columns = kfu.flatten(0, 1).mT.double()
-        a = torch.linalg.solve_triangular(factor, columns, upper=False).mT.reshape(*kfu.shape)
-        return Projection(a, self.prior_mean(xa), kff.double(), samples.pairing)
+        ku = kfu.flatten(0, 1).double()
+        a = _Whiten.apply(self._kuu(), ku) if factor is None else _solve(factor, ku)
+        return Projection(a.reshape(kfu.shape), self.prior_mean(xa), kff.double(), samples.pairing)
 
     def moments(self, projection: Projection, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
@@ -123,10 +125,11 @@ class InvariantGP(nn.Module):
     def _reduction(self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing) -> Float[Tensor, "rows anylatents"]:
         """(E a)^T (S - I) (E a): what the inducing points change of the prior variance, never clamped."""
         explained = pair_product(a, a, pairing).sum(-1)
-        # t = R^T a with S = R R^T, for each latent function.
-        t = a[:, :, None, :] @ self.q_sqrt if len(self.q_sqrt) == 1 else torch.einsum("nbm,lmk->nblk", a, self.q_sqrt)
-        t = t.squeeze(2)[:, :, None] if len(self.q_sqrt) == 1 else t
-        return pair_product(t, t, pairing).sum(-1) - explained[:, None]
+        # t = R^T a with S = R R^T, for each latent function: plain products of two matrices. |t|^2 stands beside kff and needs
+        # no more digits than kff has, so the dtype of the data is enough.
+        flat = a.flatten(0, 1).to(self.inducing.dtype)
+        ts = [(flat @ root).view_as(a) for root in self.q_sqrt.to(flat.dtype).unbind()]
+        return torch.stack([pair_product(t, t, pairing).sum(-1) for t in ts], 1) - explained[:, None]
 
     def kl(self) -> Float[Tensor, ""]:
         """KL(q(v) || N(0, I)), over all latent functions."""
@@ -194,6 +197,40 @@ class InvariantGP(nn.Module):
     def _samples_per_row(self, num_samples: int | None) -> int:
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
+
+
+class _Whiten(torch.autograd.Function):
+    """Rows a = L^-1 k for L L^T = Kuu, as one function of Kuu and k.
+
+    The gradient of the solve begins with L^-T, that of the factorisation goes on with L^T, and the two cancel: with C the lower
+    triangle of sum(ga a^T), mirrored, the gradient of Kuu is -1/2 L^-T C L^-1. That saves a product of M x M matrices.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, kuu: Tensor, k: Tensor) -> Tensor:
+        factor = torch.linalg.cholesky(kuu)
+        a = _solve(factor, k)
+        ctx.save_for_backward(factor, a)
+        return a
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        factor, a = ctx.saved_tensors
+        grad_kuu = grad_k = None
+        if ctx.needs_input_grad[0]:
+            c = grad.mT @ a
+            c = torch.tril(c) + torch.tril(c, -1).mT
+            half = torch.linalg.solve_triangular(factor.mT, c, upper=True)
+            grad_kuu = torch.linalg.solve_triangular(factor, half, upper=False, left=False).mul_(-0.5)
+        if ctx.needs_input_grad[1]:
+            grad_k = torch.linalg.solve_triangular(factor.mT, grad.mT, upper=True).mT
+        return grad_kuu, grad_k
+
+
+def _solve(factor: Float[Tensor, "inducing inducing"], k: Float[Tensor, "rows inducing"]) -> Float[Tensor, "rows inducing"]:
+    """L^-1 k for each row k."""
+    return torch.linalg.solve_triangular(factor, k.mT, upper=False).mT
 
 
 def _row_chunks(x: Tensor, elements_per_row: int, max_elements: int) -> Iterator[Tensor]:

@@ -23,11 +23,6 @@ from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, factors, symmetri
 from orbitgp.orbits.warps import Warp
 
 
-def rotated(p: Points, angle: Tensor) -> Points:
-    cos, sin = angle.cos(), angle.sin()
-    return p.affine(((cos, -sin, 0.0), (sin, cos, 0.0)))
-
-
 class Rotation(Warp):
     """x rotated about its centre by an angle uniform in [-alpha, alpha], with one learned alpha in [0, 180] degrees.
 
@@ -52,7 +47,9 @@ class Rotation(Warp):
         return (torch.remainder(self.angle + pi, 2 * pi) - pi).abs()
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        return rotated(p, self.folded() * (2 * u[..., 0] - 1))
+        angle = self.folded() * (2 * u[..., 0] - 1)
+        cos, sin = angle.cos(), angle.sin()
+        return p.affine(((cos, -sin, 0.0), (sin, cos, 0.0)))
 
     def describe(self) -> Description:
         return Description("Rotation", {"degrees": Quantity(degrees(self.folded().item()), "°")})
@@ -155,25 +152,15 @@ class Affine(_Ranged):
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
         v = self.drawn(u)
-        if "shift_x" in v or "shift_y" in v:
-            p = shifted(p, v.get("shift_x", 0.0), v.get("shift_y", 0.0))
-        if "angle" in v:
-            p = rotated(p, v["angle"])
-        if "shear" in v:
-            p = p.affine(((1.0, -v["shear"], 0.0), (0.0, 1.0, 0.0)))
-        if "scale_x" in v or "scale_y" in v:
-            p = scaled(p, v.get("scale_x"), v.get("scale_y"))
-        return p
-
-
-def shifted(p: Points, x: Tensor | float, y: Tensor | float) -> Points:
-    return p.affine(((1.0, 0.0, -PIXELS * x), (0.0, 1.0, -PIXELS * y)))
-
-
-def scaled(p: Points, log_x: Tensor | None, log_y: Tensor | None) -> Points:
-    fx = 1.0 if log_x is None else (-log_x).exp()
-    fy = 1.0 if log_y is None else (-log_y).exp()
-    return p.affine(((fx, 0.0, 0.0), (0.0, fy, 0.0)))
+        cos, sin = (v["angle"].cos(), v["angle"].sin()) if "angle" in v else (1.0, 0.0)
+        fx = (-v["scale_x"]).exp() if "scale_x" in v else 1.0
+        fy = (-v["scale_y"]).exp() if "scale_y" in v else 1.0
+        shear = v.get("shear", 0.0)
+        x, y = PIXELS * v.get("shift_x", 0.0), PIXELS * v.get("shift_y", 0.0)
+        # D^-1 H^-1 R^-1, and the same of -t.
+        a, b = fx * (cos - shear * sin), fx * (-sin - shear * cos)
+        c, d = fy * sin, fy * cos
+        return p.affine(((a, b, -(a * x + b * y)), (c, d, -(c * x + d * y))))
 
 
 class Translation(_Ranged):
@@ -186,7 +173,7 @@ class Translation(_Ranged):
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
         v = self.drawn(u)
-        return shifted(p, v.get("shift_x", 0.0), v.get("shift_y", 0.0))
+        return p.affine(((1.0, 0.0, -PIXELS * v.get("shift_x", 0.0)), (0.0, 1.0, -PIXELS * v.get("shift_y", 0.0))))
 
 
 class Scale(_Ranged):
@@ -196,8 +183,8 @@ class Scale(_Ranged):
         super().__init__({"scale": scale}, frozen)
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        log_scale = self.drawn(u)["scale"]
-        return scaled(p, log_scale, log_scale)
+        factor = (-self.drawn(u)["scale"]).exp()
+        return p.affine(((factor, 0.0, 0.0), (0.0, factor, 0.0)))
 
 
 class Shear(_Ranged):

@@ -1,0 +1,442 @@
+"""Training: reproducible, resumable, within its budget, and better than what it is compared with."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.priors import GammaPrior, LogNormalPrior
+
+import orbitgp.training
+from orbitgp.evidence import measure_evidence
+from orbitgp.inducing import initial_inducing
+from orbitgp.likelihoods import Gaussian, make_likelihood
+from orbitgp.natural import statistics
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
+from orbitgp.training import Options, Trainer, log_prior, spread
+from orbitgp.variational import InvariantGP
+
+
+@pytest.fixture(autouse=True)
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+class Slide(Orbit):
+    """x with one coordinate moved by up to +-width."""
+
+    num_draws = 1
+    reach = ("width",)
+
+    def __init__(self, axis, width):
+        super().__init__()
+        self.axis = axis
+        self.width = torch.nn.Parameter(torch.tensor(float(width)))
+
+    def transform(self, x, u):
+        direction = torch.nn.functional.one_hot(torch.tensor(self.axis), x.shape[1])
+        return x[:, None] + self.width * (2 * u - 1) * direction
+
+
+def toy_data(rows=30):
+    """A function of the first coordinate alone."""
+    generator = torch.Generator().manual_seed(7)
+    x = 4 * torch.rand(rows, 2, generator=generator) - 2
+    return x, torch.sin(3 * x[:, :1]) + 0.1 * torch.randn(rows, 1, generator=generator)
+
+
+def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=None, data=None, hooks=None, **options):
+    """A small run; ``perturbed`` starts it from other parameters, as someone would who is about to load a state."""
+    x, y = data or toy_data()
+    orbit = orbit or Slide(1, 0.5)
+    if likelihood == "bernoulli":
+        likelihood = make_likelihood("bernoulli", num_classes=2)
+        y = likelihood.encode((y[:, 0] > 0).long())
+    likelihood = likelihood or Gaussian(y.shape[1])
+    kernel = kernel or ScaleKernel(RBFKernel())
+    inducing = initial_inducing(x, orbit, kernel, size, generator=torch.Generator().manual_seed(int(perturbed)))
+    shares = likelihood.shares_curvature
+    model = InvariantGP(kernel, orbit, inducing, likelihood.num_latents, "constant", shares)
+    if perturbed:
+        with torch.no_grad():
+            for parameter in (*model.parameters(), *likelihood.parameters()):
+                parameter.add_(0.1)
+    settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "polish_passes": 2, "start_steps": 2, **options}
+    return Trainer(model, likelihood, x, y, Options(**settings), **(hooks or {}))
+
+
+def parameters(trainer):
+    return {**trainer.model.state_dict(), **{f"likelihood.{n}": p for n, p in trainer.likelihood.state_dict().items()}}
+
+
+def assert_same(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def without_seconds(history):
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
+
+
+KINDS = {
+    "natural": {},
+    "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
+    "adam": {"optimizer": "adam"},
+    "no screening": {"starts": (1.0,)},
+    "iid": {"draws": "iid", "num_groups": 4},
+    "bernoulli": {"likelihood": "bernoulli"},
+    "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
+    "enumerated": {"orbit": Permutation.swap(0, 1)},
+}
+
+
+# Reproducible, resumable
+
+
+@pytest.mark.parametrize("kind", ["natural, part of the data", "adam", "bernoulli"])
+def test_the_seed_decides_every_bit(kind):
+    state = torch.get_rng_state()
+    first, again, other = (make_trainer(**KINDS[kind], seed=seed) for seed in (3, 3, 4))
+    histories = [trainer.run() for trainer in (first, again, other)]
+    assert_same(parameters(first), parameters(again))
+    assert without_seconds(histories[0]) == without_seconds(histories[1])
+    assert histories[0][-1]["bound"] != histories[2][-1]["bound"]
+    assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
+    states = {}
+
+    def keep(trainer):
+        buffer = io.BytesIO()
+        torch.save(trainer.state_dict(), buffer)
+        states[trainer.steps] = buffer
+
+    def trainer(**more):
+        return make_trainer(**{**KINDS[kind], "orbit": copy.deepcopy(KINDS[kind].get("orbit"))}, **more)
+
+    whole = trainer(hooks={"after_step": keep})
+    history = whole.run()
+    for at in (2, 5):  # just after the screening, and in the middle
+        resumed = trainer(perturbed=True)
+        states[at].seek(0)
+        resumed.load_state_dict(torch.load(states[at], weights_only=True))  # nothing in it but numbers
+        assert resumed.steps == at
+        assert resumed.screened
+        assert without_seconds(resumed.run()) == without_seconds(history)
+        assert_same(parameters(resumed), parameters(whole))
+
+
+@pytest.mark.parametrize("kind", ["natural", "bernoulli, adam"])
+def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
+    whole = make_trainer(**KINDS[kind])
+    whole.screen()
+    state = copy.deepcopy(whole.state_dict())
+    ends = []
+    for _ in range(2):
+        trainer = make_trainer(**KINDS[kind], perturbed=True)
+        trainer.load_state_dict(state)
+        trainer.run()
+        ends.append((parameters(trainer), without_seconds(trainer.history)))
+    assert_same(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert state["history"] == []
+
+
+# What it reaches
+
+
+def test_natural_is_at_least_as_good_as_adam_after_as_many_steps():
+    data = toy_data(40)
+    found = {}
+    for optimizer in ("natural", "adam"):
+        trainer = make_trainer(Slide(1, 0.5), data=data, optimizer=optimizer, max_steps=40, batch_size=40, num_samples=8)
+        trainer.run()
+        generator = torch.Generator().manual_seed(0)
+        found[optimizer] = measure_evidence(trainer.model, trainer.likelihood, *data, 32, generator=generator)
+    error = math.hypot(*(f.stderr for f in found.values()))
+    assert found["natural"].value > found["adam"].value - 3 * error
+    assert found["natural"].value > found["adam"].value + 5  # with so few steps
+
+
+def test_adam_gets_there_too():
+    """The reference: with enough steps, all of Adam comes close to the closed form."""
+    data = toy_data(20)
+    bounds = {}
+    for optimizer, steps in (("natural", 40), ("adam", 150)):
+        options = {"optimizer": optimizer, "max_steps": steps, "batch_size": 20, "learning_rate": 0.1}
+        trainer = make_trainer(Identity(), data=data, size=6, **options)
+        trainer.run()
+        bounds[optimizer] = measure_evidence(trainer.model, trainer.likelihood, *data).value
+    assert bounds["adam"] == pytest.approx(bounds["natural"], abs=6.0)
+
+
+def test_training_raises_the_bound_and_learns_the_noise():
+    data = toy_data()
+    data = data[0][:, :1], data[1]
+    history = make_trainer(Identity(), data=data, max_steps=60, batch_size=30, learning_rate=0.1, size=12).run()
+    assert history[-1]["bound"] > history[0]["bound"] + 10
+    assert 0.003 < history[-1]["noise"] < 0.04  # the data have 0.01
+
+
+@pytest.mark.parametrize(("axis", "best"), [(1, 1.0), (0, 0.0625)])
+def test_screening_picks_the_right_start(axis, best):
+    """y depends on the first coordinate alone: along the second the orbit should be wide, along the first narrow."""
+    options = {"max_steps": 200, "start_steps": 8, "orbit_rate": 1e-9, "batch_size": 30, "num_samples": 16}
+    trainer = make_trainer(Slide(axis, 2.0), size=60, **options)
+    assert not trainer.screened
+    trainer.screen()
+    assert trainer.screened
+    assert trainer.steps == 8
+    assert trainer.model.orbit.width.item() == pytest.approx(2.0 * best, abs=1e-6)
+
+
+def test_screening_does_not_depend_on_the_order_of_the_starts():
+    ends = []
+    for starts in ((1.0, 0.25), (0.25, 1.0)):
+        trainer = make_trainer(Slide(0, 4.0), starts=starts)
+        trainer.run()
+        ends.append(parameters(trainer))
+    assert_same(*ends)
+
+
+def test_a_start_that_fails_is_not_chosen():
+    class Fragile(Slide):
+        def transform(self, x, u):
+            return super().transform(x, u) * (math.nan if self.width > 1 else 1.0)
+
+    orbit = Fragile(1, 0.5)
+    trainer = make_trainer(orbit)
+    with torch.no_grad():
+        orbit.width.fill_(4.0)
+    trainer.run()
+    assert 0 < orbit.width < 1.1
+
+
+# The budget, the history
+
+
+class Clock:
+    """Every look at it takes half a second, so that a step takes half a second too."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        self.now += 0.5
+        return self.now
+
+
+@pytest.mark.parametrize("starts", [(1.0,), (1.0, 0.25, 0.0625)])
+def test_the_time_budget_is_kept(monkeypatch, starts):
+    clock = Clock()
+    monkeypatch.setattr(orbitgp.training, "time", clock)
+    trainer = make_trainer(max_steps=100_000, max_seconds=12.0, starts=starts, start_steps=20)
+    history = trainer.run()
+    assert 12.0 <= history[-1]["seconds"] < 13.0
+    assert clock.now < 26.0  # two looks at the clock for each step
+    assert trainer.steps > 10
+    assert trainer.fraction() >= 1.0
+    assert trainer.optimizer.param_groups[0]["lr"] < 0.2 * trainer.rates[0]  # the schedule came to its end
+
+
+def test_the_history_is_complete():
+    seen = []
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
+    trainer = make_trainer(GaussianNoise(0.1), kernel=kernel, max_steps=12, hooks={"callback": seen.append}, starts=(1.0,))
+    history = trainer.run()
+    assert history is trainer.history
+    assert seen == history
+    assert [record["step"] for record in history] == list(range(1, 13))
+    assert all(later["seconds"] > earlier["seconds"] for earlier, later in itertools.pairwise(history))
+    for record in history:
+        assert set(record) == {"step", "seconds", "bound", "blend", "orbit", "outputscale", "lengthscale", "noise"}
+        assert all(math.isfinite(v) for name, v in record.items() if name != "orbit")
+        assert record["orbit"].keys() == {"scale"}
+    last = history[-1]
+    assert last["orbit"]["scale"] == pytest.approx(trainer.model.orbit.scale.abs().item())
+    assert last["outputscale"] == pytest.approx(kernel.outputscale.item())
+    assert last["lengthscale"] == pytest.approx(kernel.base_kernel.lengthscale.median().item())
+    assert last["noise"] == pytest.approx(trainer.likelihood.noise.item())
+
+
+def test_a_long_run_has_about_a_hundred_records(monkeypatch):
+    def step(trainer):
+        trainer.steps += 1
+        trainer.bounds.append(torch.tensor(float(trainer.steps)))
+
+    monkeypatch.setattr(Trainer, "step", step)
+    history = make_trainer(max_steps=955, starts=(1.0,)).run()
+    assert [record["step"] for record in history] == [*range(9, 955, 9), 955]
+    assert history[1]["bound"] == 14.0  # the mean of 10 to 18
+
+
+def test_records_hold_the_mean_bound_since_the_last_one():
+    trainer = make_trainer(starts=(1.0,), max_steps=1000)
+    for _ in range(5):
+        trainer.step()
+    bounds = torch.stack(trainer.bounds)
+    assert trainer.record()["bound"] == pytest.approx(bounds.mean().item())
+    trainer.step()
+    (bound,) = trainer.bounds
+    assert trainer.record()["bound"] == pytest.approx(bound.item())
+
+
+def test_a_run_that_is_asked_to_stop_does():
+    trainer = make_trainer(hooks={"after_step": lambda t: t.stop() if t.steps == 7 else None}, max_steps=1000)
+    trainer.run()
+    assert trainer.steps == 7
+
+
+def test_minibatches_use_every_datum_once_before_any_again():
+    trainer = make_trainer(batch_size=7)
+    rows = torch.cat([trainer._next_rows() for _ in range(30)])
+    for epoch in rows.split(30):
+        assert sorted(epoch.tolist()) == list(range(30))
+    assert not torch.equal(rows[:30], rows[30:60])
+
+
+# What is learned, and what is not
+
+
+def test_a_frozen_orbit_stays_frozen():
+    for orbit in (GaussianNoise(0.3, learn=False), Slide(0, 0.3).freeze()):
+        before = copy.deepcopy(orbit.state_dict())
+        trainer = make_trainer(orbit)
+        assert trainer.screened  # nothing to try
+        trainer.run()
+        assert_same(orbit.state_dict(), before)
+        known = {id(p) for group in trainer.optimizer.param_groups for p in group["params"]}
+        assert not known & {id(p) for p in orbit.parameters()}
+
+
+def test_everything_else_moves():
+    for optimizer in ("natural", "adam"):
+        trainer = make_trainer(optimizer=optimizer)
+        before = copy.deepcopy(parameters(trainer))
+        trainer.run()
+        after = parameters(trainer)
+        moved = {name for name in before if not torch.equal(before[name], after[name])}
+        fixed = {name for name in before if "centre" in name or "unit" in name or "constraint" in name}
+        assert moved == set(before) - fixed
+
+
+def test_inducing_points_move_in_units_of_the_inputs():
+    """The same data in other units: the same run, with inducing points in those units."""
+    x, y = toy_data()
+    ends = []
+    for unit in (1.0, 1000.0):
+        kernel = ScaleKernel(RBFKernel())
+        kernel.base_kernel.lengthscale = unit
+        trainer = make_trainer(Identity(), data=(unit * x, y), kernel=kernel, learning_rate=1e-12, max_steps=12)
+        trainer.run()
+        ends.append(trainer.model.inducing.detach() / unit)
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-4)
+    assert spread(1000 * x) == pytest.approx(1000 * spread(x))
+    assert spread(torch.ones(5, 2)) == 1.0
+
+
+def prior_kernel(strict):
+    kernel = ScaleKernel(
+        RBFKernel(lengthscale_prior=LogNormalPrior(math.log(5.0), 0.01) if strict else None),
+        outputscale_prior=GammaPrior(2.0, 0.5) if strict else None,
+    )
+    kernel.base_kernel.lengthscale = 0.7
+    return kernel
+
+
+def test_log_prior_is_the_sum_of_the_priors():
+    trainer = make_trainer(kernel=prior_kernel(True))
+    value = torch.distributions.LogNormal(math.log(5.0), 0.01).log_prob(torch.tensor(0.7))
+    scale = trainer.model.kernel.outputscale
+    value = value + torch.distributions.Gamma(2.0, 0.5).log_prob(scale)
+    torch.testing.assert_close(log_prior(trainer.model), value)
+    assert log_prior(make_trainer(kernel=prior_kernel(False)).model).item() == 0.0
+
+
+def test_priors_enter_the_objective_but_neither_bound_nor_evidence():
+    trainers = {
+        strict: make_trainer(kernel=prior_kernel(strict), max_steps=25, learning_rate=0.1, starts=(1.0,))
+        for strict in (False, True)
+    }
+    values = {}
+    for strict, trainer in trainers.items():
+        evidence = measure_evidence(trainer.model, trainer.likelihood, trainer.x, trainer.y, 8, generator=trainer.generator)
+        trainer.step()
+        values[strict] = evidence, trainer.bounds[0].item()
+    assert values[True] == values[False]
+    for trainer in trainers.values():
+        trainer.run()
+    free, held = (trainers[strict].model.kernel.base_kernel.lengthscale.item() for strict in (False, True))
+    assert held > 1.2 * free
+
+
+def test_local_parameters_are_never_those_of_the_scored_draws():
+    """Every step of a likelihood with local parameters scores the draws with parameters that were there before."""
+    for optimizer in ("natural", "adam"):
+        trainer = make_trainer(likelihood="bernoulli", optimizer=optimizer, starts=(1.0,))
+        drawn, used = [], []
+        sample, quadratic = trainer._sample, trainer.likelihood.quadratic
+        trainer._sample = lambda rows, n, sample=sample, drawn=drawn: drawn.append(1) or sample(rows, n)
+        trainer.likelihood.quadratic = lambda y, local, q=quadratic, d=drawn, u=used: u.append((len(d), local)) or q(y, local)
+        before = trainer.local.clone()
+        trainer.step()
+        draws, local = used[-1]
+        assert draws == len(drawn)  # the last use of local parameters is with the last draws
+        if optimizer == "adam":
+            rows = [any(torch.equal(value, old) for old in before) for value in local]
+            assert all(rows)
+        else:
+            assert len(drawn) == 2  # q(u) and its local parameters from one set of draws, the gradient from another
+
+
+def test_polishing_averages_passes(monkeypatch):
+    trainer = make_trainer(starts=(1.0,), polish_passes=4)
+    trainer.step()
+    seen = []
+
+    def keep(*args, **kwargs):
+        seen.append(statistics(*args, **kwargs))
+        return seen[-1]
+
+    monkeypatch.setattr(orbitgp.training, "statistics", keep)
+    trainer.polish()
+    assert len(seen) == 4
+    for found, parts in zip(trainer.stats, zip(*seen, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(parts).mean(0))
+
+
+# Failure
+
+
+@pytest.mark.parametrize("optimizer", ["natural", "adam"])
+@pytest.mark.parametrize("max_steps", [20, 1000])  # with a record at every step, and at every tenth
+def test_a_bound_that_is_not_a_number_is_one_clear_error(optimizer, max_steps):
+    x, y = toy_data()
+    y = torch.where(torch.arange(30)[:, None] == 4, torch.nan, y)
+    trainer = make_trainer(data=(x, y), optimizer=optimizer, max_steps=max_steps, batch_size=30)
+    with pytest.raises(FloatingPointError, match="learning rate"):
+        trainer.run()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"posterior_rows": -1}, "posterior_rows must be at least 1, got -1"),
+        ({"max_seconds": 0.0}, "max_seconds must be positive, got 0"),
+    ],
+)
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(ValueError, match=message):
+        Options(**options)

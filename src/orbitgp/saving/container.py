@@ -45,7 +45,7 @@ def write(path: Path, kind: str, config: Any, tensors: Tensors) -> None:
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
     text = json.dumps(config, allow_nan=False)
     # Tensors that share memory are refused by the library; each becomes its own.
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     checksum = _checksum(str(FORMAT_VERSION), kind, text, tensors)
     metadata = {"orbitgp": str(FORMAT_VERSION), "kind": kind, "config": text, "checksum": checksum}
     data = safetensors.torch.save(tensors, metadata)
@@ -117,4 +117,7 @@ def _checksum(version: str, kind: str, text: str, tensors: Tensors) -> str:
 
 def content(tensor: Tensor) -> Any:
     """The bytes of a tensor, row by row, as a buffer."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    flat = tensor.detach().cpu().reshape(-1)
+    # A view of a single number may claim a stride of zero, and be called contiguous all the same.
+    flat = flat.clone(memory_format=torch.contiguous_format) if flat.stride(0) != 1 else flat
+    return flat.view(torch.uint8).numpy()

@@ -94,7 +94,12 @@ def put(module: nn.Module, state: Tensors) -> None:
             )
         if tensor.is_floating_point() != value.is_floating_point():
             raise SavedFileError(f"{name!r} does not fit: it is of {value.dtype} in the file.")
-        tensor.data = value.clone()
+        if isinstance(tensor, nn.Parameter):
+            tensor.data = value.clone()
+        else:
+            # Not in place: GPyTorch's priors also keep the tensor elsewhere, in another precision.
+            owner, attribute = _owner(module, name)
+            owner.register_buffer(attribute, value.clone())
 
 
 def outline(module: nn.Module) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orbitgp.likelihoods import Bernoulli, Classification, Likelihood, OneVsEach, Quadratic
 from orbitgp.likelihoods.gap import gaussian_moments
-from orbitgp.moments import Moments, estimate, pair_product
+from orbitgp.moments import Moments, estimate
 from orbitgp.orbits import Pairing
 
 Targets = Callable[[int], Tensor]
@@ -23,14 +23,6 @@ def random_local(likelihood: Likelihood, rows: int, spread: float) -> Tensor | N
 
 def value(likelihood: Likelihood, y: Tensor, local: Tensor | None, moments: Moments) -> Tensor:
     return likelihood.quadratic(y, local).expectation(moments)
-
-
-def paired(h: Tensor, variance: Tensor, pairing: Pairing) -> Moments:
-    """Moments with cross terms from the block means of h."""
-    square = (*h.shape, h.shape[-1])
-    outer = pair_product(h[..., :, None].expand(square), h[..., None, :].expand(square), pairing)
-    moments = estimate(h, variance, pairing)
-    return moments._replace(cross=0.5 * (outer + outer.mT) + torch.diag_embed(variance))
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
@@ -129,7 +121,7 @@ def test_unbiased_under_orbit_sampling(likelihood: Likelihood, targets: Targets)
     quadratic = Quadratic(*(t.expand(rows, *t.shape[1:]) for t in likelihood.quadratic(y[:1], local)))
 
     def z_score(pairing: Pairing) -> float:
-        values = quadratic.expectation(paired(h, variance.expand(rows, -1), pairing))
+        values = quadratic.expectation(estimate(h, variance.expand(rows, -1), pairing, cross=True))
         return abs(float(values.mean()) - exact) / (float(values.std()) / math.sqrt(rows))
 
     assert z_score(Pairing.groups(blocks)) < 4
@@ -150,7 +142,7 @@ def test_one_vs_each_needs_the_cross_moments_unbiased() -> None:
     off_diagonal = lam - torch.diag(lam.diagonal())
     assert float(off_diagonal.abs().max()) > 0.1
     exact = float(torch.einsum("ij,i,j->", off_diagonal, mean, mean))
-    good = paired(h, variance, Pairing.groups(blocks)).cross
+    good = estimate(h, variance, Pairing.groups(blocks), cross=True).cross
     averaged = h.mean(1)
     for cross, unbiased in ((good, True), (averaged[:, :, None] * averaged[:, None, :], False)):
         assert cross is not None

@@ -95,7 +95,7 @@ def test_more_passes_and_more_samples_mean_less_error():
     def error(samples, passes):
         return measure_evidence(model, Gaussian(1), x, y, samples, 2, "iid", passes=passes, generator=generator()).stderr
 
-    assert error(4, 128) < 0.5 * error(4, 16)
+    assert error(4, 64) < 0.7 * error(4, 16)
     assert error(32, 16) < 0.7 * error(4, 16)
 
 

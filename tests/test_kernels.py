@@ -180,6 +180,30 @@ def test_a_gradient_does_not_depend_on_which_others_are_wanted(pairing, needed):
             torch.testing.assert_close(part, whole, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("pairing", ["two groups", "three groups", "exact"])
+@pytest.mark.parametrize("shape", ["rbf", "matern32"])
+def test_many_data_are_done_in_pieces_that_fit_together(shape, pairing):
+    """More samples than one piece holds, and a number of data that is no multiple of a piece."""
+    kernel = make(shape, True, True)
+    rule = PAIRINGS[pairing][0]
+    xa, z = inputs(pairing, rows=607)
+
+    def formula(a, b):
+        return written_out(kernel, shape, a, b)
+
+    def oracle(xa, z):
+        weights = pair_weights(*PAIRINGS[pairing])
+        flat = xa.flatten(1, 2)
+        kfu = formula(flat, z).reshape(*xa.shape[:3], -1).mean(2)
+        return kfu, (formula(flat, flat) * weights).sum((1, 2))
+
+    truth = values_and_gradients(oracle, kernel, xa, z)
+    found = values_and_gradients(lambda xa, z: covariance(kernel).sums(xa, z, rule), kernel, xa, z)
+    torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-9)
+    with torch.no_grad():
+        torch.testing.assert_close(covariance(kernel).sums(xa, z, rule), truth[0], rtol=1e-9, atol=1e-9)
+
+
 def test_only_one_of_the_two_results_in_the_loss():
     xa, z = inputs("two groups")
     kernel = make("matern32", False, True)

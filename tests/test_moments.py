@@ -13,7 +13,7 @@ from orbitgp.orbits import GaussianNoise, Pairing, Permutation, Samples
 from orbitgp.variational import InvariantGP
 
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.9
-REPEATS = 20_000
+REPEATS = 12_000
 PAIRINGS = [
     Pairing.groups(2),
     Pairing.groups(3),

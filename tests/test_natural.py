@@ -111,7 +111,7 @@ def test_statistics_are_unbiased_and_the_positive_ones_are_not(name, kind):
     finite, num_samples, num_groups, draws = SAMPLING[name]
     model, x, quadratic, (second, linear) = setting(finite, kind == "shared", kind == "coupled")
     generator = torch.Generator().manual_seed(0)
-    repeats, copies = 40, 60
+    repeats, copies = 30, 60
     many = Quadratic(*(t.repeat(copies, *[1] * (t.ndim - 1)) for t in quadratic))
     found = []
     for _ in range(repeats):

@@ -105,10 +105,10 @@ KINDS = {
 def test_the_seed_decides_every_bit(kind):
     state = torch.get_rng_state()
     first, again, other = (make_trainer(**KINDS[kind], seed=seed) for seed in (3, 3, 4))
-    histories = [trainer.run() for trainer in (first, again, other)]
+    assert without_seconds(first.run()) == without_seconds(again.run())
     assert_same(parameters(first), parameters(again))
-    assert without_seconds(histories[0]) == without_seconds(histories[1])
-    assert histories[0][-1]["bound"] != histories[2][-1]["bound"]
+    assert torch.equal(first._next_rows(), again._next_rows())
+    assert not torch.equal(first._next_rows(), other._next_rows())
     assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
 
 
@@ -172,7 +172,7 @@ def test_adam_gets_there_too():
     """The reference: with enough steps, all of Adam comes close to the closed form."""
     data = toy_data(20)
     bounds = {}
-    for optimizer, steps in (("natural", 40), ("adam", 150)):
+    for optimizer, steps in (("natural", 40), ("adam", 100)):
         options = {"optimizer": optimizer, "max_steps": steps, "batch_size": 20, "learning_rate": 0.1}
         trainer = make_trainer(Identity(), data=data, size=6, **options)
         trainer.run()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from orbitgp import orbits
-
 if TYPE_CHECKING:
+    from orbitgp import orbits
+    from orbitgp.comparison import Comparison, compare
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.evidence import Evidence
     from orbitgp.insensitive import insensitivity
@@ -16,28 +16,34 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded on first use: ``import orbitgp`` stays quick, and orbits need neither GPyTorch nor scikit-learn.
+# Loaded on first use: ``import orbitgp`` is quick and needs no torch, and orbits need neither GPyTorch nor scikit-learn.
 _LAZY = {
+    "Comparison": "orbitgp.comparison",
     "Evidence": "orbitgp.evidence",
     "InvariantGP": "orbitgp.variational",
     "InvariantGPClassifier": "orbitgp.estimators",
     "InvariantGPRegressor": "orbitgp.estimators",
     "InvariantKernel": "orbitgp.invariant_kernel",
+    "compare": "orbitgp.comparison",
     "insensitivity": "orbitgp.insensitive",
 }
 
 __all__ = [
+    "Comparison",
     "Evidence",
     "InvariantGP",
     "InvariantGPClassifier",
     "InvariantGPRegressor",
     "InvariantKernel",
+    "compare",
     "insensitivity",
     "orbits",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "orbits":
+        return import_module("orbitgp.orbits")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'orbitgp' has no attribute {name!r}")

@@ -50,7 +50,7 @@ def samples(
     colours, inputs = _theme(theme), _inputs(x)
     if num_samples < 1:
         raise ValueError(f"num_samples must be positive, got {num_samples}.")
-    drawn = [_draw(orbit, one, num_samples, seed) for one in inputs]
+    drawn = [draw(orbit, one, num_samples, seed) for one in inputs]
     if inputs[0].ndim == 1:
         return _signals(inputs, drawn, colours, title)
     count = len(drawn[0])  # a finite orbit may have fewer
@@ -109,7 +109,7 @@ def film(
         labels = ["start", *[""] * (len(strip) - 2), "learned"]
     if len(labels) != len(strip):
         raise ValueError(f"one label for each of the {len(strip)} frames, please: got {len(labels)}.")
-    pictures = [_draw(orbit, image, num_samples, seed) for orbit in strip]
+    pictures = [draw(orbit, image, num_samples, seed) for orbit in strip]
     cell, ratio = 0.75, image.shape[-2] / image.shape[-1]
     figure, top = _figure(len(strip) * cell, (num_samples * ratio + 0.3) * cell, colours, title)
     header = 0.3 / (num_samples * ratio + 0.3)
@@ -270,7 +270,7 @@ def _inputs(x: Any) -> list[Tensor]:
     return tensors
 
 
-def _draw(orbit: Orbit, x: Tensor, num_samples: int, seed: int) -> Tensor:
+def draw(orbit: Orbit, x: Tensor, num_samples: int, seed: int) -> Tensor:
     """Samples (num_samples, *features), in the order of the first base draw."""
     orbit = copy.deepcopy(orbit).cpu()
     generator = torch.Generator().manual_seed(seed)

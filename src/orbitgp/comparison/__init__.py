@@ -1,0 +1,11 @@
+"""Which invariance do the data support? Models compared by their evidence, with everything that could mislead looked at first.
+
+:func:`compare` trains a model for each orbit under the same budget, from several seeds, and says which the evidence prefers, or
+that it cannot tell. :func:`profile` trains one orbit at several fixed values of one of its quantities.
+"""
+
+from orbitgp.comparison.profiles import Profile, profile
+from orbitgp.comparison.run import compare
+from orbitgp.comparison.table import Comparison, Row
+
+__all__ = ["Comparison", "Profile", "Row", "compare", "profile"]

@@ -1,0 +1,134 @@
+"""Training many models: one after the other, or several processes at a time.
+
+Each worker process gets the data once and trains with its share of the threads. What a run says while it trains travels back
+through a queue, so that one progress display serves all. Ctrl-C ends all of them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from multiprocessing.queues import Queue
+from queue import Empty
+from typing import Any
+
+import torch
+
+from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.history import Record
+from orbitgp.orbits import Orbit
+from orbitgp.orbits.base import Description
+
+Estimator = InvariantGPClassifier | InvariantGPRegressor
+Watch = Callable[["Job", Record | None], None]
+"""Called with a job and a record of its history, or None when the job is done."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to train: an orbit by its name, a seed, and the settings of the estimator."""
+
+    name: str
+    orbit: Orbit
+    seed: int
+    kind: type[Estimator]
+    settings: dict[str, Any] = field(default_factory=dict)
+    purpose: str = ""  # what it is trained for, if not for the comparison itself
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model: its evidence, what it learned, and how it got there."""
+
+    job: Job
+    evidence: float
+    stderr: float
+    seconds: float
+    learned: Description
+    history: list[Record]
+    model: Estimator
+
+
+def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
+    """Train one model."""
+    begin = time.perf_counter()
+    model = job.kind(deepcopy(job.orbit), random_state=job.seed, **job.settings)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="fit was stopped")
+            model.fit(X, y, callback=None if watch is None else lambda record: watch(job, record))
+    except FloatingPointError as error:
+        raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
+    if model.interrupted_:  # a single fit keeps what it has; a comparison needs all of it
+        raise KeyboardInterrupt
+    evidence = model.evidence_
+    seconds = time.perf_counter() - begin
+    learned = model.orbit_.describe()
+    return Trained(job, evidence.value, evidence.stderr, seconds, learned, model.history_, model)
+
+
+def train_all(jobs: Sequence[Job], X: Any, y: Any, processes: int = 1, watch: Watch | None = None) -> list[Trained]:
+    """All of them, in their order; ``watch`` is called in this process."""
+    if processes < 1:
+        raise ValueError(f"jobs must be at least 1, got {processes}.")
+    processes = min(processes, len(jobs))
+    if processes > 1:
+        return _in_processes(jobs, X, y, processes, watch)
+    results = []
+    for job in jobs:
+        results.append(train(job, X, y, watch))
+        if watch is not None:
+            watch(job, None)
+    return results
+
+
+def _in_processes(jobs: Sequence[Job], X: Any, y: Any, processes: int, watch: Watch | None) -> list[Trained]:
+    context = multiprocessing.get_context("spawn")
+    news: Queue[tuple[int, Record | None]] = context.Queue()
+    threads = max(1, torch.get_num_threads() // processes)
+    with context.Pool(processes, initializer=_begin, initargs=(X, y, news, threads)) as pool:
+        pending = pool.map_async(_train_here, list(enumerate(jobs)), chunksize=1)
+        while not pending.ready():
+            _pass_on(news, jobs, watch)
+        results = pending.get()
+        # What is still in the queue is told before the pool is gone.
+        _pass_on(news, jobs, watch, patience=0.0)
+        return results
+
+
+def _pass_on(news: Queue[tuple[int, Record | None]], jobs: Sequence[Job], watch: Watch | None, patience: float = 0.1) -> None:
+    while True:
+        try:
+            number, record = news.get(timeout=patience)
+        except Empty:
+            return
+        if watch is not None:
+            watch(jobs[number], record)
+
+
+_here: dict[str, Any] = {}  # of a worker process: the data, and the queue to the parent
+
+
+def _begin(X: Any, y: Any, news: Queue[tuple[int, Record | None]], threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends its workers
+    torch.set_num_threads(threads)
+    _here.update(X=X, y=y, news=news)
+
+
+def _train_here(task: tuple[int, Job]) -> Trained:
+    number, job = task
+    news = _here["news"]
+    trained = train(job, _here["X"], _here["y"], lambda _, record: news.put((number, record)))
+    news.put((number, None))
+    return trained
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

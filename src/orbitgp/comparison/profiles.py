@@ -1,0 +1,109 @@
+"""The profile of the bound: one quantity of an orbit held at each of several values, all else learned.
+
+What a learner should find is the top of this curve. It also shows how sharp that top is, which a single number does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from orbitgp.comparison.jobs import Job, Watch, train_all
+from orbitgp.comparison.run import estimator_for, features
+from orbitgp.loading.data import Task
+from orbitgp.orbit_names import fixed, make_orbit, quantity_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DEGREES = (0.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 135.0, 180.0)
+MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of where a quantity starts, for those that have no natural grid
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The bound, in nats, at each value of a quantity; ``stderrs`` are Monte-Carlo errors."""
+
+    orbit: str
+    quantity: str
+    unit: str
+    values: list[float]
+    bounds: list[float]
+    stderrs: list[float]
+
+    @property
+    def best(self) -> float:
+        """The value at the top."""
+        return self.values[int(np.argmax(self.bounds))]
+
+    def __str__(self) -> str:
+        top = max(self.bounds)
+        width = max(len(f"{value:g}{self.unit}") for value in self.values)
+        lines = [f"The bound over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}):"]
+        lowest = top - min(self.bounds) or 1.0
+        for value, bound, stderr in zip(self.values, self.bounds, self.stderrs, strict=True):
+            bar = "█" * round(24 * (1 - (top - bound) / lowest))
+            lines.append(f"  {f'{value:g}{self.unit}':>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
+        lines.append(f"It is highest at {self.best:g}{self.unit}.")
+        return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The curve on matplotlib axes."""
+        if ax is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError:
+                raise ImportError("plot needs matplotlib: pip install 'orbitgp[plot]'.") from None
+            ax = Figure(figsize=(6, 3.5), layout="constrained").subplots()
+        ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color="tab:orange", ms=4)
+        ax.set_xlabel(f"{self.quantity} of {self.orbit}" + (f" ({self.unit})" if self.unit else ""))
+        ax.set_ylabel("evidence: bound in nats")
+        ax.spines[["top", "right"]].set_visible(False)
+        return ax
+
+
+def profile(
+    X: Any,
+    y: Any,
+    orbit: str,
+    quantity: str,
+    values: Sequence[float] | None = None,
+    *,
+    task: Task | Literal["auto"] = "auto",
+    jobs: int = 1,
+    random_state: int = 0,
+    watch: Watch | None = None,
+    **settings: Any,
+) -> Profile:
+    """The bound with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
+
+    A range is held at ± its value, a factor f at 1/f to f. Other arguments are those of :func:`orbitgp.compare`.
+    """
+    X, y = np.asarray(X), np.asarray(y)
+    shape = features(X, settings)
+    if quantity not in quantity_names(orbit):
+        fixed(orbit, quantity, 1.0, shape)  # says what there is
+    chosen = [float(value) for value in (grid(orbit, quantity, shape) if values is None else values)]
+    if not chosen:
+        raise ValueError("a profile needs at least one value.")
+    unit = make_orbit(orbit, shape).describe().quantities[quantity].unit
+    kind = estimator_for(y, task)
+    planned = [
+        Job(f"{quantity} = {v:g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
+    ]
+    trained = train_all(planned, X, y, jobs, watch)
+    return Profile(orbit, quantity, unit, chosen, [r.evidence for r in trained], [r.stderr for r in trained])
+
+
+def grid(orbit: str, quantity: str, shape: tuple[int, ...]) -> list[float]:
+    """Values worth looking at: angles as they are, the others around where they start."""
+    found = make_orbit(orbit, shape).describe().quantities[quantity]
+    if found.unit == "°":
+        return list(DEGREES)
+    start = max(abs(end) for end in found.value) if isinstance(found.value, tuple) else found.value
+    if found.unit == "×":
+        return [start**multiple for multiple in MULTIPLES]
+    return [start * multiple for multiple in MULTIPLES]

@@ -1,0 +1,136 @@
+"""``orbitgp.compare``: a model for each orbit, under the same budget, ranked by evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from orbitgp.comparison.convergence import remaining_gain
+from orbitgp.comparison.jobs import Estimator, Job, Trained, Watch, train_all
+from orbitgp.comparison.table import Comparison
+from orbitgp.comparison.verdict import Evidences
+from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.estimators.settings import inducing_count
+from orbitgp.loading.data import Task, task_of
+from orbitgp.orbit_names import make_orbit
+from orbitgp.orbits import Identity, Orbit
+
+MORE = 2  # times the inducing points, to see whether the order depends on their number
+
+Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
+
+
+def compare(
+    X: Any,
+    y: Any,
+    orbits: Orbits = ("none", "rotation", "affine"),
+    *,
+    task: Task | Literal["auto"] = "auto",
+    seeds: int = 2,
+    check_inducing: bool = True,
+    jobs: int = 1,
+    random_state: int = 0,
+    watch: Watch | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Which of these invariances do the data support?
+
+    A model is trained for each orbit and each of ``seeds`` seeds with the same settings, and its evidence is measured on fresh
+    draws. The result ranks the orbits and says how sure that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``.
+
+    Args:
+        X, y: as for the estimators.
+        orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or a
+            dictionary of these by name.
+        task: ``classification`` or ``regression``; ``auto`` looks at y.
+        seeds: restarts of each.
+        check_inducing: whether to train each once more with twice the inducing points, to see whether the order holds.
+        jobs: how many models to train at a time, in processes of their own. In a script, call it under
+            ``if __name__ == "__main__":`` if there is more than one.
+        random_state: the first seed.
+        watch: called with a job and each record of its history, and with None when it is done.
+        settings: of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}.")
+    X, y = np.asarray(X), np.asarray(y)
+    named = named_orbits(orbits, features(X, settings))
+    kind = estimator_for(y, task)
+    planned = [Job(name, orbit, random_state + i, kind, settings) for i in range(seeds) for name, orbit in named.items()]
+    if check_inducing:
+        planned += [_with_more(job, len(X)) for job in planned[: len(named)]]
+    # Expensive ones first: processes then end at about the same time.
+    order = sorted(range(len(planned)), key=lambda i: isinstance(planned[i].orbit, Identity))
+    trained = dict(zip(order, train_all([planned[i] for i in order], X, y, jobs, watch), strict=True))
+    results = [trained[i] for i in range(len(planned))]
+    return _table(named, results, seeds, check_inducing)
+
+
+def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
+    """Orbits by name, in their order."""
+    if isinstance(orbits, Mapping):
+        pairs = [(str(name), _orbit(value, shape)) for name, value in orbits.items()]
+    elif isinstance(orbits, str | Orbit):
+        raise TypeError("orbits must be a list of orbits, or a dictionary of them by name.")
+    else:
+        pairs = [(_name(value), _orbit(value, shape)) for value in orbits]
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        twice = next(name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1)
+        raise ValueError(f"two orbits are called {twice!r}: give each a name of its own, in a dictionary.")
+    if len(named) < 2:
+        raise ValueError(f"a comparison takes at least two orbits, got {len(named)}.")
+    return named
+
+
+def _name(value: str | Orbit | None) -> str:
+    if value is None:
+        return "none"
+    return value.replace(" ", "") if isinstance(value, str) else value.describe().title
+
+
+def _orbit(value: str | Orbit | None, shape: tuple[int, ...]) -> Orbit:
+    if value is None:
+        return Identity()
+    if isinstance(value, str):
+        return make_orbit(value, shape)
+    if not isinstance(value, Orbit):
+        raise TypeError(f"an orbit is an orbitgp.orbits.Orbit, its name or None, got {type(value).__name__}.")
+    return value
+
+
+def features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of one input, as the orbit sees it."""
+    return tuple(settings.get("image_shape") or X.shape[1:])
+
+
+def estimator_for(y: np.ndarray, task: Task | Literal["auto"]) -> type[Estimator]:
+    """Classifier or regressor, as asked for or as y looks."""
+    if task not in ("auto", "classification", "regression"):
+        raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
+    found = task_of(y) if task == "auto" else task
+    return InvariantGPClassifier if found == "classification" else InvariantGPRegressor
+
+
+def _with_more(job: Job, rows: int) -> Job:
+    count = MORE * inducing_count(job.settings.get("num_inducing"), rows, job.orbit)
+    return Job(job.name, job.orbit, job.seed, job.kind, {**job.settings, "num_inducing": count}, "more inducing points")
+
+
+def _table(named: Mapping[str, Orbit], results: list[Trained], seeds: int, checked: bool) -> Comparison:
+    count = len(named)
+    main = [[results[s * count + i] for s in range(seeds)] for i in range(count)]
+    more = results[seeds * count :]
+    evidences = Evidences(
+        names=list(named),
+        values=np.array([[r.evidence for r in row] for row in main]),
+        stderrs=np.array([[r.stderr for r in row] for row in main]),
+        remaining=np.array([float(np.median([remaining_gain(r.history) for r in row])) for row in main]),
+        before=np.array([row[0].evidence for row in main]) if checked else None,
+        more=np.array([r.evidence for r in more]) if checked else None,
+        factor=MORE,
+    )
+    plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
+    return Comparison(evidences, main, more, plain)

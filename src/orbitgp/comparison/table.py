@@ -1,0 +1,190 @@
+"""What a comparison gives: a table that prints, plots and converts, with a verdict in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from html import escape
+from math import isinf, sqrt
+from typing import TYPE_CHECKING, Any
+
+from orbitgp.comparison.jobs import Estimator, Trained
+from orbitgp.comparison.verdict import Evidences, finite, leaders, verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One orbit in the ranking.
+
+    Attributes:
+        orbit: its name.
+        evidence: nats, the mean over seeds; ``stderr`` is the Monte-Carlo error of that mean.
+        behind: nats below the best (0 for the best itself), with the half-width of a 95 % interval.
+        certain: whether it is known to be worse than the best.
+        remaining: nats that training might still gain (None: no end in sight).
+        more_inducing: nats gained with twice the inducing points (None: not looked at).
+        learned: what was learned, in physical units, from the best seed.
+        seconds: of training, for one seed.
+    """
+
+    orbit: str
+    evidence: float
+    stderr: float
+    behind: float
+    error: float
+    certain: bool
+    remaining: float | None
+    more_inducing: float | None
+    learned: dict[str, Any]
+    seconds: float
+
+
+class Comparison:
+    """Orbits ranked by evidence. ``print`` it; ``verdict`` is its result in words; ``best`` the name of the first.
+
+    Attributes:
+        rows: the ranking, best first.
+        sentences: what the numbers say, or that they cannot tell, and why; ``verdict`` is all of them.
+        settled: whether one orbit is better than every other for certain.
+        tied: the names that cannot be told from the best, the best included.
+        evidences: the numbers behind it.
+        models: a fitted estimator for each orbit, that of the best seed.
+    """
+
+    def __init__(self, evidences: Evidences, main: list[list[Trained]], more: list[Trained], plain: str | None) -> None:
+        self.evidences = evidences
+        self.trained, self.trained_more = main, more
+        self.plain = plain
+        first, self.against = leaders(evidences)
+        self.tied = [evidences.names[i] for i in first]
+        self.settled = len(first) == 1
+        self.sentences = verdict(evidences, plain)
+        best = {row[0].job.name: max(row, key=lambda r: r.evidence) for row in main}
+        self.models: dict[str, Estimator] = {name: trained.model for name, trained in best.items()}
+        self.rows = [self._row(i, best[evidences.names[i]]) for i in evidences.order()]
+
+    def _row(self, i: int, best: Trained) -> Row:
+        e = self.evidences
+        difference = self.against.get(i)
+        seeds = e.values.shape[1]
+        return Row(
+            orbit=e.names[i],
+            evidence=float(e.values[i].mean()),
+            stderr=sqrt(float((e.stderrs[i] ** 2).sum())) / seeds,
+            behind=0.0 if difference is None else difference.nats,
+            error=0.0 if difference is None else difference.error,
+            certain=difference is not None and difference.certain,
+            remaining=finite(float(e.remaining[i])),
+            more_inducing=None if e.more is None or e.before is None else float(e.more[i] - e.before[i]),
+            learned=best.learned.to_dict(),
+            seconds=sum(r.seconds for r in self.trained[i]) / seeds,
+        )
+
+    @property
+    def verdict(self) -> str:
+        return " ".join(self.sentences)
+
+    @property
+    def best(self) -> str:
+        return self.rows[0].orbit
+
+    def over_plain(self) -> float | None:
+        """Nats of the best over no invariance, if that was among the orbits."""
+        return next((row.behind for row in self.rows if row.orbit == self.plain and row.orbit != self.best), None)
+
+    @property
+    def checks(self) -> list[str]:
+        """What was looked at before the verdict, in words."""
+        e = self.evidences
+        seeds = e.values.shape[1]
+        scatter, freedom = e.scatter()
+        lines = [
+            f"Restarts: {seeds} each; a bound differs by about ±{scatter:,.0f} nats from one to the next."
+            if freedom
+            else "Restarts: one each, so how much a restart matters is not known."
+        ]
+        rising = [e.names[i] for i, gain in enumerate(e.remaining) if isinf(gain)]
+        most = max((float(g) for g in e.remaining if not isinf(g)), default=0.0)
+        lines.append(
+            f"Convergence: {', '.join(rising)} still rising when the budget ended."
+            if rising
+            else f"Convergence: going on would gain about {most:,.0f} nats at most."
+        )
+        if e.more is not None and e.before is not None:
+            order = [e.names[int(i)] for i in (-e.more).argsort(kind="stable")]
+            gains = e.more - e.before
+            holds = (
+                "the order is the same" if order == [r.orbit for r in self.rows] else f"the order becomes {', '.join(order)}"
+            )
+            lines.append(f"Inducing points: with {e.factor} times as many, {_span(gains)} nats more; {holds}.")
+        return lines
+
+    def __str__(self) -> str:
+        header = ("orbit", "evidence", "behind the best", "to come", "more inducing")
+        cells = [header, *(self._cells(row) for row in self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+        lines = [
+            "  ".join([f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))])
+            for row in cells
+        ]
+        return "\n".join([*lines, "", *self.checks, "", *self.sentences])
+
+    __repr__ = __str__
+
+    def _cells(self, row: Row) -> tuple[str, ...]:
+        behind = "" if row.orbit == self.best else f"{row.behind:,.0f} ± {row.error:,.0f}" + ("" if row.certain else " ?")
+        remaining = "rising" if row.remaining is None else f"{row.remaining:+,.0f}"
+        more = "" if row.more_inducing is None else f"{row.more_inducing:+,.0f}"
+        return row.orbit, f"{row.evidence:,.1f}", behind, remaining, more
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain numbers, lists and words."""
+        e = self.evidences
+        return {
+            "verdict": self.verdict,
+            "settled": self.settled,
+            "best": self.best,
+            "tied": self.tied,
+            "plain": self.plain,
+            "checks": self.checks,
+            "rows": [asdict(row) for row in self.rows],
+            "evidence": {name: e.values[i].tolist() for i, name in enumerate(e.names)},
+            "stderr": {name: e.stderrs[i].tolist() for i, name in enumerate(e.names)},
+        }
+
+    def to_pandas(self) -> Any:
+        """The ranking as a pandas.DataFrame, one row for each orbit."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs the package pandas: pip install pandas.") from None
+        records = [{**asdict(row), "learned": None, **row.learned} for row in self.rows]
+        return pandas.DataFrame.from_records(records).drop(columns="learned").set_index("orbit")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Nats behind the best, with 95 % intervals, on matplotlib axes."""
+        if ax is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError:
+                raise ImportError("plot needs matplotlib: pip install 'orbitgp[plot]'.") from None
+            ax = Figure(figsize=(6, 1 + 0.45 * len(self.rows)), layout="constrained").subplots()
+        for place, row in enumerate(self.rows):
+            colour = "tab:orange" if row.orbit in self.tied else "0.5"
+            ax.errorbar([-row.behind], [place], xerr=[row.error], fmt="o", color=colour, capsize=3)
+        ax.axvline(0, color="0.8", lw=1, zorder=0)
+        ax.set_yticks(range(len(self.rows)), [row.orbit for row in self.rows])
+        ax.invert_yaxis()
+        ax.set_xlabel("evidence: nats against the best")
+        ax.spines[["top", "right"]].set_visible(False)
+        return ax
+
+
+def _span(gains: Any) -> str:
+    low, high = float(gains.min()), float(gains.max())
+    return f"{low:+,.0f}" if round(low) == round(high) else f"{low:+,.0f} to {high:+,.0f}"

@@ -1,0 +1,165 @@
+"""Who wins, and whether that is known: plain statistics of a small table of bounds.
+
+Rows are orbits, columns are seeds. A seed is a restart: the same one decides the same draws for every orbit, so differences are
+taken within a seed (paired). Their scatter over seeds is that of restarts and of Monte-Carlo draws together; with few seeds it
+is pooled over all orbits (the residuals of the additive table, orbit + seed), and never taken to be less than a pair's own
+scatter, or than the Monte-Carlo errors alone.
+
+A difference counts if it exceeds
+
+- its own 95 % half-width;
+- MIN_NATS: below that, the data themselves are nearly indifferent, however exactly the bounds are known;
+- what the loser would still gain if training went on, less half of what the winner would (both are known to a factor of two);
+
+and if it loses less than half of itself with twice the inducing points: changes that halve with every doubling then never add
+up to the whole of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isinf, sqrt
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import norm, t
+
+MIN_NATS = 3.0  # odds of 20 to 1
+_LEVEL = 0.975
+
+Values = Float[np.ndarray, "orbits seeds"]
+PerOrbit = Float[np.ndarray, " orbits"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one orbit is than another: nats, the half-width of a 95 % interval, and why not to trust it, if so."""
+
+    better: str
+    worse: str
+    nats: float
+    error: float
+    doubts: tuple[str, ...]
+
+    @property
+    def certain(self) -> bool:
+        return not self.doubts
+
+    def __str__(self) -> str:
+        return f"{self.nats:+,.0f} ± {self.error:,.0f}" if self.error >= 0.5 else f"{self.nats:+,.0f}"
+
+
+@dataclass(frozen=True, eq=False)
+class Evidences:
+    """The numbers that a verdict rests on.
+
+    Attributes:
+        names: of the orbits.
+        values, stderrs: the evidence of each orbit and seed, and its Monte-Carlo error.
+        remaining: for each orbit, the nats that training might still gain.
+        before, more: the evidence of each orbit for the seed of the check, with the usual number of inducing points and with
+            ``factor`` times as many (None: not looked at).
+    """
+
+    names: list[str]
+    values: Values
+    stderrs: Values
+    remaining: PerOrbit
+    before: PerOrbit | None = None
+    more: PerOrbit | None = None
+    factor: int = 2
+
+    def order(self) -> list[int]:
+        """Orbits from the best to the worst, by their mean over seeds."""
+        return list(np.argsort(-self.values.mean(1), kind="stable"))
+
+    def scatter(self) -> tuple[float, int]:
+        """The standard deviation of a bound between restarts, pooled over orbits, and its degrees of freedom."""
+        rows, columns = self.values.shape
+        freedom = (rows - 1) * (columns - 1)
+        if not freedom:
+            return 0.0, 0
+        v = self.values
+        residual = v - v.mean(1, keepdims=True) - v.mean(0, keepdims=True) + v.mean()
+        return sqrt(float((residual**2).sum()) / freedom), freedom
+
+    def difference(self, a: int, b: int) -> Difference:
+        """How much better a is than b, whose mean is no higher."""
+        within = self.values[a] - self.values[b]
+        seeds = len(within)
+        nats = float(within.mean())
+        pooled, freedom = self.scatter()
+        own = float(within.std(ddof=1)) / sqrt(seeds) if seeds > 1 else 0.0
+        monte_carlo = sqrt(float((self.stderrs[a] ** 2 + self.stderrs[b] ** 2).sum())) / seeds
+        deviation = max(own, pooled * sqrt(2 / seeds), monte_carlo)
+        width = float(t.ppf(_LEVEL, freedom)) if freedom else float(norm.ppf(_LEVEL))
+        error = width * deviation
+        doubts = self._doubts(a, b, nats, error)
+        return Difference(self.names[a], self.names[b], nats, error, tuple(doubts))
+
+    def _doubts(self, a: int, b: int, nats: float, error: float) -> list[str]:
+        doubts = []
+        seeds = self.values.shape[1]
+        if nats <= MIN_NATS:
+            doubts.append(f"they differ by {nats:.1f} nats, which is next to nothing")
+        elif nats <= error:
+            doubts.append(f"they differ by {nats:,.0f} nats, within the ±{error:,.0f} that restarts differ by")
+        if seeds < 2:
+            doubts.append("one restart says nothing about the next: train from two seeds or more")
+        # Both gains are estimates, good to a factor of two: the loser's in full, half of the winner's.
+        gain = self.remaining[b] - 0.5 * min(self.remaining[a], self.remaining[b])
+        if isinf(self.remaining[b]) or max(nats - error, 0.0) < gain:
+            amount = "" if isinf(self.remaining[b]) else f" by about {self.remaining[b]:,.0f} nats"
+            doubts.append(f"{self.names[b]} was still rising{amount} when its budget ended: give it more steps")
+        if self.before is not None and self.more is not None:
+            now, then = self.before[a] - self.before[b], self.more[a] - self.more[b]
+            if then - now <= -0.5 * nats:
+                doubts.append(
+                    f"with {self.factor} times the inducing points the difference goes from {now:+,.0f} to {then:+,.0f} nats: "
+                    "use more of them"
+                )
+        return doubts
+
+
+def leaders(table: Evidences) -> tuple[list[int], dict[int, Difference]]:
+    """The best orbit with those that cannot be told from it, in order, and its difference to each of the others."""
+    best, *others = table.order()
+    against = {other: table.difference(best, other) for other in others}
+    return [best, *(other for other in others if not against[other].certain)], against
+
+
+def verdict(table: Evidences, plain: str | None = None) -> list[str]:
+    """The result in a few sentences, the first of which says it all; ``plain`` names the orbit without invariance, if any."""
+    first, against = leaders(table)
+    names = table.names
+    beaten = [d for other, d in against.items() if other not in first]
+    if len(first) == 1:
+        sentences = [f"The data support {names[first[0]]}: {_over(beaten, plain)}."]
+        if names[first[0]] == plain:
+            sentences = [f"The data support no invariance among these: {_over(beaten, None)}."]
+    else:
+        tied = [names[i] for i in first]
+        sentences = [f"Cannot tell {_listed(tied)} apart{', so not whether any invariance helps' if plain in tied else ''}."]
+        if beaten:
+            sentences.append(f"What is certain of {tied[0]}: {_over(beaten, plain)}.")
+        for other in first[1:]:
+            sentences.append(f"{tied[0]} against {names[other]}: {'; '.join(against[other].doubts)}.")
+    return sentences
+
+
+def _over(beaten: list[Difference], plain: str | None) -> str:
+    """ "+210 ± 12 nats over rotation, +290 ± 12 over no invariance"."""
+    parts = []
+    for i, difference in enumerate(beaten):
+        name = "no invariance" if difference.worse == plain else difference.worse
+        parts.append(f"{difference}{' nats' if i == 0 else ''} over {name}")
+    return ", ".join(parts) or "there is nothing to compare it with"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def finite(value: float) -> float | None:
+    """For JSON, which has no infinity."""
+    return None if value in (inf, -inf) else value

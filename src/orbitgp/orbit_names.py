@@ -1,0 +1,192 @@
+"""Orbits in words: ``rotation``, ``rotation(30)``, ``affine*deformation``, ``translation(shift_y=None)``.
+
+A text is a product of names, each with the arguments of its class in parentheses, if any: positional or by keyword; numbers,
+pairs, True, False, None or lists of names. ``a*b`` is what ``a * b`` is in Python: a acts first, then b. It is parsed, never
+evaluated: nothing but the names below can be called.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from orbitgp.orbits import (
+    Affine,
+    Brightness,
+    Contrast,
+    Flip,
+    GaussianNoise,
+    Identity,
+    LocalDeformation,
+    Orbit,
+    Permutation,
+    Rotate90,
+    Rotation,
+    Scale,
+    Shear,
+    TangentDeformation,
+    Thickness,
+    Translation,
+)
+
+MAX_LENGTH = 500  # of a text: longer ones are slips, and deep ones could exhaust the parser
+
+
+class Named(NamedTuple):
+    """An orbit that has a name: how to make it, what it is, and its constructor's word for each quantity it describes."""
+
+    make: Callable[..., Orbit]
+    says: str
+    quantities: dict[str, str]
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+NAMES: dict[str, Named] = {
+    "none": Named(Identity, "no invariance: the plain Gaussian process", {}),
+    "rotation": Named(Rotation, "rotations within ± a learned angle (degrees)", {"degrees": "init_degrees"}),
+    "affine": Named(
+        Affine,
+        "rotation, scaling, shear and shift, a learned range each",
+        _same("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y"),
+    ),
+    "translation": Named(Translation, "shifts to the right and down (pixels)", _same("shift_x", "shift_y")),
+    "scale": Named(Scale, "larger and smaller (a factor)", _same("scale")),
+    "shear": Named(Shear, "slanted, as italics are", _same("shear")),
+    "deformation": Named(LocalDeformation, "smooth local displacements (pixels)", _same("amplitude", "smoothness")),
+    "tangent": Named(
+        TangentDeformation, "the same to first order, with thickness", _same("amplitude", "smoothness", "thickness")
+    ),
+    "thickness": Named(Thickness, "strokes thicker and thinner (pixels)", _same("thickness")),
+    "brightness": Named(Brightness, "brighter and darker", _same("brightness")),
+    "contrast": Named(Contrast, "more and less contrast (a factor)", _same("contrast")),
+    "noise": Named(GaussianNoise, "Gaussian noise on every feature", {"scale": "init_scale"}),
+    "flip": Named(Flip, "the mirror image; flip(vertical=True) both ways", {}),
+    "rotate90": Named(Rotate90, "quarter turns of square images", {}),
+    "swap": Named(Permutation.swap, "swap(0, 1): two coordinates of a vector exchanged", {}),
+}
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One name of the product, with its arguments."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        arguments = [repr(value) for value in self.args] + [f"{key}={value!r}" for key, value in self.kwargs]
+        return f"{self.name}({', '.join(arguments)})" if arguments else self.name
+
+
+def parse(text: str) -> list[Factor]:
+    """The factors of a product, in the order in which they act."""
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"an orbit is written in at most {MAX_LENGTH} characters, got {len(text)}.")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise ValueError(
+            f"cannot read the orbit {text!r}: write a name, arguments in parentheses if any, and * between factors, "
+            "as in rotation(30) or affine*deformation."
+        ) from None
+    return _factors(tree.body, text)
+
+
+def _factors(node: ast.expr, text: str) -> list[Factor]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left, text), *_factors(node.right, text)]
+    if isinstance(node, ast.Name):
+        return [Factor(_known(node.id))]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = _known(node.func.id)
+        try:
+            args = tuple(ast.literal_eval(argument) for argument in node.args)
+            kwargs = tuple((str(keyword.arg), ast.literal_eval(keyword.value)) for keyword in node.keywords if keyword.arg)
+        except (ValueError, TypeError, SyntaxError):
+            raise ValueError(f"the arguments of {name} in {text!r} must be numbers, pairs, True, False or None.") from None
+        if len(kwargs) == len(node.keywords):
+            return [Factor(name, args, kwargs)]
+    raise ValueError(
+        f"cannot read the orbit {text!r}: it is not a product of names such as rotation(30) or affine*deformation."
+    )
+
+
+def _known(name: str) -> str:
+    key = name.lower()
+    if key in NAMES:
+        return key
+    close = get_close_matches(key, NAMES, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(NAMES)}."
+    raise ValueError(f"there is no orbit {name!r}: {hint}")
+
+
+def make_orbit(text: str, features: Sequence[int] | None = None) -> Orbit:
+    """The orbit that a text stands for; ``features`` is the shape of one input, which ``swap`` needs to know."""
+    return product(parse(text), features)
+
+
+def product(factors: Sequence[Factor], features: Sequence[int] | None = None) -> Orbit:
+    """The product of these factors."""
+    orbit: Orbit = Identity()
+    for factor in factors:
+        orbit = orbit * _make(factor, features)
+    return orbit
+
+
+def _make(factor: Factor, features: Sequence[int] | None) -> Orbit:
+    make = NAMES[factor.name].make
+    kwargs = dict(factor.kwargs)
+    if factor.name == "swap" and features is not None and len(features) == 1:
+        kwargs.setdefault("dim", features[0])
+    try:
+        inspect.signature(make).bind(*factor.args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"{factor} is not possible ({error}): it takes {_arguments(make)}.") from None
+    try:
+        return make(*factor.args, **kwargs)
+    except ValueError as error:
+        raise ValueError(f"{factor} is not possible: {error}") from None
+    except TypeError:
+        raise ValueError(f"{factor} is not possible: an argument is of the wrong kind; it takes {_arguments(make)}.") from None
+
+
+def _arguments(make: Callable[..., Orbit]) -> str:
+    parameters = inspect.signature(make).parameters.values()
+    named = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
+    return ", ".join(named) or "no arguments"
+
+
+def quantity_names(text: str) -> list[str]:
+    """The quantities of this orbit that :func:`fixed` can hold fixed."""
+    return [name for factor in parse(text) for name in NAMES[factor.name].quantities]
+
+
+def fixed(text: str, quantity: str, value: float, features: Sequence[int] | None = None) -> Orbit:
+    """The orbit with one quantity, as ``describe()`` names it, held at a value (a half-width, a factor), the rest learned."""
+    factors = parse(text)
+    for i, factor in enumerate(factors):
+        if quantity in NAMES[factor.name].quantities:
+            return product([*factors[:i], _fixed(factor, quantity, value), *factors[i + 1 :]], features)
+    names = quantity_names(text)
+    there = f"it has {', '.join(names)}" if names else "it has nothing to fix"
+    raise ValueError(f"the orbit {text} has no quantity {quantity!r}: {there}.")
+
+
+def _fixed(factor: Factor, quantity: str, value: float) -> Factor:
+    make, _, quantities = NAMES[factor.name]
+    signature = inspect.signature(make)
+    given = dict(signature.bind_partial(*factor.args, **dict(factor.kwargs)).arguments)
+    given[quantities[quantity]] = value
+    if "frozen" in signature.parameters:
+        given["frozen"] = (*given.get("frozen", ()), quantity)
+    else:
+        given["learn"] = False
+    return replace(factor, args=(), kwargs=tuple(given.items()))

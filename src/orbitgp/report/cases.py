@@ -1,0 +1,152 @@
+"""How good the predictions for held-out data are, whether their probabilities are honest, and where they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.metrics import brier, ece, error_rate, nll
+from orbitgp.report.words import number
+
+MAX_ROWS = 10_000  # of the test set: enough for a page
+BINS = 10
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the test set: what was predicted for it, and what it is."""
+
+    row: int
+    said: str
+    truth: str
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was said with a probability, how often it came true, and how often it was said."""
+
+    said: list[float]
+    happened: list[float]
+    weights: list[float]
+    x_label: str
+    y_label: str
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The test set in a few numbers, and its most telling rows."""
+
+    count: int
+    headline: tuple[str, str]  # what it is called, and its value
+    numbers: dict[str, str]
+    calibration: Calibration | None
+    uncertain: list[Case]
+    wrong: list[Case]
+    notes: list[str] = field(default_factory=list)
+    plain: dict[str, float] = field(default_factory=dict)  # the numbers for machines
+
+
+def score(
+    model: Any, x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"], cases: int = 6
+) -> Scores:
+    """Predict the test set and look at it."""
+    notes = []
+    if len(x) > MAX_ROWS:
+        notes.append(f"The first {MAX_ROWS:,} of {len(x):,} test cases.")
+        x, y = x[:MAX_ROWS], y[:MAX_ROWS]
+    judge: Callable[..., Scores] = _classes if isinstance(model, InvariantGPClassifier) else _values
+    return judge(model, x, y, cases, notes)
+
+
+def _classes(model: InvariantGPClassifier, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
+    known = np.isin(y, model.classes_)
+    if not known.all():
+        notes.append(f"{(~known).sum():,} test cases of classes that were not trained on are left out.")
+    rows = np.flatnonzero(known)
+    if not len(rows):
+        raise ValueError("no test case is of a class that was trained on.")
+    labels = np.searchsorted(model.classes_, y[rows])
+    probs = model.predict_proba(x[rows]).astype(np.float64)
+    probs /= probs.sum(1, keepdims=True)
+    plain = {
+        "error": error_rate(probs, labels),
+        "nll": nll(probs, labels),
+        "brier": brier(probs, labels),
+        "ece": ece(probs, labels),
+    }
+    guess, confidence = probs.argmax(1), probs.max(1)
+    entropy = -(probs * np.log(np.maximum(probs, 1e-300))).sum(1)
+
+    def case(i: int) -> Case:
+        said = f"{model.classes_[guess[i]]} ({100 * confidence[i]:.0f} %)"
+        truth = f"{model.classes_[labels[i]]} ({100 * probs[i, labels[i]]:.0f} %)"
+        return Case(int(rows[i]), said, truth, bool(guess[i] != labels[i]))
+
+    missed = np.flatnonzero(guess != labels)
+    wrong = missed[np.argsort(-confidence[missed], kind="stable")]
+    return Scores(
+        count=len(rows),
+        headline=("test error", f"{100 * plain['error']:.2f} %"),
+        numbers={
+            "Error": f"{100 * plain['error']:.2f} % ({len(missed):,} of {len(rows):,})",
+            "Negative log likelihood": f"{plain['nll']:.4f} nats",
+            "Brier score": f"{plain['brier']:.4f}",
+            "Expected calibration error": f"{100 * plain['ece']:.1f} %",
+        },
+        calibration=reliability(confidence, guess == labels),
+        uncertain=[case(i) for i in np.argsort(-entropy, kind="stable")[:cases]],
+        wrong=[case(i) for i in wrong[:cases]],
+        notes=notes,
+        plain=plain,
+    )
+
+
+def reliability(confidence: Float[np.ndarray, " rows"], right: Shaped[np.ndarray, " rows"]) -> Calibration:
+    """Accuracy against confidence, in bins of confidence."""
+    which: Int[np.ndarray, " rows"] = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    used = np.unique(which)
+    said = [float(confidence[which == b].mean()) for b in used]
+    happened = [float(np.mean(right[which == b])) for b in used]
+    weights = [float((which == b).sum()) for b in used]
+    return Calibration(said, happened, weights, "confidence of the prediction", "how often it was right")
+
+
+def _values(model: InvariantGPRegressor, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
+    mean, std = model.predict(x, return_std=True)
+    rmse = float(np.sqrt(np.mean((mean - y) ** 2)))
+    spread = float(np.std(y)) or 1.0
+    covered = _coverage(model, x, y)
+    plain = {"rmse": rmse, "relative_rmse": rmse / spread, "coverage_90": covered[LEVELS.index(0.9)]}
+    numbers = {
+        "Root mean square error": f"{number(rmse)} ({100 * rmse / spread:.1f} % of the targets' spread)",
+        "Within their 90 % intervals": f"{100 * plain['coverage_90']:.1f} %",
+    }
+    uncertain: list[Case] = []
+    wrong: list[Case] = []
+    if y.ndim == 1:
+        off = np.abs(mean - y) / np.maximum(std, 1e-300)
+
+        def case(i: int) -> Case:
+            return Case(int(i), f"{number(mean[i])} ± {number(std[i])}", number(float(y[i])), bool(off[i] > 2))
+
+        uncertain = [case(i) for i in np.argsort(-std, kind="stable")[:cases]]
+        wrong = [case(i) for i in np.argsort(-off, kind="stable")[:cases]]
+    calibration = Calibration(
+        list(LEVELS), covered, [1.0] * len(LEVELS), "size of the predicted interval", "how often it held the target"
+    )
+    headline = ("test error (RMSE)", number(rmse))
+    return Scores(len(x), headline, numbers, calibration, uncertain, wrong, notes, plain)
+
+
+def _coverage(model: InvariantGPRegressor, x: Any, y: Any) -> list[float]:
+    ends = [end for level in LEVELS for end in (0.5 - level / 2, 0.5 + level / 2)]
+    quantiles = model.predict_quantiles(x, ends)
+    inside = (quantiles[..., 0::2] <= y[..., None]) & (y[..., None] <= quantiles[..., 1::2])
+    return [float(v) for v in inside.reshape(-1, len(LEVELS)).mean(0)]

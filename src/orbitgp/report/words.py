@@ -1,0 +1,134 @@
+"""What was learned, in words and units: "insensitive to rotations within ±17°"."""
+
+from __future__ import annotations
+
+from math import floor, log10
+
+from orbitgp.orbits.base import Description, Quantity
+
+_SETS = {"Flip": "mirror images", "Rotate90": "quarter turns", "Permutation": "exchanges of coordinates"}
+_RANGES = {
+    "degrees": "rotations",
+    "angle": "rotations",
+    "scale": "scaling",
+    "shear": "shears",
+    "shift": "shifts",
+    "thickness": "changes of stroke width",
+    "brightness": "changes of brightness",
+    "contrast": "changes of contrast",
+}
+_AXES = {"_x": "sideways", "_y": "up and down"}
+
+
+def number(value: float, sign: bool = False, decimals: int | None = None) -> str:
+    """Two figures, or all that stand before the point; a minus sign is not a hyphen."""
+    text = f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
+    if float(text.replace(",", "")) == 0:
+        return "0"
+    return ("+" if sign and value > 0 else "") + text.replace("-", "−")
+
+
+def _decimals(value: float, figures: int = 2) -> int:
+    """Digits after the point that show so many figures."""
+    return 0 if value == 0 else max(0, figures - 1 - floor(log10(abs(value))))
+
+
+def nats(value: float, sign: bool = False) -> str:
+    """Three figures, as in "+41,200 nats", or all that stand before the point below a thousand."""
+    size = abs(value)
+    digits = 0 if size < 1000 else max(0, len(f"{size:.0f}") - 3)
+    rounded = round(value, -digits) if size >= 10 else round(value, 1)
+    text = f"{rounded:{'+' if sign else ''},.{0 if size >= 10 else 1}f}".replace("-", "−")
+    return f"{text} nats"
+
+
+def quantity(value: Quantity, sign: bool = True) -> str:
+    """As in "−16° … +17°", "×0.9 … ×1.2", "0.4 px"."""
+    if not isinstance(value.value, tuple):
+        return _with_unit(number(value.value), value.unit)
+    return " … ".join(_ends(value, sign))
+
+
+def _ends(value: Quantity, sign: bool = True) -> list[str]:
+    """Both ends of a range with as many decimals as the larger one needs."""
+    assert isinstance(value.value, tuple)
+    factor = value.unit == "×"
+    decimals = _decimals(max(abs(end) for end in value.value), figures=3 if factor else 2)
+    return [_with_unit(number(end, sign and not factor, decimals), value.unit) for end in value.value]
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return f"×{text}" if unit == "×" else f"{text}{unit}" if unit in ("", "°") else f"{text} {unit}"
+
+
+def learned(description: Description) -> list[str]:
+    """A phrase for each thing that the function is insensitive to."""
+    phrases = []
+    for key, value in description.quantities.items():
+        name = key.rsplit(".", 1)[-1]
+        if name == "elements":
+            phrases.append(_set_phrase(key, description, value))
+        elif name.startswith("smoothness"):
+            continue
+        elif name.startswith("amplitude"):
+            smooth = description.quantities.get(key.replace("amplitude", "smoothness"))
+            over = f" (smooth over {quantity(smooth)})" if smooth is not None else ""
+            phrases.append(f"local displacements of {quantity(value)}{over}")
+        elif name == "scale" and value.unit != "×":
+            phrases.append(f"noise of standard deviation {quantity(value, sign=False)}")
+        elif name[-2:] in _AXES:
+            phrases += _along_axes(key, description)
+        else:
+            phrases.append(f"{_RANGES.get(name, key.replace('_', ' '))} {_extent(value)}")
+    return phrases
+
+
+def _along_axes(key: str, description: Description) -> list[str]:
+    """One phrase for a quantity that there is along both axes, when the first of the two is met."""
+    stem = key[:-2]
+    found = {axis: description.quantities[stem + axis] for axis in _AXES if stem + axis in description.quantities}
+    if key != stem + next(iter(found)):
+        return []
+    name = stem.rsplit(".", 1)[-1]
+    extents = {axis: _extent(value) for axis, value in found.items()}
+    what = _RANGES.get(name, name.replace("_", " "))
+    if len(extents) == 2 and len(set(extents.values())) == 1:
+        return [f"{what} {next(iter(extents.values()))}"]
+    return [f"{what} {listed([f'{extent} {_AXES[axis]}' for axis, extent in extents.items()])}"]
+
+
+def _set_phrase(key: str, description: Description, value: Quantity) -> str:
+    titles = [key.rsplit(".", 1)[0].rstrip("0123456789")] if "." in key else description.title.split(" * ")
+    for title, phrase in _SETS.items():
+        if title in titles or title.lower() in titles:
+            return phrase
+    count = value.value if isinstance(value.value, float) else value.value[0]
+    return f"a set of {count:.0f} transformations"
+
+
+def _extent(value: Quantity) -> str:
+    """As in "within ±17°" where that is all there is to say, or "from −16° to +40°", or "by ×0.9 to ×1.2" for factors."""
+    if not isinstance(value.value, tuple):
+        return f"within ±{_with_unit(number(value.value), value.unit)}"
+    (low, high), (low_text, high_text) = value.value, _ends(value)
+    if value.unit == "×":
+        return f"by {low_text} to {high_text}"
+    if abs(low + high) <= 0.15 * (high - low):
+        return f"within ±{_with_unit(number((high - low) / 2), value.unit)}"
+    return f"from {low_text} to {high_text}"
+
+
+def sentence(description: Description, over_plain: float | None = None) -> str:
+    """What a run has learned, and what that is worth: the first thing that a reader wants to know."""
+    phrases = learned(description)
+    said = f"Insensitive to {listed(phrases)}" if phrases else "No invariance: a plain Gaussian process"
+    if over_plain is None:
+        return f"{said}."
+    if over_plain < 0:
+        return f"{said}; but the evidence is {nats(-over_plain)} lower than without any invariance."
+    return f"{said}; evidence {nats(over_plain, sign=True)} over no invariance."
+
+
+def listed(phrases: list[str]) -> str:
+    """As in "a, b and c"."""
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"

@@ -23,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
+from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Gaussian, GaussianIndicators, StudentT
 from orbitgp.likelihoods.registry import CLASSIFICATION, REGRESSION
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
@@ -347,6 +348,12 @@ class TestSettings:
         X, y = wave(rng, rows=20)
         fitted = InvariantGPRegressor(orbit, num_inducing=given, max_steps=1, num_samples=4, random_state=0).fit(X, y)
         assert len(fitted.model_.inducing) == count
+
+    def test_inducing_points_of_a_finite_orbit_start_at_all_its_elements(self, rng: np.random.Generator) -> None:
+        x, swap = torch.tensor(rng.normal(size=(20, 2))), Permutation.swap(0, 1)
+        start = initial_inducing(x, swap, RBFKernel(), 40, generator=torch.Generator().manual_seed(0))
+        elements = swap.elements(x).flatten(0, 1)
+        assert_array_equal(np.unique(start, axis=0), np.unique(elements, axis=0))
 
     def test_samples_are_for_orbits_that_need_them(self, rng: np.random.Generator) -> None:
         X = rng.normal(size=(20, 3))

@@ -304,6 +304,30 @@ def test_gradcheck_in_everything(name):
     )
 
 
+@pytest.mark.parametrize("orbit", [Identity, lambda: Permutation(CYCLE), lambda: GaussianNoise(0.5)])
+@pytest.mark.parametrize("far", [0.0, 100.0])
+def test_single_precision_data_cost_few_digits(orbit, far):
+    x, y = problem(count=20)
+    x, z = (x + far).float(), torch.randn(8, 3).float() + far
+    results = {}
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(1)
+        model = InvariantGP(make_kernel(), orbit().to(dtype), z.to(dtype), 2, "linear", jitter=1e-6)
+        randomise(model)
+        # The same draws for both: those that single precision can hold.
+        draws = torch.Generator().manual_seed(0)
+        samples = model.orbit.float().sample(x, 4, 2, "iid", draws)
+        model.orbit.to(dtype)
+        samples = samples._replace(points=samples.points.to(dtype))
+        bound = elbo(model, Gaussian(2, noise=NOISE), samples, y, 20)
+        assert bound.dtype == torch.float64
+        kept = [model.inducing, model.q_mean, model.q_sqrt, *model.kernel.parameters()]
+        results[dtype] = [bound.detach(), *(g.double() for g in torch.autograd.grad(bound, kept))]
+    assert results[torch.float32][0].item() == pytest.approx(results[torch.float64][0].item(), rel=1e-5)
+    for single, double in zip(results[torch.float32][1:], results[torch.float64][1:], strict=True):
+        assert (single - double).abs().max() < 1e-3 * double.abs().max()
+
+
 # Other likelihoods
 
 

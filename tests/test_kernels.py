@@ -248,10 +248,10 @@ def test_cross_is_the_mean_over_all_pairs_of_samples(module):
 
 
 @torch.no_grad()
-def error_in_float32(shape, name, offset):
+def error_in_float32(shape, name, offset, ard=False):
     """The largest error of Kfu and kff in float32, relative to the variance; the inputs themselves are the same numbers."""
-    kernel = make(shape, False, False)
-    kernel.lengthscale = 2.0
+    kernel = make(shape, ard, False)
+    kernel.lengthscale = torch.tensor([1.5, 1.9, 2.7]) if ard else 2.0
     rule = PAIRINGS[name][0]
     xa, z = inputs(name, rows=20, inducing=20, offset=offset)
     xa, z = xa.detach().float(), z.detach().float()
@@ -266,6 +266,7 @@ def error_in_float32(shape, name, offset):
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_single_precision_is_good_to_six_digits_however_far_from_the_origin(shape, offset, pairing):
     assert error_in_float32(shape, pairing, offset) < 1e-6
+    assert error_in_float32(shape, pairing, offset, ard=True) < 1e-6
 
 
 @pytest.mark.parametrize("pairing", ["exact", "one element", "without replacement"])
@@ -313,6 +314,28 @@ def test_single_samples_with_double_hyperparameters(module, shape):
         results[dtype] = [t.double() for t in (kfu, kff, gram, *gradients)]
     torch.testing.assert_close(results[torch.float32], results[torch.float64], rtol=1e-4, atol=1e-5)
     assert all(p.dtype == torch.float64 for p in kernel.parameters())
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.parametrize("shape", ["rbf", "matern32"])
+def test_double_kuu_of_single_points(shape, ard, offset):
+    """Kuu is factored, so it has all the digits that the points have; gradients come back in the dtype of the points."""
+    kernel = make(shape, ard, True)
+    z = (torch.randn(30, DIM) + offset).requires_grad_()
+    double = z.detach().double().requires_grad_()
+    weights = torch.randn(30, 30, dtype=torch.float64)
+    truth = written_out(kernel, shape, double, double)
+    gradients = torch.autograd.grad((truth * weights).sum(), [double, *kernel.parameters()])
+    for module in (covariance, Covariance):
+        gram = module(kernel).gram(z, torch.float64)
+        assert gram.dtype == torch.float64
+        torch.testing.assert_close(gram, truth, rtol=0, atol=1e-6)
+        assert torch.linalg.eigvalsh(gram.detach()).min() > -1e-13
+        found = torch.autograd.grad((gram * weights).sum(), [z, *kernel.parameters()])
+        assert found[0].dtype == torch.float32
+        torch.testing.assert_close(found[0].double(), gradients[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found[1:], gradients[1:], rtol=1e-5, atol=1e-5)
 
 
 # Kernels of the user

@@ -119,19 +119,20 @@ class Stationary(Covariance):
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
     def gram(self, z: Float[Tensor, "inducing dim"], dtype: torch.dtype | None = None) -> Float[Tensor, "inducing inducing"]:
-        z, gamma, variance = self._scaled(z, dtype)
-        kuu: Tensor = _Gram.apply(z - z.detach().mean(0), gamma, variance, self.profile)
+        z, gamma, variance = self._scaled(z - z.detach().mean(0), dtype)
+        kuu: Tensor = _Gram.apply(z, gamma, variance, self.profile)
         return kuu
 
     def sums(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
     ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
-        xa, gamma, variance = self._scaled(xa)
-        z, _, _ = self._scaled(z)
         # Centring costs one pass and wins a digit: squared distances cancel less.
         centre = z.detach().mean(0)
+        z, gamma, variance = self._scaled(z - centre)
+        if self._ard():  # far from zero, x / lengthscale loses digits: centre first
+            xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
         learns = torch.is_grad_enabled() and any(t.requires_grad for t in (xa, z, gamma))
-        kfu, kff = _Sums.apply(xa, z - centre, centre, gamma, pairing, self.profile, learns)
+        kfu, kff = _Sums.apply(xa, z, centre, gamma, pairing, self.profile, learns)
         return variance * kfu, variance * kff
 
     def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,9 +142,13 @@ class Stationary(Covariance):
         if isinstance(kernel, ScaleKernel):
             base, variance = kernel.base_kernel, kernel.outputscale.to(dtype)
         lengthscale = base.lengthscale.reshape(-1)
-        if lengthscale.numel() > 1:
+        if self._ard():
             return x / lengthscale.to(x.dtype), variance.new_ones(()), variance
         return x, lengthscale[0].to(dtype).pow(-2), variance
+
+    def _ard(self) -> bool:
+        base = self.kernel.base_kernel if isinstance(self.kernel, ScaleKernel) else self.kernel
+        return bool(base.lengthscale.numel() > 1)
 
 
 class Profile:

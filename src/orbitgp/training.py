@@ -48,8 +48,8 @@ class Options:
     Samples: ``num_samples`` orbit samples of each of ``batch_size`` data in ``num_groups`` groups for the gradient;
         ``posterior_samples`` (by default as many) of each of up to ``posterior_rows`` data for q(u).
     Steps: ``learning_rate`` of kernel, likelihood and mean, ``orbit_rate`` of the orbit, ``inducing_rate`` of the inducing
-        points (in units of the spread of the inputs). ``posterior_rho`` is the natural-gradient step where q(u) sees all
-        data; where it sees a part of them, half of it, to average.
+        points (in units of the spread of the inputs), each reached after a number of warm-up steps. ``posterior_rho`` is
+        the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to average.
     Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
     """
 
@@ -61,7 +61,9 @@ class Options:
     num_groups: int = 2
     draws: Policy = "qmc"
     learning_rate: float = 0.03
-    orbit_rate: float = 0.1
+    orbit_rate: float = 0.05
+    warmup: int = 10
+    orbit_warmup: int = 40
     inducing_rate: float = 0.1
     inducing: Method = "random"
     posterior_rows: int = 20_000
@@ -109,6 +111,10 @@ class Trainer:
             _parameter_groups(self.model, self.likelihood, options, spread(self.x)), betas=(0.9, 0.99)
         )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        # The orbit waits for the kernel and the noise, whose first values are guesses, before it takes long steps.
+        orbit = {id(p) for p in self.model.orbit.parameters()}
+        groups = self.optimizer.param_groups
+        self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
         self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
         self.stats: Statistics | None = None
         self.local: Tensor | None = None
@@ -162,12 +168,11 @@ class Trainer:
     def step(self) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
         start = time.perf_counter()
+        factor = _schedule(self.fraction())
         if self.natural:
-            covered = self.options.posterior_rows >= len(self.x)
-            self.update_posterior(self.options.posterior_rho if covered else 0.5 * self.options.posterior_rho)
-        factor = _schedule(self.steps, self.fraction())
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
+            self.update_posterior(self.rho(factor))
+        for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
+            group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
         rows = self._next_rows()
         local = None if self.local is None else self.local[rows]
         samples = self._sample(rows, self.options.num_samples)
@@ -185,6 +190,16 @@ class Trainer:
         self.bounds.append(bound.detach())
         self.steps += 1
         self.seconds += time.perf_counter() - start
+
+    def rho(self, slow: float = 1.0) -> float:
+        """The natural-gradient step: shorter where q(u) sees a part of the data, or updates coupled functions side by side.
+
+        As everything else slows down, q(u) may average over more steps without lagging behind, and its noise falls away.
+        """
+        partial = self.options.posterior_rows < len(self.x)
+        # Jacobi's iteration over latent functions that pull at each other swings unless it is damped.
+        damping = (0.5 if partial else 1.0) * (0.5 if self.likelihood.couples else 1.0)
+        return self.options.posterior_rho * damping * max(slow, 0.1)
 
     def screen(self) -> None:
         """Start with several multiples of the orbit's initial reach, and go on from the best."""
@@ -331,11 +346,10 @@ class Trainer:
 _STATE = ("local", "order", "steps", "seconds", "blend", "bounds", "history", "screened")
 
 
-def _schedule(step: int, fraction: float, warmup: int = 10, hold: float = 0.5) -> float:
-    """Up over ``warmup`` steps, level, then a cosine down to zero over the last part of the budget."""
-    up = min(1.0, (step + 1) / warmup)
+def _schedule(fraction: float, hold: float = 0.5) -> float:
+    """Level, then a cosine down to zero over the last part of the budget."""
     down = 0.0 if fraction <= hold else (fraction - hold) / (1 - hold)
-    return up * 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
+    return 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
 
 
 def spread(x: Float[Tensor, "rows *features"]) -> float:

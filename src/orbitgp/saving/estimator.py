@@ -75,7 +75,9 @@ def load_estimator(cls: type[Loaded], path: Path, kind: str, handed_in: Mapping[
         _check_handed_in(path, contents.config, given)
         return _rebuild(cls, path, contents, given)
     except SavedFileError as error:
-        raise error if str(path) in str(error) else SavedFileError(f"{path} cannot be loaded: {error}") from error
+        if str(path) in str(error):
+            raise
+        raise SavedFileError(f"{path} cannot be loaded: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
 
@@ -200,4 +202,5 @@ def _usable(path: Path, device: Any) -> Any:
 
 def _first_line(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else class_name(type(error))
+    text = f"{text} is missing" if isinstance(error, KeyError) else text
     return text if text.endswith(".") else f"{text}."

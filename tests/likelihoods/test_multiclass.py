@@ -14,12 +14,13 @@ from orbitgp.likelihoods import (
     Classification,
     LogisticSoftmax,
     OneVsEach,
+    Softmax,
     StickBreaking,
     make_likelihood,
 )
 from orbitgp.likelihoods.gap import gaussian_moments
 
-NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "softmax", "gaussian", "dirichlet"]
+NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "gaussian", "dirichlet"]
 
 
 def bound_at(likelihood: Classification, label: int, f: torch.Tensor, variance: float = 0.0) -> float:
@@ -116,6 +117,7 @@ def test_names() -> None:
     assert make_likelihood("gaussian", num_outputs=3).num_latents == 3
     assert make_likelihood("stick-breaking", num_classes=3).num_latents == 2
     assert make_likelihood("one-vs-each", num_classes=3).couples
+    assert isinstance(make_likelihood("softmax", num_classes=3), Softmax)
     for wrong, classes in (("bernoulli", 3), ("poisson", 3), ("student-t", 3), ("bouchard", None), ("softmax", 1)):
         with pytest.raises(ValueError, match=r"classes|one of"):
             make_likelihood(wrong, num_classes=classes)

@@ -38,7 +38,7 @@ from orbitgp.variational import InvariantGP
 class Config:
     """How large; see the top of this file."""
 
-    seconds: float = 120.0
+    seconds: float = 60.0
     num_train: int | None = None
     seeds: int = 2
     batch_size: int = 256
@@ -189,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for local_parameters.json (default: results)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the time, one seed")
     given = parser.parse_args(arguments)
-    config = Config(seconds=12.0, seeds=1) if given.quick else Config()
+    config = Config(seconds=6.0, seeds=1) if given.quick else Config()
     given.out.mkdir(parents=True, exist_ok=True)
     print(HEADER)
     rows = []

@@ -27,7 +27,7 @@ CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
     "bohning": Bohning,
     "logistic-softmax": LogisticSoftmax,
     "dirichlet": Dirichlet,
-    "softmax": Bouchard,
+    "softmax": Dirichlet,
 }
 REGRESSION: dict[str, Callable[[int], Noise]] = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}
 
@@ -36,7 +36,7 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
     """The likelihood of this name: for classification if ``num_classes`` is given, else for regression.
 
     ``bernoulli`` is for two classes; ``gaussian`` regresses on the indicators of classes; the other names for classification
-    bound the probabilities of any number of classes, and ``softmax`` is the one of them to start with.
+    are for any number of classes, and ``softmax`` is the one of them to start with (``dirichlet``, by measurement).
     """
     if num_classes is None:
         if name not in REGRESSION:

@@ -56,9 +56,10 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
     """A small run; ``perturbed`` starts it from other parameters, as someone would who is about to load a state."""
     x, y = data or toy_data()
     orbit = orbit or Slide(1, 0.5)
-    if likelihood == "bernoulli":
-        likelihood = make_likelihood("bernoulli", num_classes=2)
-        y = likelihood.encode((y[:, 0] > 0).long())
+    if isinstance(likelihood, str):
+        classes = {"bernoulli": 2}.get(likelihood, 3)
+        likelihood = make_likelihood(likelihood, num_classes=classes)
+        y = likelihood.encode((y[:, 0] > 0).long() + (y[:, 0] > 0.7).long() * (classes - 2))
     likelihood = likelihood or Gaussian(y.shape[1])
     kernel = kernel or ScaleKernel(RBFKernel())
     inducing = initial_inducing(x, orbit, kernel, size, generator=torch.Generator().manual_seed(int(perturbed)))
@@ -94,6 +95,7 @@ KINDS = {
     "iid": {"draws": "iid", "num_groups": 4},
     "bernoulli": {"likelihood": "bernoulli"},
     "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
+    "one-vs-each": {"likelihood": "one-vs-each"},
     "enumerated": {"orbit": Permutation.swap(0, 1)},
 }
 
@@ -295,6 +297,31 @@ def test_a_run_that_is_asked_to_stop_does():
     trainer = make_trainer(hooks={"after_step": lambda t: t.stop() if t.steps == 7 else None}, max_steps=1000)
     trainer.run()
     assert trainer.steps == 7
+
+
+def test_rates_warm_up_hold_and_fall_to_zero():
+    trainer = make_trainer(starts=(1.0,), max_steps=20, warmup=2, orbit_warmup=4, polish_passes=0)
+    orbit = next(i for i, g in enumerate(trainer.optimizer.param_groups) if g["params"][0] is trainer.model.orbit.width)
+    seen = []
+    trainer.after_step = lambda t: seen.append(
+        [g["lr"] / rate for g, rate in zip(t.optimizer.param_groups, t.rates, strict=True)]
+    )
+    trainer.run()
+    for i, factors in enumerate(zip(*seen, strict=True)):
+        ups = [0.25, 0.5, 0.75, 1.0] if i == orbit else [0.5, 1.0, 1.0, 1.0]
+        assert list(factors[:4]) == pytest.approx(ups)
+        assert list(factors[4:11]) == pytest.approx([1.0] * 7)
+        assert all(later < earlier for earlier, later in itertools.pairwise(factors[10:]))
+        assert factors[-1] < 0.03
+
+
+def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
+    assert make_trainer().rho() == 1.0
+    assert make_trainer(posterior_rows=20).rho() == 0.5
+    assert make_trainer(posterior_rho=0.3).rho() == 0.3
+    assert make_trainer(likelihood="one-vs-each").rho() == 0.5
+    assert make_trainer().rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
+    assert make_trainer().rho(0.0) == 0.1
 
 
 def test_minibatches_use_every_datum_once_before_any_again():

@@ -1,0 +1,134 @@
+"""Results: one JSON file and one Markdown page for each kind of hardware."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import gpytorch
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def setting(device: torch.device, clock: str) -> dict[str, Any]:
+    """Where, when and with what."""
+    return {
+        "clock": clock,
+        "hardware": hardware(device),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "gpytorch": gpytorch.__version__,
+        "mimalloc_purge_delay": os.environ.get("MIMALLOC_PURGE_DELAY"),
+        "tf32": torch.backends.cuda.matmul.allow_tf32 if device.type == "cuda" else None,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _output("git", "describe", "--always", "--dirty", "--exclude=*") or "unknown",
+    }
+
+
+def hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    model = re.search(r"Model name:\s*(.+)", _output("lscpu"))
+    return f"{model[1].strip() if model else platform.machine()}, {os.cpu_count()} cores"
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=RESULTS.parent).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def save(results: dict[str, Any]) -> Path:
+    """Write results/<hardware>.json and .md; returns the path of the page."""
+    RESULTS.mkdir(exist_ok=True)
+    stem = re.sub(r"[^a-z0-9]+", "-", results["setting"]["hardware"].lower()).strip("-")
+    (RESULTS / f"{stem}.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    page = RESULTS / f"{stem}.md"
+    page.write_text(markdown(results))
+    return page
+
+
+def markdown(results: dict[str, Any]) -> str:
+    s = results["setting"]
+    lines = [
+        f"# {s['hardware']}",
+        "",
+        f"{s['threads']} threads, torch {s['torch']}, gpytorch {s['gpytorch']}, {s['date']}, commit {s['commit']}. "
+        "Rotated 28×28 images, ten outputs, float32 samples, every gradient. Shapes are (minibatch, orbit samples S, inducing "
+        "points M). Times are the smallest of several interleaved rounds, in milliseconds; ratios are medians over the rounds.",
+    ]
+    if s["clock"] == "cpu":
+        lines[-1] += " Measured in CPU time of the process, on a busy machine."
+    if s["mimalloc_purge_delay"]:
+        lines[-1] += f" MIMALLOC_PURGE_DELAY={s['mimalloc_purge_delay']}."
+    if "steps" in results:
+        lines += ["", "## One training step", "", *_table(_step_rows(results["steps"]))]
+        lines += ["", "## The bare operations", "", *_table(_bare_rows(results["steps"]))]
+    if "predictions" in results:
+        lines += ["", "## Prediction of 1,000 images", "", *_table(_prediction_rows(results["predictions"]))]
+    if "accuracy" in results:
+        a = results["accuracy"]
+        lines += ["", f"## Relative errors against plain float64, at {a['shape']}", ""]
+        names = list(a["errors"])
+        rows = [["", *names], *([key, *(f"{a['errors'][n][key]:.1e}" for n in names)] for key in a["errors"][names[0]])]
+        lines += _table(rows)
+    if "growth" in results:
+        lines += ["", "## Growth of the step: time ~ size^slope", ""]
+        rows = [["", "sizes", "ms", "slope"]]
+        rows += [
+            [name, ", ".join(map(str, g["sizes"])), ", ".join(f"{t:.3g}" for t in g["milliseconds"]), f"{g['slope']:.2f}"]
+            for name, g in results["growth"].items()
+        ]
+        lines += _table(rows)
+    return "\n".join(lines) + "\n"
+
+
+def _step_rows(steps: list[dict[str, Any]]) -> list[list[str]]:
+    rows = [["", *(step["shape"] for step in steps)]]
+    rows.append(["bare GEMM, forward and both backward products", *(_ms(step["gemm"]) for step in steps)])
+    rows.append(["sum of the bare operations", *(_ms(step["bare"]) for step in steps)])
+    rows.append(["**orbitgp**", *(f"**{_ms(step['milliseconds']['orbitgp'])}**" for step in steps)])
+    rows.append(["straightforward GPyTorch", *(_ms(step["milliseconds"].get("straightforward")) for step in steps)])
+    for title, key in (
+        ("orbitgp / bare operations", "orbitgp / bare"),
+        ("orbitgp / bare GEMM", "orbitgp / GEMM"),
+        ("straightforward / orbitgp", "straightforward / orbitgp"),
+    ):
+        rows.append([title, *(f"{step['ratios'][key]['median']:.2f}" if key in step["ratios"] else "–" for step in steps)])
+    for name in ("orbitgp", "straightforward"):
+        rows.append([f"peak memory in MB, {name}", *(_ms(step["peak_megabytes"].get(name)) for step in steps)])
+    return rows
+
+
+def _bare_rows(steps: list[dict[str, Any]]) -> list[list[str]]:
+    names = [name for name in steps[0]["milliseconds"] if name not in ("orbitgp", "straightforward")]
+    return [["", *(s["shape"] for s in steps)], *([n, *(_ms(s["milliseconds"][n]) for s in steps)] for n in names)]
+
+
+def _prediction_rows(predictions: list[dict[str, Any]]) -> list[list[str]]:
+    names = ("bare GEMM", "orbitgp", "straightforward")
+    rows = [["", *(p["shape"] for p in predictions)]]
+    rows += [[name, *(_ms(p["milliseconds"].get(name)) for p in predictions)] for name in names]
+    rows.append(["orbitgp / bare GEMM", *(f"{p['ratio']['median']:.2f}" for p in predictions)])
+    rows.append(["peak memory in MB, orbitgp", *(_ms(p["peak_megabytes"]) for p in predictions)])
+    return rows
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
+    return [head, "|" + "---|" * len(rows[0]), *body]

@@ -428,7 +428,8 @@ class TestInterrupted:
         assert fitted.history_[-1]["step"] == 12
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def test_in_another_thread(self) -> None:
+    def test_in_another_thread(self, ctrl_c: Any) -> None:
+        """Where no handler can be set."""
         result: list[Any] = []
         thread = threading.Thread(target=lambda: result.append(CASES["natural"]().fit(*table())))
         thread.start()

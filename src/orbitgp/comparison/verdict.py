@@ -71,7 +71,7 @@ class Evidences:
 
     def order(self) -> list[int]:
         """Orbits from the best to the worst, by their mean over seeds."""
-        return list(np.argsort(-self.values.mean(1), kind="stable"))
+        return [int(i) for i in np.argsort(-self.values.mean(1), kind="stable")]
 
     def scatter(self) -> tuple[float, int]:
         """The standard deviation of a bound between restarts, pooled over orbits, and its degrees of freedom."""
@@ -106,10 +106,10 @@ class Evidences:
             doubts.append(f"they differ by {nats:,.0f} nats, within the ±{error:,.0f} that restarts differ by")
         if seeds < 2:
             doubts.append("one restart says nothing about the next: train from two seeds or more")
+        winner, loser = float(self.remaining[a]), float(self.remaining[b])
         # Both gains are estimates, good to a factor of two: the loser's in full, half of the winner's.
-        gain = self.remaining[b] - 0.5 * min(self.remaining[a], self.remaining[b])
-        if isinf(self.remaining[b]) or max(nats - error, 0.0) < gain:
-            amount = "" if isinf(self.remaining[b]) else f" by about {self.remaining[b]:,.0f} nats"
+        if isinf(loser) or max(nats - error, 0.0) < loser - 0.5 * min(winner, loser):
+            amount = "" if isinf(loser) else f" by about {loser:,.0f} nats"
             doubts.append(f"{self.names[b]} was still rising{amount} when its budget ended: give it more steps")
         if self.before is not None and self.more is not None:
             now, then = self.before[a] - self.before[b], self.more[a] - self.more[b]

@@ -101,8 +101,8 @@ def _classes(model: InvariantGPClassifier, x: Any, y: Any, cases: int, notes: li
             "Expected calibration error": f"{100 * plain['ece']:.1f} %",
         },
         calibration=reliability(confidence, guess == labels),
-        uncertain=[case(i) for i in np.argsort(-entropy, kind="stable")[:cases]],
-        wrong=[case(i) for i in wrong[:cases]],
+        uncertain=[case(i) for i in np.argsort(-entropy, kind="stable")[:cases].tolist()],
+        wrong=[case(i) for i in wrong[:cases].tolist()],
         notes=notes,
         plain=plain,
     )
@@ -134,10 +134,11 @@ def _values(model: InvariantGPRegressor, x: Any, y: Any, cases: int, notes: list
         off = np.abs(mean - y) / np.maximum(std, 1e-300)
 
         def case(i: int) -> Case:
-            return Case(int(i), f"{number(mean[i])} ± {number(std[i])}", number(float(y[i])), bool(off[i] > 2))
+            said = f"{number(float(mean[i]))} ± {number(float(std[i]))}"
+            return Case(i, said, number(float(y[i])), bool(off[i] > 2))
 
-        uncertain = [case(i) for i in np.argsort(-std, kind="stable")[:cases]]
-        wrong = [case(i) for i in np.argsort(-off, kind="stable")[:cases]]
+        uncertain = [case(i) for i in np.argsort(-std, kind="stable")[:cases].tolist()]
+        wrong = [case(i) for i in np.argsort(-off, kind="stable")[:cases].tolist()]
     calibration = Calibration(
         list(LEVELS), covered, [1.0] * len(LEVELS), "size of the predicted interval", "how often it held the target"
     )

@@ -13,11 +13,14 @@ from orbitgp.orbits.base import Quantity
 from orbitgp.report.html import Markup, tag
 from orbitgp.report.words import number
 
+Number = float | int
+Pair = tuple[Number, Number]
+
 WIDTH, HEIGHT = 460.0, 250.0
 _CHAR = 7.2  # the width of a letter, nearly
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
+def ticks(low: Number, high: Number, count: int = 5) -> list[Number]:
     """About so many round numbers between two numbers."""
     if not high > low:
         return [low]
@@ -27,7 +30,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
 
 
-def whole(value: float) -> str:
+def whole(value: Number) -> str:
     """A number on an axis: thousands apart, no more figures than it has."""
     return f"{value:,.10g}".replace("-", "−")
 
@@ -36,25 +39,25 @@ def whole(value: float) -> str:
 class Frame:
     """A chart's axes: from data to places on the page."""
 
-    x: tuple[float, float]
-    y: tuple[float, float]
-    left: float = 60.0
-    right: float = 14.0
-    top: float = 12.0
-    bottom: float = 42.0
-    width: float = WIDTH
-    height: float = HEIGHT
+    x: Pair
+    y: Pair
+    left: Number = 60.0
+    right: Number = 14.0
+    top: Number = 12.0
+    bottom: Number = 42.0
+    width: Number = WIDTH
+    height: Number = HEIGHT
 
-    def px(self, x: float) -> float:
+    def px(self, x: Number) -> Number:
         span = (self.x[1] - self.x[0]) or 1.0
         return self.left + (x - self.x[0]) / span * (self.width - self.left - self.right)
 
-    def py(self, y: float) -> float:
+    def py(self, y: Number) -> Number:
         span = (self.y[1] - self.y[0]) or 1.0
         return self.height - self.bottom - (y - self.y[0]) / span * (self.height - self.top - self.bottom)
 
     def axes(
-        self, x_label: str, y_label: str = "", x_name: Callable[[float], str] = whole, y_name: Callable[[float], str] = whole
+        self, x_label: str, y_label: str = "", x_name: Callable[[Number], str] = whole, y_name: Callable[[Number], str] = whole
     ) -> list[Markup]:
         """Grid lines with their numbers, and the names of the axes."""
         base = self.height - self.bottom
@@ -77,11 +80,11 @@ class Frame:
         box = f"0 0 {self.width:g} {self.height:g}"
         return tag("svg", tag("title", title), *parts, viewBox=box, role="img", class_="chart")
 
-    def points(self, xs: Sequence[float], ys: Sequence[float]) -> str:
+    def points(self, xs: Sequence[Number], ys: Sequence[Number]) -> str:
         return " ".join(f"{self.px(x):.1f},{self.py(y):.1f}" for x, y in zip(xs, ys, strict=True))
 
 
-def bound_chart(steps: Sequence[float], bounds: Sequence[float], plain: float | None = None) -> Markup:
+def bound_chart(steps: Sequence[Number], bounds: Sequence[Number], plain: Number | None = None) -> Markup:
     """The bound over training, from where its steep first rise ends; a dashed line where there is no invariance."""
     shown = sorted(bounds)[len(bounds) // 12 :]
     marks = [*shown, *([] if plain is None else [plain])]
@@ -100,14 +103,14 @@ def bound_chart(steps: Sequence[float], bounds: Sequence[float], plain: float | 
     return frame.svg(*parts, title="The bound over the steps of training")
 
 
-def _smooth(values: Sequence[float]) -> list[float]:
+def _smooth(values: Sequence[Number]) -> list[Number]:
     """Means over neighbours: a twentieth of all on either side, fewer at the ends so that both stay where they are."""
     reach = max(1, len(values) // 20)
     windows = [(i, min(reach, i, len(values) - 1 - i)) for i in range(len(values))]
     return [sum(values[i - near : i + near + 1]) / (2 * near + 1) for i, near in windows]
 
 
-def ranking_chart(names: Sequence[str], behind: Sequence[float], errors: Sequence[float], tied: Sequence[str]) -> Markup:
+def ranking_chart(names: Sequence[str], behind: Sequence[Number], errors: Sequence[Number], tied: Sequence[str]) -> Markup:
     """Nats against the best, one row an orbit, with 95 % intervals; those that cannot be told from it in colour."""
     left = min(190.0, 16 + _CHAR * max(len(name) for name in names))
     low = min(-b - e for b, e in zip(behind, errors, strict=True))
@@ -133,7 +136,13 @@ def ranking_chart(names: Sequence[str], behind: Sequence[float], errors: Sequenc
 
 
 def curve_chart(
-    xs: Sequence[float], ys: Sequence[float], x_label: str, y_label: str, title: str, mark: float | None = None, unit: str = ""
+    xs: Sequence[Number],
+    ys: Sequence[Number],
+    x_label: str,
+    y_label: str,
+    title: str,
+    mark: Number | None = None,
+    unit: str = "",
 ) -> Markup:
     """A curve through points, with the best (or any x) marked."""
     pad = 0.08 * (max(ys) - min(ys)) or 1.0
@@ -148,12 +157,12 @@ def curve_chart(
 
 
 def calibration_chart(
-    said: Sequence[float], happened: Sequence[float], weights: Sequence[float], x_label: str, y_label: str
+    said: Sequence[Number], happened: Sequence[Number], weights: Sequence[Number], x_label: str, y_label: str
 ) -> Markup:
     """How often what was predicted with a probability came true: on the diagonal if the probabilities are honest."""
     frame = Frame((0.0, 1.0), (0.0, 1.0), top=30.0, height=300.0, width=340.0, left=50.0, right=24.0)
 
-    def percent(value: float) -> str:
+    def percent(value: Number) -> str:
         return f"{100 * value:.0f} %"
 
     parts = frame.axes(x_label, y_label, x_name=percent, y_name=percent)
@@ -166,11 +175,11 @@ def calibration_chart(
     return frame.svg(*parts, title="Calibration")
 
 
-def range_bars(before: Quantity, after: Quantity, limits: tuple[float, float]) -> Markup:
+def range_bars(before: Quantity, after: Quantity, limits: Pair) -> Markup:
     """A range before (grey) and after (colour) on a scale with a line where nothing happens."""
     factor = after.unit == "×"
 
-    def place(value: float) -> float:
+    def place(value: Number) -> Number:
         low, high = (log(v) for v in limits) if factor else limits
         here = log(max(value, 1e-9)) if factor else value
         return 6 + 188 * (here - low) / ((high - low) or 1.0)
@@ -197,7 +206,7 @@ def span(quantity: Quantity) -> tuple[float, float]:
     return (1.0 if quantity.unit == "×" else 0.0), value
 
 
-def history_band(steps: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> Markup:
+def history_band(steps: Sequence[Number], lows: Sequence[Number], highs: Sequence[Number]) -> Markup:
     """How a range moved while it was learned: time to the right."""
     low, high = min(*lows, *highs), max(*lows, *highs)
     frame = Frame((0.0, max(steps)), (low, high), left=2, right=2, top=3, bottom=3, width=120, height=28)

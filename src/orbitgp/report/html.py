@@ -17,7 +17,7 @@ Child = str | Markup | None | Iterable["Child"]
 _VOID = ("img", "meta", "br", "line", "path", "rect", "circle", "polyline", "polygon")
 
 
-def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
+def tag(name: str, /, *children: Child, **attributes: str | float | int | bool | None) -> Markup:
     """An element: ``tag("p", "a < b", class_="note")``. Underscores in names of attributes stand for hyphens."""
     parts = [name]
     for key, value in attributes.items():
@@ -46,5 +46,5 @@ def join(*children: Child) -> Markup:
     return Markup("".join(pieces))
 
 
-def _text(value: str | float) -> str:
+def _text(value: str | float | int) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"

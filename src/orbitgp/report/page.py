@@ -55,7 +55,7 @@ class Content:
     y: Shaped[np.ndarray, "rows *outputs"]
     start: Description
     test: tuple[Any, Any] | None = None
-    plain: float | None = None
+    plain: float | int | None = None
     comparison: Comparison | None = None
     profile: Profile | None = None
     command: str = ""

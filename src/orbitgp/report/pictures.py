@@ -72,7 +72,8 @@ def vector(x: Input, others: Shaped[np.ndarray, "samples features"], label: str,
     pad = 0.06 * (high - low) or 1.0
     title = f"{label} and samples of its orbit"
     if len(x) <= 2:
-        across, up = (everything[:, 0], everything[:, -1] if len(x) == 2 else np.zeros(len(everything)))
+        across = everything[:, 0].tolist()
+        up = everything[:, 1].tolist() if len(x) == 2 else [0.0] * len(everything)
         frame = Frame((low - pad, high + pad), (low - pad, high + pad), left=48, width=300, height=300 * height)
         parts = frame.axes("first feature", "second feature" if len(x) == 2 else "", whole, whole)
         for a, b in zip(across[1:], up[1:], strict=True):
@@ -82,7 +83,8 @@ def vector(x: Input, others: Shaped[np.ndarray, "samples features"], label: str,
     steps = np.unique(np.linspace(0, len(x) - 1, min(len(x), MAX_LINE)).round().astype(int))
     frame = Frame((0.0, float(len(x) - 1)), (low - pad, high + pad), left=48, height=200 * height, top=8)
     parts = frame.axes("feature", "", whole, number)
+    places = steps.tolist()
     for other in others:
-        parts.append(tag("polyline", points=frame.points(list(steps), list(other[steps])), class_="line soft thin"))
-    parts.append(tag("polyline", points=frame.points(list(steps), list(x[steps])), class_="line"))
+        parts.append(tag("polyline", points=frame.points(places, other[steps].tolist()), class_="line soft thin"))
+    parts.append(tag("polyline", points=frame.points(places, x[steps].tolist()), class_="line"))
     return frame.svg(*parts, title=title)

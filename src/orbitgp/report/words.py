@@ -20,7 +20,7 @@ _RANGES = {
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
-def number(value: float, sign: bool = False, decimals: int | None = None) -> str:
+def number(value: float | int, sign: bool = False, decimals: int | None = None) -> str:
     """Two figures, or all that stand before the point; a minus sign is not a hyphen."""
     text = f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
     if float(text.replace(",", "")) == 0:
@@ -28,12 +28,12 @@ def number(value: float, sign: bool = False, decimals: int | None = None) -> str
     return ("+" if sign and value > 0 else "") + text.replace("-", "−")
 
 
-def _decimals(value: float, figures: int = 2) -> int:
+def _decimals(value: float | int, figures: int = 2) -> int:
     """Digits after the point that show so many figures."""
     return 0 if value == 0 else max(0, figures - 1 - floor(log10(abs(value))))
 
 
-def nats(value: float, sign: bool = False) -> str:
+def nats(value: float | int, sign: bool = False) -> str:
     """Three figures, as in "+41,200 nats", or all that stand before the point below a thousand."""
     size = abs(value)
     digits = 0 if size < 1000 else max(0, len(f"{size:.0f}") - 3)
@@ -118,7 +118,7 @@ def _extent(value: Quantity) -> str:
     return f"from {low_text} to {high_text}"
 
 
-def sentence(description: Description, over_plain: float | None = None) -> str:
+def sentence(description: Description, over_plain: float | int | None = None) -> str:
     """What a run has learned, and what that is worth: the first thing that a reader wants to know."""
     phrases = learned(description)
     said = f"Insensitive to {listed(phrases)}" if phrases else "No invariance: a plain Gaussian process"

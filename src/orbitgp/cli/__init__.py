@@ -1,0 +1,17 @@
+"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``, ``reproduce``, ``data``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The entry point. typer is an extra; without it, one sentence says how to get it."""
+    try:
+        import typer  # noqa: F401
+    except ImportError:
+        print("error: the command line needs the package typer: pip install 'orbitgp[cli]'.", file=sys.stderr)
+        raise SystemExit(1) from None
+    from orbitgp.cli.app import app
+
+    app(prog_name="orbitgp")

@@ -1,0 +1,56 @@
+"""The application: its commands, and what ``orbitgp --help`` says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import orbitgp
+from orbitgp.cli.compare import compare
+from orbitgp.cli.data import data
+from orbitgp.cli.learn import learn
+from orbitgp.cli.predict import predict
+from orbitgp.cli.reproduce import reproduce
+from orbitgp.cli.show import show
+
+HELP = """Learn from data what a function should not care about.
+
+Give it inputs, targets and a family of transformations. It trains a Gaussian process whose predictions are insensitive to just
+as much of them as the data support, and says how much that is, in degrees and pixels, with the evidence for it.
+
+Try this; where no DATA are named, it runs on small digits that come along:
+
+    orbitgp compare                   which invariance do the data support?
+    orbitgp learn --orbit rotation    learn one; keep the model and a report
+    orbitgp predict RUN INPUT         predict for new inputs
+"""
+
+app = typer.Typer(
+    help=HELP,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command()(learn)
+app.command()(compare)
+app.command()(predict)
+app.command()(show)
+app.command()(data)
+app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"orbitgp {orbitgp.__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    pass

@@ -1,0 +1,52 @@
+"""``orbitgp data``: fetch a named data set, verify it, and say where it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from orbitgp.cli import options as o
+from orbitgp.cli.guard import guarded
+
+
+@guarded
+def data(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="digits, mnist, fashion-mnist or rotated-mnist; none for a list.", autocompletion=o.complete_data),
+    ] = None,
+    data_dir: o.DataDir = None,
+    json_: o.Json = False,
+) -> None:
+    """Fetch a data set, verify its checksums, and cache it.
+
+    Files go to --data-dir, else to the folder ORBITGP_DATA, else to the user's cache. What is there is not fetched again.
+
+    Example:
+
+        orbitgp data mnist
+    """
+    if name is None:
+        if json_:
+            typer.echo(json.dumps(o.DATA_NAMES))
+            return
+        for known, says in o.DATA_NAMES.items():
+            typer.echo(f"{known:<15}{says}")
+        return
+    from orbitgp.datasets.base import data_folder
+    from orbitgp.loading import NAMES, LoadingError, Reading, load
+
+    if name not in NAMES:
+        raise LoadingError(f"there is no data set {name!r}: there are {', '.join(NAMES)}.")
+    loaded = load(name, Reading(root=data_dir))
+    assert loaded.x_test is not None
+    where = "embedded" if name == "digits" else str(data_folder(data_dir))
+    shape = "x".join(str(n) for n in loaded.x_train.shape[1:])
+    if json_:
+        sizes = {"train": len(loaded.x_train), "test": len(loaded.x_test)}
+        typer.echo(json.dumps({"name": loaded.name, "source": loaded.source, "folder": where, **sizes, "shape": shape}))
+        return
+    typer.echo(f"{loaded.name}: {len(loaded.x_train):,} to train on, {len(loaded.x_test):,} to test, images of {shape}")
+    typer.echo(f"{loaded.source}; {where}")

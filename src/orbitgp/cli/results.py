@@ -1,0 +1,132 @@
+"""What a finished run says: to machines (result.json), to people (the report), and in the terminal."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from orbitgp.cli.folder import Folder
+
+if TYPE_CHECKING:
+    from orbitgp.comparison import Comparison, Profile
+    from orbitgp.loading import Data
+    from orbitgp.orbits.base import Description
+    from orbitgp.report.page import Content
+
+
+def report_content(
+    data: Data,
+    model: Any,
+    start: Description,
+    config: dict[str, Any],
+    plain: float | None = None,
+    comparison: Comparison | None = None,
+    profile: Profile | None = None,
+) -> Content:
+    """All that the report is made from."""
+    from orbitgp.experiments.record import provenance
+    from orbitgp.report.page import Content
+
+    made = provenance(config["settings"].get("device", "cpu"))
+    versions = {**made["versions"], **{name: str(value) for name, value in made["hardware"].items()}}
+    return Content(
+        title=data.name,
+        model=model,
+        x=data.x_train,
+        y=data.y_train,
+        start=start,
+        test=None if data.x_test is None else (data.x_test, data.y_test),
+        plain=plain,
+        comparison=comparison,
+        profile=profile,
+        command=config["again"],
+        settings=listed_settings(data, model, config),
+        versions=versions,
+        notes=[*data.notes, *([] if not model.interrupted_ else ["The run was stopped early: this is the model so far."])],
+    )
+
+
+def listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str, str]:
+    """The settings that a reader may want to know."""
+    settings = config["settings"]
+    listed = {
+        "Data": f"{data.name} ({data.source})",
+        "Inputs": f"{len(data.x_train):,} of shape {' × '.join(str(n) for n in model.input_shape_)}",
+        "Task": config["task"],
+        "Orbit": config["orbit"],
+        "Likelihood": type(model.likelihood_).__name__,
+        "Kernel": _kernel(model),
+        "Inducing points": f"{len(model.model_.inducing):,}",
+        "Orbit samples": f"{settings['num_samples']} for each datum and step",
+        "Steps": f"{model.history_[-1]['step']:,} of {settings['max_steps']:,}, batches of {settings['batch_size']:,}",
+        "Seed": str(model.random_state),
+        "Device": str(settings["device"]),
+    }
+    return {name: value for name, value in listed.items() if value}
+
+
+def _kernel(model: Any) -> str:
+    names = [type(part).__name__ for part in model.kernel_.modules() if type(part).__name__.endswith("Kernel")]
+    return " of ".join(dict.fromkeys(names))
+
+
+def result_of(content: Content, folder: Folder, config: dict[str, Any]) -> dict[str, Any]:
+    """What came out, as plain numbers and words."""
+    from orbitgp.report.words import sentence
+
+    model = content.model
+    learned = model.orbit_.describe()
+    evidence = model.evidence_
+    scores = content.scores()
+    over = None if content.plain is None else evidence.value - content.plain
+    result: dict[str, Any] = {
+        "summary": sentence(learned, over),
+        "data": content.title,
+        "orbit": config["orbit"],
+        "learned": learned.to_dict(),
+        "units": {name: quantity.unit for name, quantity in learned.quantities.items()},
+        "evidence": evidence.value,
+        "evidence_stderr": evidence.stderr,
+        "evidence_without_invariance": content.plain,
+        "num_data": evidence.num_data,
+        "steps": model.history_[-1]["step"],
+        "seconds": model.history_[-1]["seconds"],
+        "interrupted": bool(model.interrupted_),
+        "test": None if scores is None else {"count": scores.count, **scores.plain},
+        "folder": str(folder.path),
+        "again": config["again"],
+    }
+    if content.comparison is not None:
+        result["comparison"] = content.comparison.to_dict()
+    if content.profile is not None:
+        profile = content.profile
+        result["profile"] = {"quantity": profile.quantity, "values": profile.values, "bounds": profile.bounds}
+    return result
+
+
+def say(result: dict[str, Any], folder: Folder) -> None:
+    """The result in the terminal: the sentence, a few numbers, and what to do next."""
+    typer.echo(result["summary"])
+    typer.echo("")
+    for name, value in _numbers(result):
+        typer.echo(f"  {name:<16}{value}")
+    typer.echo("")
+    typer.echo(f"  {'report':<16}{folder.report}")
+    typer.echo(f"  {'model':<16}{folder.model}")
+    typer.echo(f"  {'predict':<16}orbitgp predict {shlex.quote(str(folder.path))} INPUT")
+
+
+def _numbers(result: dict[str, Any]) -> list[tuple[str, str]]:
+    error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
+    lines = [("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")]
+    if result["evidence_without_invariance"] is not None:
+        lines.append(("no invariance", f"{result['evidence_without_invariance']:,.1f} nats"))
+    test = result["test"]
+    if test and "error" in test:
+        lines.append(("test error", f"{100 * test['error']:.2f} % of {test['count']:,}"))
+    elif test:
+        lines.append(("test RMSE", f"{test['rmse']:.4g} over {test['count']:,}"))
+    lines.append(("training", f"{result['steps']:,} steps, {result['seconds']:,.0f} s"))
+    return lines

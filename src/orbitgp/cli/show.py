@@ -1,0 +1,57 @@
+"""``orbitgp show``: what a run has learned."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orbitgp.cli import options as o
+from orbitgp.cli.folder import Folder
+from orbitgp.cli.guard import guarded
+from orbitgp.cli.results import say
+
+
+@guarded
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    json_: o.Json = False,
+) -> None:
+    """What a run has learned, in words and numbers; of an unfinished one, how far it has come.
+
+    Example:
+
+        orbitgp show runs/digits-rotation --open
+    """
+    folder = Folder.existing(run)
+    config = folder.read(folder.config)
+    if not folder.result.is_file():
+        _unfinished(folder, config, json_)
+        return
+    result = folder.read(folder.result)
+    if json_:
+        typer.echo(json.dumps(result, indent=1))
+    else:
+        if "comparison" in result:
+            typer.echo(result["comparison"]["verdict"] + "\n")
+        say(result, folder)
+        typer.echo(f"  {'again':<16}{result['again']}")
+    if open_:
+        webbrowser.open(folder.report.resolve().as_uri())
+
+
+def _unfinished(folder: Folder, config: dict[str, Any], json_: bool) -> None:
+    from orbitgp.checkpoint import read_checkpoint
+
+    steps = read_checkpoint(folder.checkpoint).steps if folder.checkpoint.is_file() else 0
+    total = config["settings"]["max_steps"]
+    if json_:
+        typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
+        return
+    typer.echo(f"{config['orbit']} on {config['name']}: {steps} of {total} steps done.")
+    if config["command"] == "learn":
+        typer.echo(f"Go on with orbitgp learn --resume {folder.path}")

@@ -1,0 +1,104 @@
+"""Orbits in words: parsed, never evaluated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orbitgp.cli.options import ORBIT_NAMES, complete_orbit
+from orbitgp.orbit_names import NAMES, fixed, make_orbit, quantity_names
+from orbitgp.orbits import (
+    Affine,
+    Composition,
+    Flip,
+    Identity,
+    LocalDeformation,
+    Permutation,
+    Rotation,
+    Translation,
+    WarpProduct,
+)
+
+
+def test_names_arguments_and_products():
+    assert isinstance(make_orbit("none"), Identity)
+    assert make_orbit("Rotation(30)").describe()["degrees"] == pytest.approx(30)
+    assert make_orbit("translation(shift_y=None)").describe().to_dict().keys() == {"shift_x"}
+    both = make_orbit("affine * deformation")
+    assert isinstance(both, WarpProduct)
+    assert [type(part) for part in both.warps] == [Affine, LocalDeformation]
+    mixed = make_orbit("flip*(rotation*translation((-1, 2)))")
+    assert isinstance(mixed, Composition)
+    assert [type(part) for part in mixed.parts[1].warps] == [Rotation, Translation]
+    assert isinstance(mixed.parts[0], Flip)
+    assert mixed.describe()["shift_x"] == pytest.approx((-1, 2))
+    assert isinstance(make_orbit("none*none"), Identity)
+
+
+def test_swap_takes_the_number_of_features_from_the_data():
+    orbit = make_orbit("swap(0, 2)", (4,))
+    assert isinstance(orbit, Permutation)
+    x = torch.arange(4.0)[None]
+    assert orbit.elements(x).tolist() == [[[0, 1, 2, 3], [2, 1, 0, 3]]]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rotatoin", "did you mean rotation"),
+        ("frobnicate", "there are none, rotation"),
+        ("rotation(", "cannot read the orbit"),
+        ("", "cannot read the orbit"),
+        ("rotation + flip", "not a product of names"),
+        ("rotation(angle)", "must be numbers"),
+        ("rotation(__import__('os'))", "must be numbers"),
+        ("os.system('true')", "not a product of names"),
+        ("(lambda: 1)()", "not a product of names"),
+        ("rotation(**{})", "not a product of names"),
+        ("rotation(1, 2, 3, 4)", "it takes init_degrees"),
+        ("rotation(degrees=30)", "it takes init_degrees"),
+        ("rotation(-3)", "between 0 and 180"),
+        ("rotation('far')", "wrong kind"),
+        ("rotation*" * 100 + "rotation", "at most 500 characters"),
+        ("(" * 300, "cannot read the orbit"),
+    ],
+)
+def test_bad_orbits(text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_orbit(text)
+
+
+def test_a_quantity_is_held_fixed_and_the_rest_is_learned():
+    orbit = fixed("affine*rotation", "degrees", 20.0)
+    learned = {name for name, parameter in orbit.named_parameters() if parameter.requires_grad}
+    assert orbit.describe()["degrees"] == pytest.approx(20)
+    assert not any("angle" in name and "ranges" not in name for name in learned)
+    assert any("shift_x" in name for name in learned)
+
+    orbit = fixed("affine(5)", "scale_x", 1.5)
+    assert orbit.describe()["scale_x"] == pytest.approx((1 / 1.5, 1.5))
+    assert orbit.describe()["angle"] == pytest.approx((-5, 5))
+    frozen = [name for name, parameter in orbit.named_parameters() if not parameter.requires_grad]
+    assert frozen
+    assert all("scale_x" in name for name in frozen)
+    with pytest.raises(ValueError, match="no quantity 'degrees': it has angle"):
+        fixed("affine", "degrees", 1.0)
+
+
+def test_every_quantity_of_every_name_can_be_fixed():
+    for name in NAMES:
+        if name == "swap":
+            continue
+        described = make_orbit(name).describe()
+        for quantity in quantity_names(name):
+            assert quantity in described
+            value = 1.3 if described.quantities[quantity].unit == "×" else 0.7
+            held = fixed(name, quantity, value)
+            found = held.describe()[quantity]
+            assert (max(found) if isinstance(found, tuple) else found) == pytest.approx(value, rel=1e-4)
+
+
+def test_completion_knows_the_same_names_without_loading_them():
+    assert set(ORBIT_NAMES) == set(NAMES)
+    assert complete_orbit("affine*def") == ["affine*deformation"]
+    assert complete_orbit("rot") == ["rotation", "rotate90"]

@@ -1,0 +1,248 @@
+"""The report: whole, self-contained, escaped, and true to its numbers."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.comparison.jobs import Job, Trained
+from orbitgp.comparison.profiles import Profile
+from orbitgp.comparison.table import Comparison
+from orbitgp.comparison.verdict import Evidences
+from orbitgp.datasets import digits
+from orbitgp.metrics import ece, error_rate
+from orbitgp.orbit_names import make_orbit
+from orbitgp.orbits.base import Quantity
+from orbitgp.report.cases import score
+from orbitgp.report.charts import ticks
+from orbitgp.report.html import Markup, tag
+from orbitgp.report.page import Content, page, write_report
+from orbitgp.report.png import data_uri, png
+from orbitgp.report.words import nats, number, quantity, sentence
+
+EVIL = "<script>alert(1)</script> & \"'"
+VOID = {"meta", "img", "br"}
+
+
+class Checker(HTMLParser):
+    """Every element that opens closes, in order; notes what could reach outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, name, attributes):
+        self.tags.append(name)
+        self.links += [value for key, value in attributes if key in ("src", "href", "action", "srcset", "xlink:href")]
+        if name not in VOID:
+            self.open.append(name)
+
+    def handle_startendtag(self, name, attributes):
+        self.tags.append(name)
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def checked(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert "script" not in checker.tags
+    assert all(link.startswith("data:image/png;base64,") for link in checker.links)
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert "Content-Security-Policy" in text
+    assert "prefers-color-scheme: dark" in text
+    return checker
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    data = digits()
+    x, y = data.x_train[:80], data.y_train[:80]
+    assert len(set(y)) == 10
+    names = np.array([f"{EVIL}{i}" for i in range(10)])
+    start = make_orbit("rotation")
+    model = InvariantGPClassifier(start, num_inducing=20, max_steps=12, num_samples=4, random_state=0).fit(x, names[y])
+    return model, x, names[y], data.x_test[:80], names[data.y_test[:80]], start.describe()
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = x.sum(1) + 0.1 * rng.normal(size=60)
+    start = make_orbit("swap(0, 1)", (3,))
+    model = InvariantGPRegressor(start, num_inducing=16, max_steps=30, random_state=0).fit(x[:40], y[:40])
+    return model, x, y, start.describe()
+
+
+def comparison(model) -> Comparison:
+    names = ["none", "rotation", EVIL]
+    evidences = Evidences(
+        names=names,
+        values=np.array([[10.0, 11.0], [50.0, 52.0], [49.0, 53.0]]),
+        stderrs=np.full((3, 2), 0.1),
+        remaining=np.array([0.0, 1.0, np.inf]),
+        before=np.array([10.0, 50.0, 49.0]),
+        more=np.array([12.0, 55.0, 54.0]),
+    )
+    orbit, learned = model.orbit_, model.orbit_.describe()
+    trained = [
+        [
+            Trained(Job(name, orbit, s, InvariantGPClassifier), v, 0.1, 1.0, learned, model.history_, model)
+            for s, v in enumerate(row)
+        ]
+        for name, row in zip(names, evidences.values.tolist(), strict=True)
+    ]
+    return Comparison(evidences, trained, [], "none")
+
+
+def test_a_classifier_with_everything(classifier, tmp_path):
+    model, x, y, x_test, y_test, start = classifier
+    content = Content(
+        title=EVIL,
+        model=model,
+        x=x,
+        y=y,
+        start=start,
+        test=(x_test, y_test),
+        plain=model.evidence_.value - 41_234,
+        comparison=comparison(model),
+        profile=Profile("rotation", "degrees", "°", [0.0, 10.0, 20.0], [1.0, 3.0, 2.0], [0.1, 0.1, 0.1]),
+        command=f"orbitgp learn {EVIL}",
+        settings={EVIL: EVIL},
+        versions={"torch": "2"},
+        notes=[EVIL],
+    )
+    write_report(tmp_path / "report.html", content)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    checker = checked(text)
+    words = "".join(checker.text)
+    assert EVIL in words
+    assert "+41,200 nats over no invariance" in words
+    assert "Cannot tell" in words
+    for title in (
+        "Which invariance",
+        "The evidence over degrees",
+        "does not care about",
+        "Ranges",
+        "Training",
+        "Error and cal",
+    ):
+        assert title in words
+    assert "Most uncertain" in words
+    assert "Most wrong" in words
+    # Four grids of 25, and twelve cases of seven (fewer where fewer were wrong).
+    scores = score(model, x_test, y_test)
+    assert checker.tags.count("img") == 4 * 25 + 7 * (6 + len(scores.wrong))
+
+
+def test_scores_are_those_of_the_metrics(classifier):
+    model, *_, x_test, y_test, _ = classifier
+    probabilities = model.predict_proba(x_test)
+    labels = np.searchsorted(model.classes_, y_test)
+    scores = score(model, x_test, y_test)
+    assert scores.plain["error"] == error_rate(probabilities, labels)
+    assert scores.plain["ece"] == pytest.approx(ece(probabilities, labels), abs=1e-5)
+    assert sum(scores.calibration.weights) == len(x_test)
+    guess = probabilities.argmax(1)
+    confident = probabilities.max(1)
+    assert all(guess[case.row] != labels[case.row] for case in scores.wrong)
+    assert [case.row for case in scores.wrong] == sorted((c.row for c in scores.wrong), key=lambda r: -confident[r])
+    odd = y_test.copy()
+    odd[:3] = "never seen"
+    assert "3 test cases" in score(model, x_test, odd).notes[0]
+    with pytest.raises(ValueError, match="no test case"):
+        score(model, x_test[:1], np.array(["never seen"]))
+
+
+def test_a_regressor_on_vectors(regressor):
+    model, x, y, start = regressor
+    text = page(Content("vectors", model, x[:40], y[:40], start, test=(x[40:], y[40:])))
+    words = "".join(checked(text).text)
+    assert "exchanges of coordinates" in words
+    assert "Root mean square error" in words
+    scores = score(model, x[40:], y[40:])
+    mean, std = model.predict(x[40:], return_std=True)
+    assert scores.plain["rmse"] == pytest.approx(np.sqrt(np.mean((mean - y[40:]) ** 2)))
+    assert scores.wrong[0].row == np.argmax(np.abs(mean - y[40:]) / std)
+    assert all(a <= b for a, b in zip(scores.calibration.happened, scores.calibration.happened[1:], strict=False))
+
+
+def test_without_test_data_it_says_how_to_have_some(regressor):
+    model, x, y, start = regressor
+    assert "--test-fraction" in "".join(checked(page(Content("vectors", model, x, y, start))).text)
+
+
+def test_png_can_be_read_back():
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for shape in ((5, 7), (5, 7, 3)):
+        pixels = rng.integers(0, 256, shape).astype(np.uint8)
+        np.testing.assert_array_equal(np.asarray(image.open(io.BytesIO(png(pixels)))), pixels)
+    colour = rng.random((3, 4, 6))
+    encoded = base64.b64decode(data_uri(colour, 0.0, 1.0).split(",")[1])
+    np.testing.assert_allclose(np.asarray(image.open(io.BytesIO(encoded))) / 255, np.moveaxis(colour, 0, -1), atol=0.002)
+
+
+def test_markup_is_escaped_once():
+    assert tag("p", "a < b", Markup("<b>c</b>"), None, [tag("br"), "&"]) == "<p>a &lt; b<b>c</b><br>&amp;</p>"
+    assert tag("a", title='"><script>', hidden=True, lang=None) == '<a title="&quot;&gt;&lt;script&gt;" hidden></a>'
+    assert tag("line", x1=1.5, stroke_width=2) == '<line x1="1.5" stroke-width="2"/>'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rotation(17)", "Insensitive to rotations within ±17°."),
+        (
+            "affine(angle=(-16, 40), without=['scale_x', 'scale_y', 'shear'])",
+            "rotations from −16° to +40° and shifts within ±1.0 px",
+        ),
+        ("scale(1.25)", "scaling by ×0.80 to ×1.25"),
+        ("translation(1, 2)", "shifts within ±1.0 px sideways and within ±2.0 px up and down"),
+        ("affine*deformation(0.4, 9)", "local displacements of 0.40 px (smooth over 9.0 px)"),
+        ("noise(0.2)", "noise of standard deviation 0.20"),
+        ("flip*rotation", "mirror images and rotations within ±45°"),
+        ("flip*rotate90", "a set of 8 transformations"),
+        ("none", "No invariance: a plain Gaussian process."),
+    ],
+)
+def test_words(text, said):
+    assert said in sentence(make_orbit(text).describe())
+
+
+def test_numbers_in_words():
+    assert sentence(make_orbit("rotation").describe(), 41_234).endswith("evidence +41,200 nats over no invariance.")
+    assert "3.2 nats lower" in sentence(make_orbit("rotation").describe(), -3.2)
+    assert [nats(v) for v in (0.04, 3.21, 999.4, 1234.0, -41_234.0)] == [
+        "0.0 nats",
+        "3.2 nats",
+        "999 nats",
+        "1,230 nats",
+        "−41,200 nats",
+    ]
+    assert [number(v) for v in (0.0, 0.0123, -1.0, 12.3, 12_345.0)] == ["0", "0.012", "−1.0", "12", "12,345"]
+    assert quantity(Quantity((-0.034, 0.0048))) == "−0.034 … +0.005"
+    assert quantity(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
+
+
+def test_ticks_are_round_and_within():
+    for low, high in ((0, 1), (-187.3, 9400.2), (0.013, 0.0172), (5, 5)):
+        found = ticks(low, high)
+        assert 1 <= len(found) <= 11
+        assert all(low - 1e-9 <= t <= high + 1e-9 for t in found)

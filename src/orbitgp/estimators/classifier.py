@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from orbitgp.estimators.base import InvariantEstimator, Task
-from orbitgp.likelihoods import Categorical, Classification, GaussianIndicators, make_likelihood
+from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
 
@@ -23,9 +23,9 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
     """Gaussian-process classification that learns from the data what it should not care about.
 
     Args:
-        likelihood: by default (``auto``) the Gaussian likelihood on class indicators, as in the paper; ``softmax`` or a bound
-            by name (``stick-breaking``, ``one-vs-each``, ``bouchard``, ``bohning``, ``logistic-softmax``) for any number of
-            classes; ``bernoulli`` for two; or an object.
+        likelihood: by default (``auto``) the Gaussian likelihood on class indicators, as in the paper; ``softmax`` or one of
+            ``dirichlet``, ``stick-breaking``, ``one-vs-each``, ``bouchard``, ``bohning``, ``logistic-softmax`` for any number
+            of classes; ``bernoulli`` for two; or an object.
 
     The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
 
@@ -57,10 +57,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
         y = likelihood.encode(torch.tensor(labels))
-        if isinstance(likelihood, GaussianIndicators):
-            # f lives where the indicators do; elsewhere it is a log odds, and 1 is a good scale for it.
-            return Task(y, likelihood, float(y.var(0, correction=0).mean()), y.mean(0))
-        return Task(y, likelihood, 1.0, y.new_zeros(likelihood.num_latents))
+        return Task(y, likelihood, *likelihood.start(y))
 
     def _likelihood(self, num_classes: int) -> Classification:
         likelihood = self.likelihood

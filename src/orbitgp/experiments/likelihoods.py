@@ -1,7 +1,8 @@
 """Likelihoods for ten classes, compared on what they are for: test error, NLL, Brier score and calibration.
 
 Every likelihood is trained in the same way on the same digits, with and without an orbit of learned rotations, and predicts the
-same test digits. The bound is given for each datum; it compares rows of one likelihood, never two likelihoods.
+same test digits. The bound is given for each datum; it compares rows of one likelihood, never two likelihoods. Splits 0 to 2
+were looked at when the Dirichlet likelihood's concentration was chosen, so by default those from 3 on are used.
 
 ``python -m orbitgp.experiments.likelihoods --out results`` writes likelihoods.json and prints the table, in about two hours on
 one core; ``--quick`` is one small split, in minutes; ``--data mnist --device cuda`` takes 5,000 MNIST digits.
@@ -34,6 +35,7 @@ class Config:
     data: str = "digits"
     names: tuple[str, ...] = NAMES
     orbits: tuple[str, ...] = ("none", "rotation")
+    first_seed: int = 3
     seeds: int = 4
     num_train: int | None = None
     num_inducing: int = 150
@@ -104,7 +106,7 @@ def run(config: Config) -> list[dict[str, Any]]:
     for orbit in config.orbits:
         for name in config.names:
             fits, probs, labels = [], [], []
-            for seed in range(config.seeds):
+            for seed in range(config.first_seed, config.first_seed + config.seeds):
                 data = load(config, seed)
                 result, predicted = fit(config, data, name, orbit, seed)
                 fits.append(result)
@@ -136,10 +138,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--names", nargs="+", default=list(NAMES), metavar="NAME", help="likelihoods (default: all)")
     parser.add_argument("--orbits", nargs="+", choices=("none", "rotation"), default=["none", "rotation"])
     parser.add_argument("--seeds", type=int, default=Config.seeds, help="splits of the data (default: %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=Config.first_seed, help="the first of them (default: %(default)s)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="one split, 500 digits, fewer steps")
     given = parser.parse_args(arguments)
-    config = Config(given.data, tuple(given.names), tuple(given.orbits), given.seeds, device=given.device)
+    config = Config(given.data, tuple(given.names), tuple(given.orbits), given.first_seed, given.seeds, device=given.device)
     if given.data == "mnist":
         config = replace(config, num_train=5000, num_inducing=500, max_steps=300)
     if given.quick:

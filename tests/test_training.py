@@ -13,6 +13,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
 import orbitgp.training
+from orbitgp.elbo import elbo
 from orbitgp.evidence import measure_evidence
 from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Gaussian, make_likelihood
@@ -322,6 +323,23 @@ def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
     assert make_trainer(likelihood="one-vs-each").rho() == 0.5
     assert make_trainer().rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
     assert make_trainer().rho(0.0) == 0.1
+
+
+def test_parts_of_the_data_stand_for_all_of_them():
+    """The bounds of an epoch average to that of all data; q(u) from half of some equal data is q(u) from all of them."""
+    still = {"learning_rate": 1e-12, "inducing_rate": 1e-12, "max_steps": 100}
+    trainer = make_trainer(Identity(), optimizer="adam", batch_size=10, **still)
+    whole = elbo(trainer.model, trainer.likelihood, trainer.model.orbit.sample(trainer.x, None), trainer.y, 30).item()
+    for _ in range(3):
+        trainer.step()
+    assert torch.stack(trainer.bounds).mean().item() == pytest.approx(whole)
+    assert torch.stack(trainer.bounds).std() > 0.1
+    x, y = (t[:1].repeat(30, 1) for t in toy_data())
+    parts = [make_trainer(Identity(), data=(x, y), posterior_rows=rows) for rows in (30, 15)]
+    for trainer in parts:
+        trainer.update_posterior(1.0)
+    torch.testing.assert_close(tuple(parts[0].stats), tuple(parts[1].stats))
+    torch.testing.assert_close(parts[0].model.q_mean, parts[1].model.q_mean)
 
 
 def test_minibatches_use_every_datum_once_before_any_again():

@@ -13,7 +13,7 @@ from orbitgp.experiments import likelihoods, local_parameters
 
 def test_likelihoods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     original = likelihoods.run
-    small = {"num_train": 150, "num_inducing": 15, "num_samples": 4, "max_steps": 2}
+    small = {"num_train": 300, "num_inducing": 15, "num_samples": 4, "max_steps": 2}
     monkeypatch.setattr(likelihoods, "run", lambda config: original(replace(config, **small)))
     likelihoods.main(["--quick", "--out", str(tmp_path), "--names", "gaussian", "dirichlet"])
     results = json.loads((tmp_path / "likelihoods.json").read_text())["results"]

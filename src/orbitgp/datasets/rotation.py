@@ -19,7 +19,7 @@ from orbitgp.datasets.mnist_files import mnist
 _CHUNK = 2048
 
 
-def rotate(images: Images, max_degrees: float, seed: int = 0) -> tuple[Images, Float[np.ndarray, " rows"]]:
+def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Images, Float[np.ndarray, " rows"]]:
     """Every image turned by an angle of its own; the images and the angles in degrees (counter-clockwise as seen)."""
     if not 0 <= max_degrees <= 180:
         raise ValueError(f"max_degrees must lie in [0, 180], got {max_degrees}.")
@@ -72,7 +72,7 @@ def _interpolate(
 def rotated_mnist(
     root: str | Path | None = None,
     download: bool = True,
-    max_degrees: float = 180.0,
+    max_degrees: float | int = 180.0,
     num_train: int = 12_000,
     num_test: int = 50_000,
     seed: int = 0,

@@ -8,6 +8,7 @@ estimator is what it was before.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
@@ -81,6 +82,7 @@ class InvariantEstimator(BaseEstimator):
     max_steps: int | None = None
     max_seconds: float | None = None
     optimizer: OptimizerName | None = None
+    options: Mapping[str, Any] | None = None
     jitter: float = 1e-6
     image_shape: tuple[int, ...] | None = None
     device: str | torch.device = "cpu"

@@ -7,7 +7,7 @@ the library's default; the defaults of training are those of :class:`orbitgp.tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -54,6 +54,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, known in (("draws", POLICIES), ("optimizer", get_args(OptimizerName))):
         if settings[name] is not None:
             _check_name(name, settings[name], known)
+    _check_options(settings["options"])
     for name, kind, example in (("orbit", Orbit, "orbitgp.orbits.Orbit"), ("kernel", Kernel, "gpytorch.kernels.Kernel")):
         value = settings[name]
         if isinstance(value, type):
@@ -68,10 +69,23 @@ def _check_name(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
 
 
+def _check_options(options: Any) -> None:
+    if options is None:
+        return
+    if not isinstance(options, Mapping):
+        raise TypeError(f"options must be a mapping from names of orbitgp.training.Options to values, got {options!r}.")
+    known = {field.name for field in fields(Options)} - {*_TRAINING, "seed"}
+    for name in options:
+        if name in _TRAINING:
+            raise ValueError(f"{name} is an argument of its own: pass {name}=..., not options={{{name!r}: ...}}.")
+        if name not in known:
+            raise ValueError(f"training has no option {name!r}: it has {', '.join(sorted(known))}.")
+
+
 def training_options(settings: Mapping[str, Any], orbit: Orbit, seed: int) -> Options:
     """The library's options with what the user set; ``num_samples=None`` where a finite orbit is enumerated."""
     given = {name: settings[name] for name in _TRAINING if settings[name] is not None}
-    options = replace(Options(), **given, seed=seed)
+    options = replace(Options(), **{**given, **(settings["options"] or {})}, seed=seed)
     if not isinstance(orbit, FiniteOrbit):
         return options
     if options.num_samples is not None and options.num_samples >= orbit.size:

@@ -433,7 +433,7 @@ def test_local_parameters_are_never_those_of_the_scored_draws():
         sample, quadratic = trainer._sample, trainer.likelihood.quadratic
         trainer._sample = lambda rows, n, sample=sample, drawn=drawn: drawn.append(1) or sample(rows, n)
         trainer.likelihood.quadratic = lambda y, local, q=quadratic, d=drawn, u=used: u.append((len(d), local)) or q(y, local)
-        before = trainer.local.clone()
+        before = trainer.local.values.clone()
         trainer.step()
         draws, local = used[-1]
         assert draws == len(drawn)  # the last use of local parameters is with the last draws

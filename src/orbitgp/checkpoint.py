@@ -82,7 +82,7 @@ class Checkpoint:
         state = decode(self.saved.config["state"], self.saved.tensors)
         state["bounds"] = list(state["bounds"])
         # Parameters and the optimiser's state find their device themselves, and a generator's state stays on the CPU.
-        for name in ("stats", "local", "order", "bounds"):
+        for name in ("stats", "order", "bounds"):
             state[name] = _on(device, state[name])
         trainer.load_state_dict(state)
         self.written = trainer.steps

@@ -26,16 +26,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from orbitgp.elbo import expected_log_likelihood
 from orbitgp.evidence import chunks
 from orbitgp.history import Record, headline, hyperparameters
 from orbitgp.inducing import Method, initial_inducing
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import required
+from orbitgp.local import LocalName, LocalSource, Setting, local_source
 from orbitgp.natural import Statistics, set_posterior, statistics
 from orbitgp.orbits import Samples
 from orbitgp.orbits.draws import Policy
-from orbitgp.variational import InvariantGP
+from orbitgp.variational import InvariantGP, Projection
 
 OptimizerName = Literal["natural", "adam"]
 
@@ -50,6 +49,8 @@ class Options:
     Steps: ``learning_rate`` of kernel, likelihood and mean, ``orbit_rate`` of the orbit, ``inducing_rate`` of the inducing
         points (in units of the spread of the inputs), each reached after a number of warm-up steps. ``posterior_rho`` is
         the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to average.
+    Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); each refit of q(u)
+        finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a recognition network.
     Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
     """
 
@@ -70,6 +71,9 @@ class Options:
     posterior_samples: int | None = None
     posterior_rho: float = 1.0
     polish_passes: int = 10
+    local: LocalName = "kept"
+    local_rounds: int = 5
+    network_rate: float = 0.01
     starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
     start_steps: int = 20
     seed: int = 0
@@ -77,7 +81,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.optimizer not in get_args(OptimizerName):
             raise ValueError(f"optimizer must be one of {', '.join(get_args(OptimizerName))}, got {self.optimizer!r}.")
-        for name in ("max_steps", "batch_size", "posterior_rows"):
+        for name in ("max_steps", "batch_size", "posterior_rows", "local_rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.max_seconds is not None and not self.max_seconds > 0:
@@ -107,8 +111,9 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
+        self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, options, spread(self.x)), betas=(0.9, 0.99)
+            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x)), betas=(0.9, 0.99)
         )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         # The orbit waits for the kernel and the noise, whose first values are guesses, before it takes long steps.
@@ -117,10 +122,7 @@ class Trainer:
         self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
         self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
         self.stats: Statistics | None = None
-        self.local: Tensor | None = None
-        if self.likelihood.num_locals:
-            self.local = torch.ones(len(self.x), self.likelihood.num_locals, dtype=torch.float64, device=self.x.device)
-            self.refresh_local()
+        self.refresh_local()
         self.order = torch.empty(0, dtype=torch.long, device=self.x.device)
         self.steps = 0
         self.seconds = 0.0
@@ -174,9 +176,7 @@ class Trainer:
         for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
             group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
         rows = self._next_rows()
-        local = None if self.local is None else self.local[rows]
-        samples = self._sample(rows, self.options.num_samples)
-        expected, moments = expected_log_likelihood(self.model, self.likelihood, samples, self.y[rows], local)
+        expected = self.local.terms(rows, self._sample(rows, self.options.num_samples))
         bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()
         self.optimizer.zero_grad(set_to_none=True)
         (-(bound + log_prior(self.model))).backward()
@@ -184,9 +184,6 @@ class Trainer:
         if not self.natural:
             with torch.no_grad():
                 self.model.q_sqrt.tril_()
-                if self.local is not None:
-                    # For the next visit of these data, whose draws will be others.
-                    self.local[rows] = required(self.likelihood.local(self.y[rows], moments))
         self.bounds.append(bound.detach())
         self.steps += 1
         self.seconds += time.perf_counter() - start
@@ -242,33 +239,42 @@ class Trainer:
             rows = torch.randperm(count, generator=self.generator, device=self.x.device)[:size]
         num_samples = options.posterior_samples or options.num_samples
         factor = self.model.factor()
-        total: Statistics | None = None
-        for piece in chunks(self.x[:size], self.model, num_samples, max_elements=2**25):
-            part = rows[piece]
-            projection = self.model.project(self._sample(part, num_samples), factor)
-            local = None
-            if self.local is not None:
-                moments = self.model.moments(projection, cross=self.likelihood.couples)
-                local = required(self.likelihood.local(self.y[part], moments))
-                self.local[part] = local
-            quadratic = self.likelihood.quadratic(self.y[part], local)
-            stats = statistics(self.model, projection, quadratic, num_data=len(part))
-            total = stats if total is None else Statistics(*(a + b for a, b in zip(total, stats, strict=True)))
-        assert total is not None
-        total = Statistics(*(term * (count / size) for term in total))
-        self.stats = total if self.stats is None else self.stats.mix(total, rho)
-        self.blend = set_posterior(self.model, self.stats)
+        pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples, max_elements=2**25)]
+        projections = ((part, self.model.project(self._sample(part, num_samples), factor)) for part in pieces)
+        # Local parameters follow q(u) and q(u) follows them, so with the same draws the two take turns: what the gradient then
+        # sees is the bound at its best, which lets the kernel move in long steps.
+        rounds = options.local_rounds if self.local.follows_posterior else 1
+        kept = projections if rounds == 1 else list(projections)
+        before = self.stats
+        for _ in range(rounds):
+            total: Statistics | None = None
+            for part, projection in kept:
+                stats = self._statistics(part, projection)
+                total = stats if total is None else Statistics(*(a + b for a, b in zip(total, stats, strict=True)))
+            assert total is not None
+            total = Statistics(*(term * (count / size) for term in total))
+            # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
+            last = self.stats if self.likelihood.couples else before
+            self.stats = total if last is None else last.mix(total, rho)
+            self.blend = set_posterior(self.model, self.stats)
+
+    def _statistics(self, rows: Int[Tensor, " rows"], projection: Projection) -> Statistics:
+        moments = self.model.moments(projection, cross=self.likelihood.couples) if self.likelihood.num_locals else None
+        local = None if moments is None else self.local.refit(rows, moments)
+        quadratic = self.likelihood.quadratic(self.y[rows], local)
+        return statistics(self.model, projection, quadratic, num_data=len(rows))
 
     @torch.no_grad()
     def refresh_local(self) -> None:
-        """Local parameters of all data from the current q(f)."""
-        assert self.local is not None
+        """Local parameters of all data from the current q(f), where they follow it."""
+        if not self.local.follows_posterior:
+            return
         factor = self.model.factor()
         index = torch.arange(len(self.x), device=self.x.device)
         for rows in chunks(self.x, self.model, self.options.num_samples):
             samples = self._sample(index[rows], self.options.num_samples)
             moments = self.model.moments(self.model.project(samples, factor), cross=self.likelihood.couples)
-            self.local[rows] = required(self.likelihood.local(self.y[rows], moments))
+            self.local.refit(index[rows], moments)
 
     def polish(self) -> None:
         """With all else fixed, q(u) from an average over many passes: noise out, nothing else changed."""
@@ -300,6 +306,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "likelihood": self.likelihood.state_dict(),
+            "local": self.local.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "stats": None if self.stats is None else tuple(self.stats),
@@ -311,6 +318,7 @@ class Trainer:
         state = copy.deepcopy(state)  # Adam would go on in the tensors of the state itself
         self.model.load_state_dict(state["model"])
         self.likelihood.load_state_dict(state["likelihood"])
+        self.local.load_state_dict(state["local"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         self.stats = None if state["stats"] is None else Statistics(*state["stats"])
@@ -343,7 +351,7 @@ class Trainer:
         return rows
 
 
-_STATE = ("local", "order", "steps", "seconds", "blend", "bounds", "history", "screened")
+_STATE = ("order", "steps", "seconds", "blend", "bounds", "history", "screened")
 
 
 def _schedule(fraction: float, hold: float = 0.5) -> float:
@@ -357,11 +365,14 @@ def spread(x: Float[Tensor, "rows *features"]) -> float:
     return float(x.double().var(0, correction=0).mean().sqrt()) or 1.0
 
 
-def _parameter_groups(model: InvariantGP, likelihood: Likelihood, options: Options, unit: float) -> list[dict[str, Any]]:
+def _parameter_groups(
+    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: Options, unit: float
+) -> list[dict[str, Any]]:
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
     groups = [(rest, options.learning_rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate * unit)]
+    groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]
 

@@ -34,7 +34,7 @@ def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, name: str
     for _ in range(25):
         trainer.update_posterior(1.0)
     trainer.refresh_local()
-    return elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local).item()
+    return elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local.values).item()
 
 
 def test_below_the_exact_evidence_of_three_data() -> None:
@@ -120,7 +120,7 @@ def test_one_vs_each_block_updates_reach_a_fixed_point() -> None:
         trainer.update_posterior(1.0)
     trainer.refresh_local()
     model.q_mean.requires_grad_(True)
-    value = elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local)
+    value = elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local.values)
     (slope,) = torch.autograd.grad(value, model.q_mean)
     assert float(slope.abs().max()) < 1e-4
     mean, variance = model.predict(x, None)

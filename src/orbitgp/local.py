@@ -1,0 +1,149 @@
+"""Where the local parameters of a bound come from, while it is trained.
+
+A bound holds for any local parameters that do not depend on the draws it is scored with. Three sources:
+
+- ``kept``: one value for each datum, the best one for the moments seen when the datum was last visited;
+- ``network``: a recognition network, a function of input and label that learns with everything else (section 4.5);
+- ``groups``: from half of the groups of orbit samples for the other half, both ways. Nothing is kept, nothing is learned.
+
+A source is two methods. ``terms`` scores fresh draws, and its gradient trains everything. ``refit`` gives the local parameters
+for draws that q(u) is refitted to, which are never scored, so there they may be the best ones for those very draws.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import required
+from orbitgp.moments import Moments
+from orbitgp.orbits import Pairing, Samples
+from orbitgp.recognition import RecognitionNetwork
+from orbitgp.variational import InvariantGP
+
+LocalName = Literal["kept", "network", "groups"]
+
+Rows = Int[Tensor, " rows"]
+Terms = Float[Tensor, " rows"]
+Local = Float[Tensor, "rows params"]
+
+
+class Setting(NamedTuple):
+    """What a source looks at, without owning it."""
+
+    model: InvariantGP
+    likelihood: Likelihood
+    x: Float[Tensor, "rows *features"]
+    y: Float[Tensor, "rows *outputs"]
+
+
+class LocalSource(nn.Module):
+    """The source of a likelihood that has no local parameters; and what all sources share."""
+
+    follows_posterior = False  # whether ``refit`` depends on q(u), so that the two are found in turns
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        self.setting = setting
+
+    def terms(self, rows: Rows, samples: Samples) -> Terms:
+        """The data terms of the bound from fresh samples of these data."""
+        return self._score(rows, self._moments(samples), None)
+
+    def refit(self, rows: Rows, moments: Moments) -> Local | None:
+        """Local parameters of these data, given moments from draws that are not scored."""
+        return None
+
+    def _moments(self, samples: Samples) -> Moments:
+        model, likelihood = self.setting[:2]
+        return model.moments(model.project(samples), cross=likelihood.couples)
+
+    def _best(self, rows: Rows, moments: Moments) -> Local:
+        return required(self.setting.likelihood.local(self.setting.y[rows], moments))
+
+    def _score(self, rows: Rows, moments: Moments, local: Local | None) -> Terms:
+        return self.setting.likelihood.quadratic(self.setting.y[rows], local).expectation(moments)
+
+
+class Kept(LocalSource):
+    """One value for each datum, which follows q(f) from visit to visit."""
+
+    follows_posterior = True
+    values: Tensor
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        ones = torch.ones(len(setting.x), setting.likelihood.num_locals, dtype=torch.float64, device=setting.x.device)
+        self.register_buffer("values", ones)
+
+    def terms(self, rows: Rows, samples: Samples) -> Terms:
+        moments = self._moments(samples)
+        terms = self._score(rows, moments, self.values[rows])
+        if self.training:
+            # For the next visit of these data, whose draws will be others.
+            self.refit(rows, moments)
+        return terms
+
+    @torch.no_grad()
+    def refit(self, rows: Rows, moments: Moments) -> Local:
+        local = self._best(rows, moments)
+        self.values[rows] = local
+        return local
+
+
+class Network(LocalSource):
+    """A function of input and label, trained by the gradient of the bound."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.network = RecognitionNetwork(setting.likelihood, setting.x, setting.y)
+
+    def terms(self, rows: Rows, samples: Samples) -> Terms:
+        return self._score(rows, self._moments(samples), self._recognised(rows))
+
+    @torch.no_grad()
+    def refit(self, rows: Rows, moments: Moments) -> Local:
+        return self._recognised(rows)
+
+    def _recognised(self, rows: Rows) -> Local:
+        local: Local = self.network(self.setting.x[rows], self.setting.y[rows])
+        return local
+
+
+class Groups(LocalSource):
+    """From half of the groups of samples for the other half, both ways."""
+
+    follows_posterior = True
+
+    def terms(self, rows: Rows, samples: Samples) -> Terms:
+        half = samples.pairing.blocks // 2
+        if samples.pairing == Pairing.exact():  # no draws to be optimistic about
+            moments = self._moments(samples)
+            return self._score(rows, moments, self._best(rows, moments))
+        if half < 2 or samples.pairing != Pairing.groups(2 * half):
+            raise ValueError("local='groups' needs an even number of independent groups of orbit samples: set num_groups to 4.")
+        parts = [Samples(points, Pairing.groups(half)) for points in samples.points.split(half, dim=1)]
+        one, other = (self._moments(part) for part in parts)
+        return 0.5 * (self._score(rows, one, self._best(rows, other)) + self._score(rows, other, self._best(rows, one)))
+
+    def refit(self, rows: Rows, moments: Moments) -> Local:
+        return self._best(rows, moments)
+
+
+SOURCES: dict[str, type[LocalSource]] = {"kept": Kept, "network": Network, "groups": Groups}
+
+
+def local_source(name: LocalName, setting: Setting, seed: int) -> LocalSource:
+    """The source of this name, or the one without local parameters where the likelihood has none."""
+    if name not in SOURCES:
+        raise ValueError(f"local must be one of {', '.join(get_args(LocalName))}, got {name!r}.")
+    if not setting.likelihood.num_locals:
+        return LocalSource(setting)
+    # Layers draw their weights from PyTorch's own generator, which is put back as it was.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return SOURCES[name](setting)

@@ -1,25 +1,22 @@
 """Training many models: one after the other, or several processes at a time.
 
-Each worker process gets the data once and trains with its share of the threads. What a run says while it trains travels back
-through a queue, so that one progress display serves all. Ctrl-C ends all of them.
+Each worker process (:mod:`orbitgp.comparison.workers`) gets the data once and trains with its share of the threads. What a run
+says while it trains travels back, so that one progress display serves all. Ctrl-C ends all of them.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from multiprocessing.queues import Queue
-from queue import Empty
 from typing import Any
 
 import torch
 
+from orbitgp.comparison.workers import Tell, in_processes
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.history import Record
 from orbitgp.orbits import Orbit
@@ -89,43 +86,18 @@ def train_all(jobs: Sequence[Job], X: Any, y: Any, processes: int = 1, watch: Wa
 
 
 def _in_processes(jobs: Sequence[Job], X: Any, y: Any, processes: int, watch: Watch | None) -> list[Trained]:
-    context = multiprocessing.get_context("spawn")
-    news: Queue[tuple[int, Record | None]] = context.Queue()
-    threads = max(1, torch.get_num_threads() // processes)
-    with context.Pool(processes, initializer=_begin, initargs=(X, y, news, threads)) as pool:
-        pending = pool.map_async(_train_here, list(enumerate(jobs)), chunksize=1)
-        while not pending.ready():
-            _pass_on(news, jobs, watch)
-        results = pending.get()
-        # What is still in the queue is told before the pool is gone.
-        _pass_on(news, jobs, watch, patience=0.0)
-        return results
-
-
-def _pass_on(news: Queue[tuple[int, Record | None]], jobs: Sequence[Job], watch: Watch | None, patience: float = 0.1) -> None:
-    while True:
-        try:
-            number, record = news.get(timeout=patience)
-        except Empty:
-            return
+    def tell(number: int, record: Record | None) -> None:
         if watch is not None:
             watch(jobs[number], record)
 
-
-_here: dict[str, Any] = {}  # of a worker process: the data, and the queue to the parent
-
-
-def _begin(X: Any, y: Any, news: Queue[tuple[int, Record | None]], threads: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends its workers
-    torch.set_num_threads(threads)
-    _here.update(X=X, y=y, news=news)
+    threads = max(1, torch.get_num_threads() // processes)
+    return in_processes(_train_there, list(jobs), X, y, processes, tell, threads)
 
 
-def _train_here(task: tuple[int, Job]) -> Trained:
-    number, job = task
-    news = _here["news"]
-    trained = train(job, _here["X"], _here["y"], lambda _, record: news.put((number, record)))
-    news.put((number, None))
+def _train_there(job: Job, X: Any, y: Any, tell: Tell) -> Trained:
+    """What a worker process does with a job."""
+    trained = train(job, X, y, lambda _, record: tell(record))
+    tell(None)
     return trained
 
 

@@ -100,7 +100,7 @@ def _pair_weights(xa: Blocks, pairing: Pairing) -> Float[Tensor, "left right"]:
     _, blocks, size, _ = xa.shape
     if _two_groups(pairing):
         return xa.new_full((size, size), 2 * pairing.off / size**2)
-    between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64)
+    between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64, device=xa.device)
     between.fill_diagonal_(pairing.diag)
     weights = (between / size**2).repeat_interleave(size, 0).repeat_interleave(size, 1)
     return weights.to(xa)
@@ -148,7 +148,7 @@ class Stationary(Covariance):
 
     def _ard(self) -> bool:
         base = self.kernel.base_kernel if isinstance(self.kernel, ScaleKernel) else self.kernel
-        return bool(base.lengthscale.numel() > 1)
+        return bool(base.raw_lengthscale.numel() > 1)
 
 
 class Profile:

@@ -102,7 +102,7 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        return torch.linalg.cholesky(self._kuu())
+        return _cholesky(self._kuu())
 
     def _kuu(self) -> Float[Tensor, "inducing inducing"]:
         kuu = self.covariance.gram(self.inducing.flatten(1), torch.float64)
@@ -110,11 +110,16 @@ class InvariantGP(nn.Module):
 
     def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
         """Block means of a = L^-1 k_u and of m_g, and kff."""
+        raw = self.kernel_means(samples)
+        ku = raw.a.flatten(0, 1)
+        a = _Whiten.apply(self._kuu(), ku) if factor is None else _solve(factor, ku)
+        return raw._replace(a=a.reshape(raw.a.shape))
+
+    def kernel_means(self, samples: Samples) -> Projection:
+        """The same before whitening, with the block means of k_u for a: what sums over many data can do with."""
         xa = samples.points.flatten(3)
         kfu, kff = self.covariance.sums(xa, self.inducing.flatten(1), samples.pairing)
-        ku = kfu.flatten(0, 1).double()
-        a = _Whiten.apply(self._kuu(), ku) if factor is None else _solve(factor, ku)
-        return Projection(a.reshape(kfu.shape), self.prior_mean(xa), kff.double(), samples.pairing)
+        return Projection(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
 
     def moments(self, projection: Projection, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
@@ -208,7 +213,7 @@ class _Whiten(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kuu: Tensor, k: Tensor) -> Tensor:
-        factor = torch.linalg.cholesky(kuu)
+        factor = _cholesky(kuu)
         a = _solve(factor, k)
         ctx.save_for_backward(factor, a)
         return a
@@ -226,6 +231,15 @@ class _Whiten(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_k = torch.linalg.solve_triangular(factor.mT, grad.mT, upper=True).mT
         return grad_kuu, grad_k
+
+
+def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
+    """L with L L^T = Kuu. Where there is none: an error on a CPU, and NaN on a GPU, which the host would have to wait for to ask.
+
+    NaN goes on into the bound, which training looks at from time to time, and into predictions.
+    """
+    factor, info = torch.linalg.cholesky_ex(kuu, check_errors=kuu.device.type == "cpu")
+    return factor if kuu.device.type == "cpu" else torch.where(info == 0, factor, torch.nan)
 
 
 def _solve(factor: Float[Tensor, "inducing inducing"], k: Float[Tensor, "rows inducing"]) -> Float[Tensor, "rows inducing"]:

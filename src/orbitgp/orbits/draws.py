@@ -12,13 +12,14 @@ An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import log2
 from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from orbitgp.orbits.constants import constant
 
 Policy = Literal["iid", "qmc", "antithetic"]
 POLICIES: tuple[str, ...] = get_args(Policy)
@@ -56,7 +57,7 @@ def base_draws(
     # The leading dimensions matter most, so those beyond Sobol's are left to chance.
     lead = min(dim, _SOBOL_MAX_DIM + 1)
     digits = round(-log2(eps))  # as many as u can hold next to the half that keeps it away from zero and one
-    net = (low_discrepancy(points, lead) * 2**digits).to(device=device, dtype=torch.int64 if digits > 30 else torch.int32)
+    net = _integers(points, lead, digits, dtype=torch.int64 if digits > 30 else torch.int32, device=device)
     flips = torch.randint(2**digits, (rows, groups, 1, lead), generator=generator, dtype=net.dtype, device=device)
     moved = net ^ flips
     if points & (points - 1):  # i/n has no finite binary digits: there a shift modulo one keeps the points evenly spaced
@@ -65,7 +66,13 @@ def base_draws(
     return u if lead == dim else torch.cat([u, uniform(points, dim - lead)], dim=-1)
 
 
-@lru_cache(maxsize=64)
+@constant
+def _integers(points: int, dim: int, digits: int) -> Float[Tensor, "points dim"]:
+    """Low-discrepancy points as whole numbers of ``digits`` binary digits."""
+    return low_discrepancy(points, dim) * 2**digits
+
+
+@constant
 def low_discrepancy(points: int, dim: int) -> Float[Tensor, "points dim"]:
     """Hammersley-Sobol points: i/n in the first coordinate (evenly spaced for any n), Sobol' in the others."""
     u = torch.arange(points, dtype=torch.float64)[:, None] / points

@@ -17,7 +17,6 @@ Several smoothness scales are one field too: a sum of independent Gaussian field
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from math import floor, inf, log, pi
 
 import torch
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.base import Quantity
+from orbitgp.orbits.constants import constant
 from orbitgp.orbits.points import pixels
 from orbitgp.orbits.ranges import PIXELS, Number
 
@@ -75,7 +75,8 @@ class SmoothField(nn.Module):
 
     def deviations(self, size: Size) -> Float[Tensor, "2 terms"]:
         """Standard deviations s_j of the coefficients of both displacements, in pixels."""
-        k = self.waves(size).to(self.log_smoothness).norm(dim=1).repeat_interleave(2)
+        like = self.log_smoothness
+        k = waves(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device).norm(dim=1).repeat_interleave(2)
         k = torch.cat([k.new_zeros(1), k])
         exponent = -0.5 * (self.log_smoothness.exp()[..., None] * k) ** 2  # (axes, scales, J)
         # k and -k share one wave, hence the 2 for all but the constant. In logarithms, for far waves underflow.
@@ -97,7 +98,7 @@ class SmoothField(nn.Module):
 
     def basis(self, size: Size, like: Tensor) -> Float[Tensor, "terms pixels"]:
         """The functions phi_j at the pixels."""
-        return _basis(size, self.finest, self.coarsest).to(dtype=like.dtype, device=like.device)
+        return _basis(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
 
     def at(
         self, x: Tensor, y: Tensor, cx: Float[Tensor, "rows samples terms"], cy: Float[Tensor, "rows samples terms"], size: Size
@@ -131,7 +132,7 @@ def _wave(x: Tensor, y: Tensor, kx: float, ky: float, ax: Tensor, bx: Tensor, ay
     return ax * cos + bx * sin, ay * cos + by * sin
 
 
-@lru_cache(maxsize=16)
+@constant
 def waves(size: Size, finest: float, coarsest: float) -> Float[Tensor, "waves 2"]:
     """Wave vectors (k_x, k_y), in radians per pixel, one of each pair (k, -k), from long waves to short.
 
@@ -151,7 +152,7 @@ def waves(size: Size, finest: float, coarsest: float) -> Float[Tensor, "waves 2"
     return torch.tensor(found, dtype=torch.float64)
 
 
-@lru_cache(maxsize=16)
+@constant
 def _basis(size: Size, finest: float, coarsest: float) -> Float[Tensor, "terms pixels"]:
     phase = waves(size, finest, coarsest) @ pixels(size)[1:]
     return torch.cat([pixels(size)[:1], torch.stack([phase.cos(), phase.sin()], dim=1).flatten(0, 1)])

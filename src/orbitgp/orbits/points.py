@@ -12,11 +12,11 @@ right and y down, and broadcast to (N, S, H, W). Two forms:
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from orbitgp.orbits.constants import constant
 
 Scalar = Tensor | float
 
@@ -90,7 +90,7 @@ class Grid(Expansion):
     """The output pixels themselves, at which every warp starts. Warps may add functions of the pixel to these."""
 
     def __init__(self, size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> None:
-        basis = pixels(size).to(dtype=dtype, device=device)
+        basis = pixels(size, dtype=dtype, device=device)
         eye = torch.eye(3, dtype=dtype, device=device)
         super().__init__(eye[1].view(1, 1, 3), eye[2].view(1, 1, 3), basis, size)
 
@@ -131,7 +131,7 @@ def _normalisation(size: tuple[int, int], padded: tuple[int, int]) -> tuple[tupl
     return (2 / columns, width / columns - 1), (2 / rows, height / rows - 1)
 
 
-@lru_cache(maxsize=16)
+@constant
 def pixels(size: tuple[int, int]) -> Float[Tensor, "3 pixels"]:
     """1, x and y at the pixels, from the centre."""
     height, width = size

@@ -234,7 +234,7 @@ class _Whiten(torch.autograd.Function):
 
 
 def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
-    """L with L L^T = Kuu. Where there is none: an error on a CPU, and NaN on a GPU, which the host would have to wait for to ask.
+    """L with L L^T = Kuu. Where there is none, an error on a CPU, and NaN on a GPU: to ask, the host would have to wait for it.
 
     NaN goes on into the bound, which training looks at from time to time, and into predictions.
     """

@@ -10,8 +10,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp.elbo import elbo
 from orbitgp.likelihoods import Gaussian, Quadratic, make_likelihood
-from orbitgp.natural import Statistics, set_posterior, statistics
-from orbitgp.orbits import GaussianNoise, Identity, Permutation
+from orbitgp.natural import Statistics, _paired_outer, _paired_outers, set_posterior, statistics
+from orbitgp.orbits import GaussianNoise, Identity, Pairing, Permutation
 from orbitgp.variational import InvariantGP
 
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.7
@@ -150,6 +150,28 @@ def test_targets_may_be_single(dtype):
 
 
 # From statistics to q(u)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@torch.no_grad()
+def test_sums_can_be_whitened_after_they_are_taken(shared):
+    model, x, quadratic, _ = setting(True, shared, coupled=False)
+    samples = model.orbit.sample(x, None)
+    factor = model.factor()
+    each = statistics(model, model.project(samples, factor), quadratic, num_data=6)
+    sums = statistics(model, model.kernel_means(samples), quadratic, num_data=6).whitened(factor)
+    for ours, truth in zip(sums, each, strict=True):
+        torch.testing.assert_close(ours, truth, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=str)
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+def test_weights_that_mostly_agree_take_a_short_cut(pairing, share):
+    a = torch.randn(40, pairing.blocks, 4)
+    weights = torch.tensor([0.5, 2.0, 3.0]).repeat(40, 1)
+    weights = torch.where(torch.rand_like(weights) < share, torch.rand_like(weights), weights)
+    plain = torch.stack([_paired_outer(a, w, pairing) for w in weights.unbind(1)])
+    torch.testing.assert_close(_paired_outers(a, weights, pairing), plain)
 
 
 def random_statistics(size=5, latents=2, covariances=2):

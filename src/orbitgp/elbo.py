@@ -34,7 +34,8 @@ def expected_log_likelihood(
     samples: Samples,
     y: Float[Tensor, "rows *outputs"],
     local: Float[Tensor, "rows *params"] | None = None,
+    factor: Float[Tensor, "inducing inducing"] | None = None,
 ) -> tuple[Float[Tensor, " rows"], Moments]:
-    """The data terms of the bound, one for each datum, and the moments that they are made of."""
-    moments = model.moments(model.project(samples), cross=likelihood.couples)
+    """The data terms of the bound, one for each datum, and the moments that they are made of (``factor``: model.factor())."""
+    moments = model.moments(model.project(samples, factor), cross=likelihood.couples)
     return likelihood.quadratic(y, local).expectation(moments), moments

@@ -19,7 +19,7 @@ from orbitgp.elbo import expected_log_likelihood
 from orbitgp.likelihoods import Likelihood
 from orbitgp.moments import Moments
 from orbitgp.orbits.draws import Policy
-from orbitgp.variational import InvariantGP
+from orbitgp.variational import InvariantGP, chunk_elements
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class Evidence:
         return f"{self.value:,.1f}{error} nats ({self.num_data:,} data, {self.likelihood} likelihood, {orbit})"
 
 
-def chunks(x: Tensor, model: InvariantGP, num_samples: int | None, max_elements: int = 2**24) -> Iterator[slice]:
-    """Slices of rows small enough that their samples, and the kernel between these, have about ``max_elements`` entries."""
+def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:
+    """Slices of rows small enough that their samples, and the kernel between these, fit into memory with ease."""
+    max_elements = chunk_elements(x.device)
     samples = getattr(model.orbit, "size", 1) if num_samples is None else num_samples
     rows = max(1, max_elements // (samples * max(len(model.inducing), x[0].numel(), samples)))
     for start in range(0, len(x), rows):
@@ -66,17 +67,17 @@ def measure_evidence(
     generator: torch.Generator | None = None,
 ) -> Evidence:
     """The bound over all data: the mean of ``passes`` independent estimates, and its standard error."""
-    factor_kl = float(model.kl())
+    kl, factor = float(model.kl()), model.factor()
 
     def sweep(local: Tensor | None) -> tuple[float, Moments]:
         total, parts = 0.0, []
         for rows in chunks(x, model, num_samples):
             samples = model.orbit.sample(x[rows], num_samples, num_groups, draws, generator)
             if likelihood.num_locals and local is None:
-                moments = model.moments(model.project(samples), cross=likelihood.couples)
+                moments = model.moments(model.project(samples, factor), cross=likelihood.couples)
             else:
                 piece = None if local is None else local[rows]
-                expected, moments = expected_log_likelihood(model, likelihood, samples, y[rows], piece)
+                expected, moments = expected_log_likelihood(model, likelihood, samples, y[rows], piece, factor)
                 total += float(expected.sum())
             parts.append(moments)
         cross = torch.cat([m.cross for m in parts if m.cross is not None]) if likelihood.couples else None
@@ -90,7 +91,7 @@ def measure_evidence(
         local = likelihood.local(y, average)
     # One pass tells whether there is any noise: a finite orbit that is enumerated has none.
     exact = model.orbit.sample(x[:1], num_samples, num_groups, draws, generator).pairing.off == 0.0
-    values = torch.tensor([sweep(local)[0] - factor_kl for _ in range(1 if exact else passes)], dtype=torch.float64)
+    values = torch.tensor([sweep(local)[0] - kl for _ in range(1 if exact else passes)], dtype=torch.float64)
     stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
     return Evidence(
         value=float(values.mean()),

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orbitgp.orbits import Pairing
+from orbitgp.tensor_cores import TensorCoreSums
 
 Blocks = Float[Tensor, "rows blocks size dim"]
 
@@ -132,7 +133,8 @@ class Stationary(Covariance):
         if self._ard():  # far from zero, x / lengthscale loses digits: centre first
             xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
         learns = torch.is_grad_enabled() and any(t.requires_grad for t in (xa, z, gamma))
-        kfu, kff = _Sums.apply(xa, z, centre, gamma, pairing, self.profile, learns)
+        function = TensorCoreSums if xa.is_cuda and xa.dtype == torch.float32 else _Sums
+        kfu, kff = function.apply(xa, z, centre, gamma, pairing, self.profile, learns)
         return variance * kfu, variance * kff
 
     def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -314,7 +316,7 @@ def _augmented(xa: Blocks, centre: Float[Tensor, " dim"]) -> Float[Tensor, "rows
 def _chunks(xa: Blocks, inducing: int) -> Iterator[slice]:
     """Slices of data: on a CPU about a thousand samples, which stay in its cache; on a GPU what bounds the memory."""
     rows, blocks, size, dim = xa.shape
-    samples = 1024 if xa.device.type == "cpu" else 2**29 // max(inducing, dim)
+    samples = 1024 if xa.device.type == "cpu" else 2**28 // max(inducing, dim)
     most = max(1, samples // max(1, blocks * size))
     step = -(-rows // -(-rows // most)) if rows else 1  # as many chunks as needed, all of a size
     for start in range(0, rows, step):

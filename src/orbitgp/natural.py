@@ -39,6 +39,18 @@ class Statistics(NamedTuple):
         """(1 - rho) * self + rho * other."""
         return Statistics(*(torch.lerp(a, b, rho) for a, b in zip(self, other, strict=True)))
 
+    def whitened(self, factor: Float[Tensor, "inducing inducing"]) -> Statistics:
+        """From statistics of k_u to those of a = L^-1 k_u: one solve for the sums instead of one for each datum."""
+        linear = torch.linalg.solve_triangular(factor, self.linear, upper=False)
+        return Statistics(_whitened(self.unbiased, factor), _whitened(self.positive, factor), linear)
+
+
+def _whitened(second: Float[Tensor, "covariances inducing inducing"], factor: Tensor) -> Tensor:
+    """L^-1 A L^-T."""
+    half = torch.linalg.solve_triangular(factor, second, upper=False)
+    whole = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    return 0.5 * (whole + whole.mT)
+
 
 def statistics(model: InvariantGP, projection: Projection, quadratic: Quadratic, num_data: int) -> Statistics:
     """The sufficient statistics of q(u) from a batch, scaled up to ``num_data``."""
@@ -57,11 +69,9 @@ def statistics(model: InvariantGP, projection: Projection, quadratic: Quadratic,
     else:
         linear = scale * (a.mean(1).mT @ eta - _paired_linear(a, prior_mean, lam, pairing))
     weights = lam[:, :1] if len(model.q_sqrt) == 1 else lam
-    unbiased = torch.stack([_paired_outer(a, w, pairing) for w in weights.unbind(1)]) * scale
-    mean = a.mean(1)
-    positive = (
-        unbiased if pairing.blocks == 1 else torch.stack([(mean * w[:, None]).mT @ mean for w in weights.unbind(1)]) * scale
-    )
+    unbiased = _paired_outers(a, weights, pairing) * scale
+    # The outer product of the overall mean: biased, as it pairs samples with themselves, and positive for the same reason.
+    positive = unbiased if pairing.blocks == 1 else _paired_outers(a.mean(1, keepdim=True), weights, Pairing.exact()) * scale
     return Statistics(unbiased, positive, linear)
 
 
@@ -72,6 +82,20 @@ def _paired_linear(a: Tensor, b: Tensor, weight: Tensor, pairing: Pairing) -> Te
     if pairing.blocks == 1:
         return pairing.diag * same
     return pairing.off * (a.sum(1).mT @ weighted.sum(1)) + (pairing.diag - pairing.off) * same
+
+
+def _paired_outers(a: Tensor, weights: Tensor, pairing: Pairing) -> Tensor:
+    """sum_n w_nc (E a_n) (E a_n)^T, paired, for each column c of weights: (C, M, M)."""
+    if weights.shape[1] > 1:
+        # Where most data weigh alike, as those of other classes do, one product serves all columns, and the rest are few.
+        common = weights.median(0).values
+        rest = weights - common
+        if (rest != 0).double().mean() < 0.5:
+            base = _paired_outer(a, torch.ones_like(rest[:, 0]), pairing)
+            few = [(w != 0).nonzero()[:, 0] for w in rest.unbind(1)]
+            own = [_paired_outer(a[rows], w[rows], pairing) for rows, w in zip(few, rest.unbind(1), strict=True)]
+            return common[:, None, None] * base + torch.stack(own)
+    return torch.stack([_paired_outer(a, w, pairing) for w in weights.unbind(1)])
 
 
 def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
@@ -88,10 +112,13 @@ def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
 
 
 @torch.no_grad()
-def set_posterior(model: InvariantGP, stats: Statistics) -> float:
-    """q(u) from its statistics; returns how much of the biased estimate had to be blended in."""
+def set_posterior(model: InvariantGP, stats: Statistics, last: float = 0.0) -> float:
+    """q(u) from its statistics; returns how much of the biased estimate had to be blended in.
+
+    ``last`` is what the last step needed: this one starts with a little less.
+    """
     identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
-    for blend in _BLENDS:
+    for blend in _BLENDS[max(0, _BLENDS.index(last) - 1) :]:
         second = torch.lerp(stats.unbiased, stats.positive, blend)
         if blend == 1.0 or not torch.linalg.cholesky_ex(second + 0.5 * identity).info.any():
             break

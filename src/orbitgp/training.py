@@ -239,8 +239,10 @@ class Trainer:
             rows = torch.randperm(count, generator=self.generator, device=self.x.device)[:size]
         num_samples = options.posterior_samples or options.num_samples
         factor = self.model.factor()
-        pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples, max_elements=2**25)]
-        projections = ((part, self.model.project(self._sample(part, num_samples), factor)) for part in pieces)
+        pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples)]
+        # Moments need a = L^-1 k_u of every datum; without local parameters the sums of k_u will do.
+        whole = self.likelihood.num_locals > 0
+        projections = ((part, self._project(self._sample(part, num_samples), factor if whole else None)) for part in pieces)
         # Local parameters follow q(u) and q(u) follows them, so with the same draws the two take turns: what the gradient then
         # sees is the bound at its best, which lets the kernel move in long steps.
         rounds = options.local_rounds if self.local.follows_posterior else 1
@@ -252,11 +254,14 @@ class Trainer:
                 stats = self._statistics(part, projection)
                 total = stats if total is None else Statistics(*(a + b for a, b in zip(total, stats, strict=True)))
             assert total is not None
-            total = Statistics(*(term * (count / size) for term in total))
+            total = Statistics(*(term * (count / size) for term in (total if whole else total.whitened(factor))))
             # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
             last = self.stats if self.likelihood.couples else before
             self.stats = total if last is None else last.mix(total, rho)
-            self.blend = set_posterior(self.model, self.stats)
+            self.blend = set_posterior(self.model, self.stats, self.blend)
+
+    def _project(self, samples: Samples, factor: Tensor | None) -> Projection:
+        return self.model.kernel_means(samples) if factor is None else self.model.project(samples, factor)
 
     def _statistics(self, rows: Int[Tensor, " rows"], projection: Projection) -> Statistics:
         moments = self.model.moments(projection, cross=self.likelihood.couples) if self.likelihood.num_locals else None

@@ -150,12 +150,13 @@ class InvariantGP(nn.Module):
         x: Float[Tensor, "rows *features"],
         num_samples: int | None = 64,
         seed: int = 0,
-        max_elements: int = 2**24,
+        max_elements: int | None = None,
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
         """Mean and variance of f. The same draws for every row, taken as a finite orbit: a row does not depend on its company.
 
         Rows are streamed so that no intermediate has more than about ``max_elements`` numbers, whatever the number of rows.
         """
+        max_elements = max_elements or chunk_elements(x.device)
         factor = self.factor()
         means, variances = [], []
         samples = self._samples_per_row(num_samples)
@@ -245,6 +246,11 @@ def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducin
 def _solve(factor: Float[Tensor, "inducing inducing"], k: Float[Tensor, "rows inducing"]) -> Float[Tensor, "rows inducing"]:
     """L^-1 k for each row k."""
     return torch.linalg.solve_triangular(factor, k.mT, upper=False).mT
+
+
+def chunk_elements(device: torch.device) -> int:
+    """How many numbers one intermediate may have where data are streamed: enough to be busy with, few enough to fit."""
+    return 2**24 if device.type == "cpu" else 2**28
 
 
 def _row_chunks(x: Tensor, elements_per_row: int, max_elements: int) -> Iterator[Tensor]:

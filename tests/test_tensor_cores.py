@@ -1,0 +1,56 @@
+"""The sums for GPUs: off a GPU the same function runs without TF32, and must agree with the reference to rounding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+
+from orbitgp.kernels import Stationary, _Sums
+from orbitgp.orbits import Pairing
+from orbitgp.tensor_cores import TensorCoreSums, tensor_cores
+
+PAIRINGS = {"two groups": Pairing.groups(2), "three groups": Pairing.groups(3), "exact": Pairing.exact()}
+
+
+def inputs(pairing, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    xa = torch.randn(5, pairing.blocks, 4, 6, dtype=dtype, generator=generator) + 3.0
+    z = torch.randn(7, 6, dtype=dtype, generator=generator) + 3.0
+    gamma = torch.tensor(0.3, dtype=dtype)
+    return [t.requires_grad_() for t in (xa, z, gamma)]
+
+
+def run(function, pairing, profile, dtype=torch.float64):
+    xa, z, gamma = inputs(pairing, dtype)
+    centre = z.detach().mean(0)
+    kfu, kff = function.apply(xa, z - centre, centre, gamma, pairing, profile, True)
+    weights = torch.arange(kfu.numel(), dtype=dtype).sin().view_as(kfu)
+    loss = (kfu * weights).sum() + (kff * torch.arange(1.0, 1.0 + len(kff), dtype=dtype)).sum()
+    return [kfu, kff, *torch.autograd.grad(loss, [xa, z, gamma])]
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=PAIRINGS.keys())
+@pytest.mark.parametrize("base", [RBFKernel(), MaternKernel(0.5), MaternKernel(1.5), MaternKernel(2.5)], ids=str)
+def test_values_and_gradients_are_those_of_the_reference(pairing, base):
+    profile = Stationary(ScaleKernel(base)).profile
+    for ours, reference in zip(run(TensorCoreSums, pairing, profile), run(_Sums, pairing, profile), strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-9, atol=1e-9)
+
+
+def test_only_what_is_learned_gets_a_gradient():
+    pairing, profile = PAIRINGS["two groups"], Stationary(RBFKernel()).profile
+    xa, z, gamma = (t.detach() for t in inputs(pairing))
+    for wanted in (xa, z, gamma):
+        wanted.requires_grad_()
+        kfu, kff = TensorCoreSums.apply(xa, z, torch.zeros(6, dtype=z.dtype), gamma, pairing, profile, True)
+        (kfu.sum() + kff.sum()).backward()
+        assert [t.grad is not None for t in (xa, z, gamma)] == [t is wanted for t in (xa, z, gamma)]
+        wanted.requires_grad_(False).grad = None
+
+
+def test_precision_is_put_back():
+    before = torch.get_float32_matmul_precision()
+    with tensor_cores():
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before

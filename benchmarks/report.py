@@ -1,4 +1,4 @@
-"""Results: one JSON file and one Markdown page for each kind of hardware."""
+"""Results: one JSON file for each kind of hardware, and its tables in Markdown."""
 
 from __future__ import annotations
 
@@ -47,20 +47,17 @@ def _output(*command: str) -> str:
         return ""
 
 
-def save(results: dict[str, Any]) -> Path:
-    """Write results/<hardware>.json and .md; returns the path of the page."""
-    RESULTS.mkdir(exist_ok=True)
+def save(results: dict[str, Any], folder: Path = RESULTS) -> None:
+    """Write <hardware>.json."""
+    folder.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^a-z0-9]+", "-", results["setting"]["hardware"].lower()).strip("-")
-    (RESULTS / f"{stem}.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    page = RESULTS / f"{stem}.md"
-    page.write_text(markdown(results))
-    return page
+    (folder / f"{stem}.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
 
 def markdown(results: dict[str, Any]) -> str:
     s = results["setting"]
     lines = [
-        f"# {s['hardware']}",
+        f"## {s['hardware']}",
         "",
         f"{s['threads']} threads, torch {s['torch']}, gpytorch {s['gpytorch']}, {s['date']}, commit {s['commit']}. "
         "Rotated 28×28 images, ten outputs, float32 samples, every gradient. Shapes are (minibatch, orbit samples S, inducing "
@@ -71,18 +68,25 @@ def markdown(results: dict[str, Any]) -> str:
     if s["mimalloc_purge_delay"]:
         lines[-1] += f" MIMALLOC_PURGE_DELAY={s['mimalloc_purge_delay']}."
     if "steps" in results:
-        lines += ["", "## One training step", "", *_table(_step_rows(results["steps"]))]
-        lines += ["", "## The bare operations", "", *_table(_bare_rows(results["steps"]))]
+        lines += ["", "### One training step", "", *_table(_step_rows(results["steps"]))]
+        lines += ["", "### The bare operations", "", *_table(_bare_rows(results["steps"]))]
+    if "captured" in results:
+        found = results["captured"]
+        rows = [["", *(c["shape"] for c in found)]]
+        rows += [[name, *(_ms(c["milliseconds"][name]) for c in found)] for name in ("launched", "captured")]
+        lines += ["", "### The step as a captured graph", "", *_table(rows)]
+    if "profiles" in results:
+        lines += ["", "### Where the time of a step goes", "", *_table(_profile_rows(results["profiles"]))]
     if "predictions" in results:
-        lines += ["", "## Prediction of 1,000 images", "", *_table(_prediction_rows(results["predictions"]))]
+        lines += ["", "### Prediction of 1,000 images", "", *_table(_prediction_rows(results["predictions"]))]
     if "accuracy" in results:
         a = results["accuracy"]
-        lines += ["", f"## Relative errors against plain float64, at {a['shape']}", ""]
+        lines += ["", f"### Relative errors against plain float64, at {a['shape']}", ""]
         names = list(a["errors"])
         rows = [["", *names], *([key, *(f"{a['errors'][n][key]:.1e}" for n in names)] for key in a["errors"][names[0]])]
         lines += _table(rows)
     if "growth" in results:
-        lines += ["", "## Growth of the step: time ~ size^slope", ""]
+        lines += ["", "### Growth of the step: time ~ size^slope", ""]
         rows = [["", "sizes", "ms", "slope"]]
         rows += [
             [name, ", ".join(map(str, g["sizes"])), ", ".join(f"{t:.3g}" for t in g["milliseconds"]), f"{g['slope']:.2f}"]
@@ -110,7 +114,7 @@ def _step_rows(steps: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _bare_rows(steps: list[dict[str, Any]]) -> list[list[str]]:
-    names = [name for name in steps[0]["milliseconds"] if name not in ("orbitgp", "straightforward")]
+    names = [name for name in steps[0]["milliseconds"] if not name.startswith(("orbitgp", "straightforward"))]
     return [["", *(s["shape"] for s in steps)], *([n, *(_ms(s["milliseconds"][n]) for s in steps)] for n in names)]
 
 
@@ -119,7 +123,21 @@ def _prediction_rows(predictions: list[dict[str, Any]]) -> list[list[str]]:
     rows = [["", *(p["shape"] for p in predictions)]]
     rows += [[name, *(_ms(p["milliseconds"].get(name)) for p in predictions)] for name in names]
     rows.append(["orbitgp / bare GEMM", *(f"{p['ratio']['median']:.2f}" for p in predictions)])
-    rows.append(["peak memory in MB, orbitgp", *(_ms(p["peak_megabytes"]) for p in predictions)])
+    for count in predictions[0]["peak_megabytes"]:
+        rows.append([f"peak memory in MB, {int(count):,} images", *(_ms(p["peak_megabytes"][count]) for p in predictions)])
+    return rows
+
+
+def _profile_rows(profiles: list[dict[str, Any]]) -> list[list[str]]:
+    """Operators by their own time in one step, those of the largest shape that take longest first."""
+    names = [operator["name"] for operator in profiles[-1]["operators"]]
+    found = [{operator["name"]: operator["milliseconds"] for operator in p["operators"]} for p in profiles]
+    rows = [["own time in ms", *(p["shape"] for p in profiles)]]
+    rows += [[f"`{name[:60]}`", *(_ms(times.get(name)) for times in found)] for name in names]
+    rest = (p["milliseconds"] - sum(times.get(n, 0.0) for n in names) for p, times in zip(profiles, found, strict=True))
+    rows.append(["all others", *map(_ms, rest)])
+    if any(p["waits"] is not None for p in profiles):
+        rows.append(["times that the host waits for the device", *(str(len(p["waits"])) for p in profiles)])
     return rows
 
 

@@ -1,0 +1,139 @@
+"""What is measured: a step, its memory, predictions, and how a step grows with the sizes of the problem."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.bare import BARE, GEMM, bare
+from benchmarks.problem import Orbitgp, Shape, problem
+from benchmarks.straightforward import Straightforward
+from benchmarks.timing import Task, best, device_peak_memory, interleaved, own_peak_memory, peak_memory, ratio, slope
+from orbitgp.capture import Captured
+
+CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
+LARGE = 10_000_000  # entries of the kernel matrix from which the straightforward version is left to --full
+NEW_IMAGES = 1000
+BASE = {"rows": 100, "samples": 32, "inducing": 500, "size": 28, "outputs": 10}
+GROWTH = {
+    "rows": [50, 100, 200, 400],
+    "samples": [16, 32, 64, 128],
+    "inducing": [250, 500, 1000, 2000],
+    "size": [14, 28, 56],
+    "outputs": [1, 10, 100],
+}
+
+
+def steps(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
+    """A step of each contestant and each of the bare operations, in turn."""
+    data = problem(shape, args.device)
+    contestants = _contestants(shape, args)
+    peaks = {name: _peak(name, "step", shape, args) for name in contestants}
+    tasks: dict[str, Task] = bare(shape, data)
+    for name in contestants:
+        tasks[name] = CONTESTANTS[name](shape, data).step
+    rounds = interleaved(tasks, args.device, args.seconds, args.clock)
+    times = best(rounds)
+    ratios = {"orbitgp / bare": ratio(rounds, "orbitgp", BARE), "orbitgp / GEMM": ratio(rounds, "orbitgp", GEMM)}
+    if "straightforward" in rounds:
+        ratios["straightforward / orbitgp"] = ratio(rounds, "straightforward", ["orbitgp"])
+    return {
+        "shape": str(shape),
+        "rounds": len(rounds["orbitgp"]),
+        "milliseconds": times,
+        "gemm": sum(times[name] for name in GEMM),
+        "bare": sum(times[name] for name in BARE),
+        "ratios": ratios,
+        "peak_megabytes": peaks,
+    }
+
+
+def captured(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
+    """The step as a CUDA graph, against the same step launched kernel by kernel."""
+    data = problem(shape, args.device)
+    launched, recorded = Orbitgp(shape, data), Orbitgp(shape, data)
+    graph = Captured(recorded.step, generators=[recorded.generator])
+    rounds = interleaved({"launched": launched.step, "captured": graph}, args.device, args.seconds, args.clock)
+    bounds = torch.stack([graph().clone() for _ in range(20)])
+    return {
+        "shape": str(shape),
+        "milliseconds": best(rounds),
+        "bounds": {"mean": bounds.mean().item(), "deviation": bounds.std().item(), "launched": launched.step().item()},
+    }
+
+
+def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
+    """A thousand new images, and the memory of ten times as many."""
+    data = problem(shape, args.device)
+    x = new_images(NEW_IMAGES, args.device)
+    z = data.inducing.flatten(1)
+    part = 100
+    xa = torch.rand(part * shape.samples, shape.dim, device=args.device)
+
+    def gemm() -> None:
+        for _ in range(NEW_IMAGES // part):
+            xa @ z.mT
+
+    def predict(contestant: Any) -> Task:
+        return lambda: contestant.predict(x)
+
+    tasks: dict[str, Task] = {"bare GEMM": gemm}
+    for name in _contestants(shape, args):
+        tasks[name] = predict(CONTESTANTS[name](shape, data))
+    rounds = interleaved(tasks, args.device, args.seconds, args.clock)
+    return {
+        "shape": str(shape),
+        "rounds": len(rounds["orbitgp"]),
+        "milliseconds": best(rounds),
+        "ratio": ratio(rounds, "orbitgp", ["bare GEMM"]),
+        "peak_megabytes": {str(count): _peak("orbitgp", str(count), shape, args) for count in (NEW_IMAGES, 10 * NEW_IMAGES)},
+    }
+
+
+def growth(args: argparse.Namespace) -> dict[str, Any]:
+    """Step times with one of the sizes changed at a time, and the exponent."""
+    found = {}
+    for name, sizes in GROWTH.items():
+        shapes = [Shape(**{**BASE, name: size}) for size in sizes]
+        tasks: dict[str, Task] = {str(n): Orbitgp(s, problem(s, args.device)).step for n, s in zip(sizes, shapes, strict=True)}
+        times = list(best(interleaved(tasks, args.device, args.seconds, args.clock)).values())
+        label, shown = ("dimension", [n**2 for n in sizes]) if name == "size" else (name, sizes)
+        found[label] = {"sizes": shown, "milliseconds": times, "slope": slope([float(n) for n in shown], times)}
+    return found
+
+
+def memory(name: str, what: str, shape: Shape, device: torch.device) -> float:
+    """Peak megabytes of this process: two steps, or a prediction of so many images."""
+    _call(name, what, shape, device)()
+    return own_peak_memory()
+
+
+def _peak(name: str, what: str, shape: Shape, args: argparse.Namespace) -> float:
+    """On a CPU in a process of its own; a GPU counts for itself."""
+    if args.device.type == "cuda":
+        gc.collect()
+        return device_peak_memory(lambda: _call(name, what, shape, args.device)(), args.device)
+    sizes = f"{shape.rows},{shape.samples},{shape.inducing}"
+    return peak_memory(["--memory", f"{name},{what}", "--shapes", sizes, "--device", "cpu", "--threads", str(args.threads)])
+
+
+def _call(name: str, what: str, shape: Shape, device: torch.device) -> Callable[[], object]:
+    contestant = CONTESTANTS[name](shape, problem(shape, device))
+    if what == "step":
+        return lambda: [contestant.step() for _ in range(2)]
+    x = new_images(int(what), device)
+    return lambda: contestant.predict(x)
+
+
+def _contestants(shape: Shape, args: argparse.Namespace) -> list[str]:
+    large = shape.rows * shape.samples * shape.inducing > LARGE
+    return ["orbitgp"] if large and not args.full else list(CONTESTANTS)
+
+
+def new_images(count: int, device: torch.device) -> Tensor:
+    return problem(Shape(count, 1, 1), device, seed=1).x

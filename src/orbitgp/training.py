@@ -46,9 +46,11 @@ class Options:
     Budget: whichever of ``max_steps`` and ``max_seconds`` ends first.
     Samples: ``num_samples`` orbit samples of each of ``batch_size`` data in ``num_groups`` groups for the gradient;
         ``posterior_samples`` (by default as many) of each of up to ``posterior_rows`` data for q(u).
-    Steps: ``learning_rate`` of kernel, likelihood and mean, ``orbit_rate`` of the orbit, ``inducing_rate`` of the inducing
-        points (in units of the spread of the inputs), each reached after a number of warm-up steps. ``posterior_rho`` is
-        the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to average.
+    Steps: ``learning_rate`` of kernel, likelihood and mean (by default 0.03, or 0.1 where natural gradients find local
+        parameters too: log odds may be far from where they start), ``orbit_rate`` of the orbit, ``inducing_rate`` of the
+        inducing points (in units of the spread of the inputs), each reached after a number of warm-up steps.
+        ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to
+        average.
     Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); each refit of q(u)
         finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a recognition network.
     Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
@@ -61,7 +63,7 @@ class Options:
     num_samples: int | None = 32
     num_groups: int = 2
     draws: Policy = "qmc"
-    learning_rate: float = 0.03
+    learning_rate: float | None = None
     orbit_rate: float = 0.05
     warmup: int = 10
     orbit_warmup: int = 40
@@ -111,7 +113,9 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
+        # With natural gradients, refits of q(u) are what local parameters follow, not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
+        self.local.train(not self.natural)
         self.optimizer = torch.optim.Adam(
             _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x)), betas=(0.9, 0.99)
         )
@@ -376,7 +380,9 @@ def _parameter_groups(
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
-    groups = [(rest, options.learning_rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate * unit)]
+    swift = options.optimizer == "natural" and local.follows_posterior
+    rate = options.learning_rate or (0.1 if swift else 0.03)
+    groups = [(rest, rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate * unit)]
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]

@@ -289,7 +289,7 @@ class Trainer:
         """With all else fixed, q(u) from an average over many passes: noise out, nothing else changed."""
         if self.natural:
             for i in range(self.options.polish_passes):
-                self.update_posterior(1.0 / (i + 1))
+                self.update_posterior(min(1.0 / (i + 1), self.rho()))
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""

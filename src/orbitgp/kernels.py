@@ -309,7 +309,7 @@ def _augmented(xa: Blocks, centre: Float[Tensor, " dim"]) -> Float[Tensor, "rows
     wide = xa.new_empty(*xa.shape[:-1], dim + 2)
     x = torch.sub(xa, centre, out=wide[..., :dim])
     torch.linalg.vecdot(x, x, out=wide[..., dim])
-    wide[..., dim + 1] = 1.0
+    wide[..., dim + 1].fill_(1.0)
     return wide
 
 

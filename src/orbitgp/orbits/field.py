@@ -81,7 +81,7 @@ class SmoothField(nn.Module):
         exponent = -0.5 * (self.log_smoothness.exp()[..., None] * k) ** 2  # (axes, scales, J)
         # k and -k share one wave, hence the 2 for all but the constant. In logarithms, for far waves underflow.
         pair = torch.full_like(k, log(2.0))
-        pair[0] = 0.0
+        pair[0].zero_()
         spectrum = exponent - exponent.logsumexp(-1, keepdim=True) + pair
         variance = (2 * self.amplitude.abs().log()[..., None] + spectrum).logsumexp(1)
         deviations = PIXELS * (0.5 * variance).exp()

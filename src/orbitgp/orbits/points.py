@@ -117,7 +117,7 @@ def _drop(entry: Scalar) -> Scalar:
 
 def _unit(terms: int, like: Tensor) -> Tensor:
     one = torch.zeros(terms, dtype=like.dtype, device=like.device)
-    one[0] = 1.0
+    one[0].fill_(1.0)  # assigned, a number would be copied from the host
     return one
 
 

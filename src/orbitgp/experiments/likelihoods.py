@@ -3,8 +3,8 @@
 Every likelihood is trained in the same way on the same digits, with and without an orbit of learned rotations, and predicts the
 same test digits. The bound is given for each datum; it compares rows of one likelihood, never two likelihoods. Scores are means
 over splits, with the standard error of the mean behind NLL and ECE. Few predictions in a bin make even perfect probabilities
-look uncalibrated: "floor" is the ECE that labels drawn from the predicted probabilities themselves would have. Splits 0 to 2 were looked at when the Dirichlet likelihood's
-concentration was chosen, so by default those from 3 on are used.
+look uncalibrated: "floor" is the ECE that labels drawn from the predicted probabilities themselves would have. Splits 0 to 2
+were looked at when the Dirichlet likelihood's concentration was chosen, so by default those from 3 on are used.
 
 ``python -m orbitgp.experiments.likelihoods --out results`` writes likelihoods.json and prints the table, in about two hours on
 one core; ``--quick`` is one small split, in minutes; ``--data mnist --device cuda`` takes 5,000 MNIST digits. ``--jobs`` trains

@@ -33,14 +33,18 @@ def brier(probs: ArrayLike, labels: ArrayLike) -> float:
 
 def ece(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> float:
     """Expected calibration error: |accuracy - confidence| of the most probable class, averaged over bins of confidence."""
+    # sum_b n_b/N |accuracy_b - confidence_b| = 1/N sum_b |right_b - total confidence_b|
+    return float(np.abs(calibration(probs, labels, bins)).sum() / len(np.asarray(labels)))
+
+
+def calibration(probs: ArrayLike, labels: ArrayLike, bins: int = 15) -> Float[np.ndarray, " bins"]:
+    """For each bin of confidence: how many predictions were right, less how many should have been, by their confidence."""
     if bins < 1:
         raise ValueError(f"ece needs at least one bin, got {bins}.")
     p, y = _checked(probs, labels)
     confidence, right = p.max(1), p.argmax(1) == y
     which = np.minimum((confidence * bins).astype(int), bins - 1)
-    # sum_b n_b/N |accuracy_b - confidence_b| = 1/N sum_b |right_b - total confidence_b|
-    difference = np.bincount(which, weights=right - confidence, minlength=bins)
-    return float(np.abs(difference).sum() / len(y))
+    return np.bincount(which, weights=right - confidence, minlength=bins)
 
 
 def _checked(probs: ArrayLike, labels: ArrayLike) -> tuple[Float[np.ndarray, "rows classes"], Int[np.ndarray, " rows"]]:

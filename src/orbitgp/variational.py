@@ -26,6 +26,7 @@ from torch.autograd.function import once_differentiable
 from orbitgp.kernels import covariance
 from orbitgp.moments import Moments, estimate, pair_product
 from orbitgp.orbits import Orbit, Pairing, Samples
+from orbitgp.orbits.draws import base_draws
 
 MeanName = Literal["zero", "constant", "linear"]
 
@@ -72,7 +73,13 @@ class InvariantGP(nn.Module):
 
     ``shared_covariance``: all latent functions share one S, which is exact where every datum weighs the same in each of them
     (Gaussian likelihood with one noise), and saves a factor of ``num_latents``.
+
+    ``inducing_samples``: with 1, inducing variables are values of g, as in the paper. With P > 1 each is the mean of g over P
+    samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound; this one is close to a
+    value of f, of which fewer are needed: the kernel takes P times as long, and what grows with M^2 and M^3 does not.
     """
+
+    inducing_draws: Tensor | None
 
     def __init__(
         self,
@@ -83,10 +90,14 @@ class InvariantGP(nn.Module):
         mean: MeanName = "constant",
         shared_covariance: bool = True,
         jitter: float = 1e-6,
+        inducing_samples: int = 1,
     ) -> None:
         super().__init__()
         size = len(inducing)
         self.orbit = orbit
+        self.register_buffer(
+            "inducing_draws", _fixed_draws(orbit, inducing, inducing_samples) if inducing_samples > 1 else None
+        )
         self.covariance = covariance(kernel.double())
         self.prior_mean = PriorMean(mean, inducing.flatten(1), num_latents)
         self.inducing = nn.Parameter(inducing.detach().clone())
@@ -105,21 +116,41 @@ class InvariantGP(nn.Module):
         return _cholesky(self._kuu())
 
     def _kuu(self) -> Float[Tensor, "inducing inducing"]:
-        kuu = self.covariance.gram(self.inducing.flatten(1), torch.float64)
+        sets = self.inducing_sets()
+        size, samples, _ = sets.shape
+        kuu = self.covariance.gram(sets.flatten(0, 1), torch.float64)
+        if samples > 1:
+            kuu = kuu.view(size, samples, size, samples).mean((1, 3))
         return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
         """Block means of a = L^-1 k_u and of m_g, and kff."""
         raw = self.kernel_means(samples)
         ku = raw.a.flatten(0, 1)
-        a = _Whiten.apply(self._kuu(), ku) if factor is None else _solve(factor, ku)
+        a = _Whiten.apply(self._kuu(), ku, self.inducing.dtype) if factor is None else _solve(factor, ku)
         return raw._replace(a=a.reshape(raw.a.shape))
 
     def kernel_means(self, samples: Samples) -> Projection:
         """The same before whitening, with the block means of k_u for a: what sums over many data can do with."""
         xa = samples.points.flatten(3)
-        kfu, kff = self.covariance.sums(xa, self.inducing.flatten(1), samples.pairing)
+        sets = self.inducing_sets()
+        kfu, kff = self.covariance.sums(xa, sets.flatten(0, 1), samples.pairing)
+        if sets.shape[1] > 1:
+            kfu = kfu.unflatten(-1, sets.shape[:2]).mean(-1)
         return Projection(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
+
+    def inducing_sets(self) -> Float[Tensor, "inducing samples dim"]:
+        """The points at which each inducing variable averages g."""
+        if self.inducing_draws is None:
+            return self.inducing.flatten(1)[:, None]
+        return self.orbit.transform(self.inducing, self.inducing_draws).flatten(2)
+
+    @property
+    def num_points(self) -> int:
+        """How many points the kernel of a sample is evaluated at."""
+        if self.inducing_draws is None:
+            return len(self.inducing)
+        return len(self.inducing) * getattr(self.orbit, "size", self.inducing_draws.shape[1])
 
     def moments(self, projection: Projection, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
@@ -161,7 +192,7 @@ class InvariantGP(nn.Module):
         means, variances = [], []
         samples = self._samples_per_row(num_samples)
         # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
-        for part in _row_chunks(x, samples * max(len(self.inducing), samples, x[0].numel()), max_elements):
+        for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):
             projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
             means.append((projection.prior_mean + projection.a @ self.q_mean)[:, 0])
             variance = projection.kff[:, None] + self._reduction(projection.a, projection.pairing)
@@ -210,28 +241,35 @@ class _Whiten(torch.autograd.Function):
 
     The gradient of the solve begins with L^-T, that of the factorisation goes on with L^T, and the two cancel: with C the lower
     triangle of sum(ga a^T), mirrored, the gradient of Kuu is -1/2 L^-T C L^-1. That saves a product of M x M matrices.
+
+    The value needs all digits of float64, the gradient no more than the data have: it is computed in their ``dtype``. Only along
+    Kuu itself, which is the kernel's variance, rounding would show: there the gradient is -1/2 sum(ga * a), and made so.
     """
 
     @staticmethod
-    def forward(ctx: Any, kuu: Tensor, k: Tensor) -> Tensor:
+    def forward(ctx: Any, kuu: Tensor, k: Tensor, dtype: torch.dtype) -> Tensor:
         factor = _cholesky(kuu)
         a = _solve(factor, k)
-        ctx.save_for_backward(factor, a)
+        ctx.save_for_backward(kuu, factor, a)
+        ctx.dtype = dtype
         return a
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        factor, a = ctx.saved_tensors
+        kuu, factor, a = ctx.saved_tensors
         grad_kuu = grad_k = None
+        lower, ga = factor.to(ctx.dtype), grad.to(ctx.dtype)
         if ctx.needs_input_grad[0]:
-            c = grad.mT @ a
+            c = ga.mT @ a.to(ctx.dtype)
             c = torch.tril(c) + torch.tril(c, -1).mT
-            half = torch.linalg.solve_triangular(factor.mT, c, upper=True)
-            grad_kuu = torch.linalg.solve_triangular(factor, half, upper=False, left=False).mul_(-0.5)
+            half = torch.linalg.solve_triangular(lower.mT, c, upper=True)
+            grad_kuu = torch.linalg.solve_triangular(lower, half, upper=False, left=False).to(grad.dtype).mul_(-0.5)
+            excess = torch.linalg.vecdot(grad_kuu.flatten(), kuu.flatten()) + 0.5 * torch.linalg.vecdot(grad, a).sum()
+            grad_kuu.diagonal().sub_(excess / kuu.trace())
         if ctx.needs_input_grad[1]:
-            grad_k = torch.linalg.solve_triangular(factor.mT, grad.mT, upper=True).mT
-        return grad_kuu, grad_k
+            grad_k = torch.linalg.solve_triangular(lower.mT, ga.mT, upper=True).mT.to(grad.dtype)
+        return grad_kuu, grad_k, None
 
 
 def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
@@ -246,6 +284,14 @@ def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducin
 def _solve(factor: Float[Tensor, "inducing inducing"], k: Float[Tensor, "rows inducing"]) -> Float[Tensor, "rows inducing"]:
     """L^-1 k for each row k."""
     return torch.linalg.solve_triangular(factor, k.mT, upper=False).mT
+
+
+def _fixed_draws(
+    orbit: Orbit, inducing: Float[Tensor, "inducing *features"], samples: int
+) -> Float[Tensor, "inducing samples dim"]:
+    dim = orbit.draws_for(inducing.shape[1:])
+    generator = torch.Generator().manual_seed(0)
+    return base_draws("qmc", len(inducing), 1, samples, dim, generator=generator, dtype=inducing.dtype)[:, 0]
 
 
 def chunk_elements(device: torch.device) -> int:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct
+from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct, warps
 from orbitgp.orbits.points import Grid, Points
 
 SHAPES = [(28, 28), (8, 8), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
@@ -91,13 +91,18 @@ def test_rows_do_not_see_each_other():
 
 def test_composition_is_one_interpolation(monkeypatch):
     calls = []
-    real = F.grid_sample
-    monkeypatch.setattr(F, "grid_sample", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs))
+
+    def counted(function, name):
+        return lambda *args, **kwargs: calls.append(name) or function(*args, **kwargs)
+
+    monkeypatch.setattr(F, "grid_sample", counted(F.grid_sample, "grid_sample"))
+    monkeypatch.setattr(warps, "interpolate", counted(warps.interpolate, "interpolate"))
     warp = Rotation() * Scale() * Affine() * LocalDeformation()
     assert isinstance(warp, WarpProduct)
     assert [type(part) for part in warp.parts] == [Rotation, Scale, Affine, LocalDeformation]
     warp.sample(torch.rand(2, 8, 8), 4)
-    assert len(calls) == 1
+    warp.sample(torch.rand(2, 8, 8, requires_grad=True), 4)
+    assert calls == ["interpolate", "grid_sample"]
 
 
 def test_composition_nests_flat():

@@ -77,6 +77,10 @@ class Expansion(Points):
         one = _unit(self.cx.shape[-1], self.cx)
         return Expansion(a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one, self.basis, self.size)
 
+    def moved(self, by: float, c: Float[Tensor, "#rows #samples terms"]) -> Float[Tensor, "#rows #samples terms"]:
+        """Coefficients of x or y moved by so many pixels."""
+        return c + by * _unit(c.shape[-1], c)
+
     def grid(self, rows: int, samples: int, padded: tuple[int, int]) -> Float[Tensor, "rows tall width 2"]:
         (sx, ox), (sy, oy) = _normalisation(self.size, padded)
         one = _unit(self.cx.shape[-1], self.cx)

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.base import Description
 from orbitgp.orbits.images import ImageOrbit
+from orbitgp.orbits.interpolation import can_interpolate, interpolate
 from orbitgp.orbits.points import Grid, Points
 
 
@@ -47,8 +48,10 @@ class Warp(ImageOrbit):
         rows, samples, _ = u.shape
         height, width = x.shape[-2:]
         p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
+        images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
+        if can_interpolate(p, images):
+            return interpolate(images, p, samples).view(rows, samples, *x.shape[1:])
         padded = (_power_of_two(height), _power_of_two(width))
-        images = x.reshape(rows, -1, height, width)
         images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))
         # The samples of one image are one tall output (N, C, S*H, W): nothing is copied S times.
         tall = F.grid_sample(images, p.grid(rows, samples, padded), align_corners=False)

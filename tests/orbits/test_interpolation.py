@@ -1,0 +1,77 @@
+"""Interpolation by a table of cells: the same as grid_sample, values and gradients, inside and outside of the image."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orbitgp.orbits import Affine, LocalDeformation, Rotation
+from orbitgp.orbits import interpolation as module
+
+SHAPES = [(28, 28), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
+WARPS = {
+    "rotation": lambda: Rotation(180),
+    "affine": lambda: Affine(180, 4.0, 4.0, 1.0, 30.0, 30.0),  # far outside, too
+    "affine * deformation": lambda: Affine() * LocalDeformation(3.0),
+}
+
+
+def both(warp, x, u, weight):
+    """Samples and gradients of the warp's parameters, by the table and by grid_sample (which images with a gradient get)."""
+    found = []
+    for images in (x, x.clone().requires_grad_()):
+        samples = warp.transform(images, u)
+        found.append((samples, *torch.autograd.grad((samples * weight).sum(), list(warp.parameters()))))
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", WARPS)
+def test_equals_grid_sample_with_gradients(name, shape):
+    torch.manual_seed(0)
+    warp, dtype = WARPS[name]().double(), torch.float64
+    x = torch.rand(5, *shape, dtype=dtype)
+    u = torch.rand(5, 6, warp.draws_for(x.shape[1:]), dtype=dtype)
+    weight = torch.randn(5, 6, *shape, dtype=dtype)
+    table, reference = both(warp, x, u, weight)
+    assert table[0].shape == weight.shape
+    torch.testing.assert_close(table, reference, rtol=1e-9, atol=1e-9)
+    # In single precision the values only: a point that rounding moves into the next cell has another slope there.
+    single = warp.float().transform(x.float(), u.float())
+    torch.testing.assert_close(single.double(), reference[0], rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 700, 2**18])
+def test_a_few_images_at_a_time(monkeypatch, at_once):
+    torch.manual_seed(0)
+    warp, x, u, weight = Affine().double(), *(torch.rand(7, *s, dtype=torch.float64) for s in ((6, 8), (9, 6), (9, 6, 8)))
+    monkeypatch.setattr(module, "_AT_ONCE", at_once)
+    torch.testing.assert_close(*both(warp, x, u, weight), rtol=1e-9, atol=1e-9)
+
+
+def test_the_same_without_gradients():
+    warp, x, u = Affine(), torch.rand(3, 2, 8, 8), torch.rand(3, 4, 6)
+    with torch.no_grad():
+        plain = warp.transform(x, u)
+    learned = warp.transform(x, u)
+    assert learned.requires_grad
+    assert not plain.requires_grad
+    assert torch.equal(plain, learned.detach())
+
+
+def test_zero_far_away():
+    warp = Affine(None, None, None, None, (1e6, 2e6), (-3e9, 1e6))
+    assert not warp.transform(torch.ones(2, 5, 5), torch.rand(2, 3, 2)).any()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_points_that_are_no_numbers_do_not_crash(bad):
+    warp = Rotation(30)
+    with torch.no_grad():
+        warp.angle.fill_(bad)
+    assert warp.transform(torch.rand(2, 5, 5), torch.rand(2, 3, 1)).shape == (2, 3, 5, 5)
+
+
+def test_no_rows_and_no_samples():
+    assert Rotation().transform(torch.rand(0, 5, 5), torch.rand(0, 3, 1)).shape == (0, 3, 5, 5)
+    assert Rotation().transform(torch.rand(2, 5, 5), torch.rand(2, 0, 1)).shape == (2, 0, 5, 5)

@@ -48,7 +48,7 @@ def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[s
     """Slices of rows small enough that their samples, and the kernel between these, fit into memory with ease."""
     max_elements = chunk_elements(x.device)
     samples = getattr(model.orbit, "size", 1) if num_samples is None else num_samples
-    rows = max(1, max_elements // (samples * max(len(model.inducing), x[0].numel(), samples)))
+    rows = max(1, max_elements // (samples * max(model.num_points, x[0].numel(), samples)))
     for start in range(0, len(x), rows):
         yield slice(start, start + rows)
 

@@ -32,7 +32,7 @@ from orbitgp.inducing import Method, initial_inducing
 from orbitgp.likelihoods import Likelihood
 from orbitgp.local import LocalName, LocalSource, Setting, local_source
 from orbitgp.natural import Statistics, set_posterior, statistics
-from orbitgp.orbits import Samples
+from orbitgp.orbits import Identity, Samples
 from orbitgp.orbits.draws import Policy
 from orbitgp.variational import InvariantGP, Projection
 
@@ -346,7 +346,8 @@ class Trainer:
         """Inducing points anew from the orbit as it is now: those of another reach may lie where no sample goes."""
         model = self.model
         size, method = len(model.inducing), self.options.inducing
-        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, self.generator))
+        orbit = model.orbit if model.inducing_draws is None else Identity()
+        model.inducing.copy_(initial_inducing(self.x, orbit, model.kernel, size, method, self.generator))
         self.optimizer.state.pop(model.inducing, None)
         self.stats = None
 

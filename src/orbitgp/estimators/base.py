@@ -74,6 +74,7 @@ class InvariantEstimator(BaseEstimator):
     likelihood: str | Likelihood = "auto"
     mean: MeanName = "constant"
     num_inducing: int | None = None
+    inducing_samples: int | None = None
     num_samples: int | None = None
     num_groups: int | None = None
     draws: Policy | None = None
@@ -170,12 +171,12 @@ class InvariantEstimator(BaseEstimator):
 
         kernel = initial_kernel(self.kernel, x, task.variance, generator)
         size = inducing_count(settings["num_inducing"], len(x), orbit)
-        inducing = initial_inducing(x, orbit, kernel, size, options.inducing, generator)
+        averaged = settings["inducing_samples"] or 1  # with more than one, an inducing point brings its own orbit samples
+        inducing = initial_inducing(x, Identity() if averaged > 1 else orbit, kernel, size, options.inducing, generator)
         likelihood = task.likelihood
         jitter = settings["jitter"] * prior_variance(kernel, x)
-        model = InvariantGP(kernel, orbit, inducing, likelihood.num_latents, self.mean, likelihood.shares_curvature, jitter).to(
-            device
-        )
+        shape = (likelihood.num_latents, self.mean, likelihood.shares_curvature, jitter, averaged)
+        model = InvariantGP(kernel, orbit, inducing, *shape).to(device)
         if self.mean != "zero":
             with torch.no_grad():
                 model.prior_mean.bias.copy_(task.mean)

@@ -24,7 +24,15 @@ NUM_INDUCING = 256
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
-_COUNTS = ("num_inducing", "num_samples", "num_groups", "num_predict_samples", "batch_size", "max_steps")
+_COUNTS = (
+    "num_inducing",
+    "inducing_samples",
+    "num_samples",
+    "num_groups",
+    "num_predict_samples",
+    "batch_size",
+    "max_steps",
+)
 _TRAINING = ("optimizer", "max_steps", "max_seconds", "batch_size", "num_samples", "num_groups", "draws")
 
 

@@ -138,7 +138,7 @@ def _write_posterior(model: InvariantGP, tensors: Tensors) -> dict[str, Any]:
 
 
 def _read_posterior(posterior: Mapping[str, Any], tensors: Tensors, learned: Mapping[str, Any]) -> InvariantGP:
-    inducing = tensors["posterior.inducing"]
+    inducing, draws = tensors["posterior.inducing"], tensors.get("posterior.inducing_draws")
     shared = len(tensors["posterior.q_sqrt"]) == 1
     model = InvariantGP(
         learned["kernel"],
@@ -148,6 +148,7 @@ def _read_posterior(posterior: Mapping[str, Any], tensors: Tensors, learned: Map
         posterior["mean"],
         shared_covariance=shared,
         jitter=posterior["jitter"],
+        inducing_samples=draws.shape[1] if draws is not None else 1,
     )
     state = {name: tensor for name, tensor in model.state_dict().items() if not _of_posterior(name)}
     state.update({name.removeprefix("posterior."): t for name, t in tensors.items() if name.startswith("posterior.")})

@@ -1,0 +1,204 @@
+"""Runs: an experiment is a list of models, and its record one file for each.
+
+A :class:`Run` names everything that a model depends on: data, orbit, likelihood, budget, seed. Running it trains the model,
+measures its evidence on fresh draws of the training data and, last, its errors on the test data, which nothing before has seen.
+A run whose record is there already, with the same settings, is not repeated; so a long experiment can be done in pieces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from orbitgp import files, metrics
+from orbitgp.datasets import Dataset
+from orbitgp.estimators import InvariantGPClassifier
+from orbitgp.experiments.record import provenance
+from orbitgp.orbit_names import make_orbit
+
+Record = dict[str, Any]
+
+RECORDS = 60  # points of the history that are kept
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model. Subclasses say which data."""
+
+    experiment: ClassVar[str]
+
+    model: str  # what the tables call it
+    orbit: str = "none"
+    likelihood: str = "gaussian"
+    seed: int = 0
+    num_inducing: int = 1000
+    inducing_samples: int = 1
+    max_steps: int = 600
+    max_seconds: float | None = None
+    batch_size: int = 800
+    num_samples: int = 32
+    num_predict_samples: int = 128
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def data(self) -> Dataset:
+        """Training and test data of this run."""
+        raise NotImplementedError
+
+    def name(self) -> str:
+        """The name of its record, different for each run of an experiment."""
+        return f"{self.model}-{self.seed}".replace(" ", "-").replace("*", "-")
+
+    def run(self, device: str = "cpu") -> Record:
+        """Train the model and measure it."""
+        data = self.data()
+        budget = ("max_steps", "max_seconds", "batch_size", "num_samples", "num_predict_samples", "options")
+        model = InvariantGPClassifier(
+            make_orbit(self.orbit),
+            likelihood=self.likelihood,
+            device=device,
+            random_state=self.seed,
+            **{name: getattr(self, name) for name in ("num_inducing", "inducing_samples", *budget)},
+        )
+        start = time.perf_counter()
+        model.fit(data.x_train, data.y_train)
+        seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
+        return {
+            "experiment": self.experiment,
+            "name": self.name(),
+            "settings": asdict(self),
+            "data": {"name": data.name, "source": data.source, "train": len(data.y_train), "test": len(data.y_test)},
+            **provenance(device),
+            "seconds": {"fit": seconds, "training": model.history_[-1]["seconds"], "predict": time.perf_counter() - start},
+            "evidence": asdict(model.evidence_),
+            "orbit": model.orbit_.describe().to_dict(),
+            "metrics": {score.__name__: score(probs, labels) for score in SCORES},
+            "history": model.history_[:: max(1, len(model.history_) // RECORDS)],
+        }
+
+
+SCORES = (metrics.error_rate, metrics.nll, metrics.brier, metrics.ece)
+
+
+def execute(runs: Sequence[Run], folder: Path, device: str = "cpu", jobs: int = 1) -> list[Record]:
+    """The records of all runs, in their order; those that are missing are made, several at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{run.name()}.json" for run in runs]
+    if len(set(paths)) < len(paths):
+        raise ValueError("two runs of this experiment have one name.")
+    todo = [(run, path) for run, path in zip(runs, paths, strict=True) if not _is_done(run, path)]
+    work = partial(_make, device=device, threads=1 if jobs > 1 else None)
+    with tqdm(total=len(todo), unit="model", disable=None) as bar:
+        if jobs == 1:
+            for each in map(work, todo):
+                bar.set_postfix_str(each)
+                bar.update()
+        else:
+            with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+                for each in pool.imap_unordered(work, todo):
+                    bar.set_postfix_str(each)
+                    bar.update()
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def _make(todo: tuple[Run, Path], device: str, threads: int | None) -> str:
+    run, path = todo
+    if threads is not None:
+        torch.set_num_threads(threads)
+    record = run.run(device)
+    files.write_json(path, record)
+    return f"{run.name()}: {100 * record['metrics']['error_rate']:.2f} %"
+
+
+def _is_done(run: Run, path: Path) -> bool:
+    if not path.exists():
+        return False
+    settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    return bool(settings == json.loads(json.dumps(asdict(run))))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the seeds of one model say together: means, and standard errors where there are several."""
+
+    model: str
+    seeds: int
+    error: float
+    error_stderr: float
+    nll: float
+    ece: float
+    evidence: float
+    evidence_stderr: float
+    seconds: float
+    orbit: dict[str, Any]
+
+
+def rows(records: Sequence[Record]) -> list[Row]:
+    """One row for each model, in the order in which they first occur."""
+    names = list(dict.fromkeys(record["settings"]["model"] for record in records))
+    found = []
+    for name in names:
+        group = [record for record in records if record["settings"]["model"] == name]
+        error, error_stderr = _mean([r["metrics"]["error_rate"] for r in group])
+        evidence, evidence_stderr = _mean([r["evidence"]["value"] for r in group])
+        nll, ece, seconds = (
+            _mean(values)[0]
+            for values in (
+                [r["metrics"]["nll"] for r in group],
+                [r["metrics"]["ece"] for r in group],
+                [r["seconds"]["fit"] for r in group],
+            )
+        )
+        numbers = (error, error_stderr, nll, ece, evidence, evidence_stderr, seconds)
+        found.append(Row(name, len(group), *numbers, orbit=group[0]["orbit"]))
+    return found
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float]:
+    stderr = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+    return float(np.mean(values)), stderr
+
+
+def table(found: Sequence[Row]) -> str:
+    """The rows as Markdown."""
+    lines = ["| model | test error | NLL | ECE | evidence (nats) | seconds |", "|---" * 6 + "|"]
+    for row in found:
+        error = f"{100 * row.error:.2f} ± {100 * row.error_stderr:.2f} %" if row.seeds > 1 else f"{100 * row.error:.2f} %"
+        evidence = f"{row.evidence:,.0f} ± {row.evidence_stderr:,.0f}" if row.seeds > 1 else f"{row.evidence:,.0f}"
+        lines.append(f"| {row.model} | {error} | {row.nll:.3f} | {row.ece:.4f} | {evidence} | {row.seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def disagreements(found: Sequence[Row]) -> list[tuple[str, str]]:
+    """Pairs of models, more than two standard errors apart in both, that bound and test error rank differently."""
+    wrong = []
+    for i, a in enumerate(found):
+        for b in found[i + 1 :]:
+            error, evidence = a.error - b.error, a.evidence - b.evidence
+            clear = abs(error) > 2 * np.hypot(a.error_stderr, b.error_stderr)
+            clear &= abs(evidence) > 2 * np.hypot(a.evidence_stderr, b.evidence_stderr)
+            if clear and error * evidence > 0:
+                wrong.append((a.model, b.model))
+    return wrong
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The options that every experiment has."""
+    result = argparse.ArgumentParser(prog=f"python -m orbitgp.experiments.{name}", description=description)
+    result.add_argument("--out", type=Path, default=Path("results"), help="folder for records, tables and pictures")
+    result.add_argument("--device", default="cpu")
+    result.add_argument("--jobs", type=int, default=1, help="models to train at a time")
+    result.add_argument("--quick", action="store_true", help="a small version, in minutes on two cores")
+    return result

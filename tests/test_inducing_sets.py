@@ -1,0 +1,92 @@
+"""Inducing variables that average g over orbit samples of their point."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from orbitgp import InvariantGPClassifier
+from orbitgp.elbo import elbo
+from orbitgp.likelihoods import Gaussian
+from orbitgp.natural import set_posterior, statistics
+from orbitgp.orbits import GaussianNoise, Permutation, Rotation
+from orbitgp.variational import InvariantGP
+
+LENGTHSCALE, VARIANCE, NOISE = 0.8, 1.3, 0.2
+CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
+
+
+@pytest.fixture(autouse=True)
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def make_model(orbit, inducing, samples):
+    kernel = ScaleKernel(RBFKernel())
+    kernel.outputscale, kernel.base_kernel.lengthscale = VARIANCE, LENGTHSCALE
+    return InvariantGP(kernel, orbit.double(), inducing, 1, "zero", jitter=1e-10, inducing_samples=samples)
+
+
+def rbf(a, b):
+    return VARIANCE * torch.exp(-0.5 * (a[:, None] - b).square().sum(-1) / LENGTHSCALE**2)
+
+
+def best_bound(model, x, y):
+    likelihood, samples = Gaussian(1, NOISE), model.orbit.sample(x, None)
+    with torch.no_grad():
+        set_posterior(model, statistics(model, model.project(samples), likelihood.quadratic(y), len(x)))
+        return elbo(model, likelihood, samples, y, len(x)).item()
+
+
+def test_at_the_data_they_are_values_of_f_and_the_bound_is_the_log_marginal_likelihood():
+    x, y = torch.randn(6, 3), torch.randn(6, 1)
+    elements = [x[:, p] for p in CYCLE]
+    kff = sum(rbf(a, b) for a in elements for b in elements) / 9
+    law = torch.distributions.MultivariateNormal(torch.zeros(6), kff + NOISE * torch.eye(6))
+    exact = law.log_prob(y[:, 0]).item()
+    assert best_bound(make_model(Permutation(CYCLE), x, samples=2), x, y) == pytest.approx(exact, abs=1e-6)
+    # Values of g at the same six points say less.
+    assert best_bound(make_model(Permutation(CYCLE), x, samples=1), x, y) < exact - 0.1
+
+
+@torch.no_grad()
+def test_covariances_are_means_over_the_set():
+    model = make_model(Rotation(60.0), torch.rand(3, 5, 5), samples=4)
+    sets = model.inducing_sets()
+    assert sets.shape == (3, 4, 25)
+    samples = model.orbit.sample(torch.rand(2, 5, 5), 4, 2)
+    kuu = torch.stack([torch.stack([rbf(a, b).mean() for b in sets]) for a in sets])
+    torch.testing.assert_close(model.factor() @ model.factor().mT, kuu + 1e-10 * torch.eye(3))
+    kfu = torch.stack([torch.stack([rbf(block, b).mean(0).mean() for b in sets]) for block in samples.points[:, 0].flatten(2)])
+    torch.testing.assert_close(model.kernel_means(samples).a[:, 0], kfu)
+
+
+def test_the_gradient_reaches_the_orbit_through_the_sets():
+    model = make_model(GaussianNoise(0.3), torch.randn(3, 2), samples=4)
+    scale = next(model.orbit.parameters())
+
+    def log_det(value):
+        with torch.no_grad():
+            scale.copy_(value)
+        return model.factor().diagonal().log().sum()
+
+    at, step = scale.detach().clone(), 1e-5
+    (gradient,) = torch.autograd.grad(log_det(at), scale)
+    slope = (log_det(at + step) - log_det(at - step)).item() / (2 * step)
+    assert gradient.sum().item() == pytest.approx(slope, rel=1e-6)
+    assert abs(slope) > 1e-3
+
+
+def test_they_are_saved(tmp_path):
+    torch.set_default_dtype(torch.float32)
+    x, y = torch.rand(20, 5, 5).numpy(), [0, 1] * 10
+    settings = {"inducing_samples": 4, "num_inducing": 6, "num_samples": 4, "max_steps": 2, "random_state": 0}
+    model = InvariantGPClassifier(Rotation(20.0), **settings).fit(x, y)
+    assert model.model_.inducing_sets().shape == (6, 4, 25)
+    model.save(tmp_path / "model.safetensors")
+    again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
+    assert (again.predict_proba(x) == model.predict_proba(x)).all()
+    assert again.get_params()["inducing_samples"] == 4

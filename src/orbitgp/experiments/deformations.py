@@ -1,8 +1,9 @@
 """Learned amplitudes of local deformations, where the truth is known and on plain digits, against the profile of the bound.
 
-*Where it is known*: every class is one drawing of smooth blobs, bent by a large random deformation of its own; an example of it
-is bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the label as it is, and those as
-large as the ones between classes change it. The smoothness of the orbit is that of the data and is not learned.
+*Where it is known*: all classes are one thin closed curve, bent by a large random deformation of their own; an example is its
+class's curve bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the label as it is, and
+those as large as the ones between classes change it. The smoothness of the orbit is that of the data and is not learned. The
+exact log marginal likelihood of a hundred such drawings is highest at ``bent``.
 
 ``python -m orbitgp.experiments.deformations --out results`` writes deformations.json and deformations.png.
 """
@@ -20,7 +21,8 @@ from orbitgp.orbits import LocalDeformation, Orbit
 
 SIDE = 16
 SMOOTHNESS = 4.0
-BETWEEN = 2.0  # pixels by which classes are bent apart
+BETWEEN = 3.0  # pixels by which classes are bent apart
+STROKE = 0.7  # pixels: half the width of a line; thick ones hardly change when they are bent
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class BentDrawings(profiles.Problem):
 
     bent: float
     num_classes: int = 10
-    num_train: int = 200
+    num_train: int = 100
     num_test: int = 1000
 
     key = "amplitude"
@@ -39,7 +41,7 @@ class BentDrawings(profiles.Problem):
 
     def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         generator = torch.Generator().manual_seed(seed)
-        drawing = _blobs(generator)
+        drawing = _curve(generator)
         classes = _bend(drawing.expand(self.num_classes, -1, -1), BETWEEN, generator)
         labels = torch.arange(self.num_train + self.num_test) % self.num_classes
         images = _bend(classes[labels], self.bent, generator).numpy()
@@ -77,12 +79,16 @@ class PlainDigits(profiles.Problem):
         return f"{self.num_train} plain digits of 8x8 pixels"
 
 
-def _blobs(generator: torch.Generator, count: int = 7) -> torch.Tensor:
-    """A drawing: smooth blobs that stay clear of the border."""
+def _curve(generator: torch.Generator, waves: int = 4) -> torch.Tensor:
+    """A drawing: a closed curve of a few waves that stays clear of the border."""
+    sizes = torch.tensor([1.0, 0.8, 0.5, 0.35])
+    phase = torch.arange(1, waves + 1)[:, None] * torch.linspace(0, 2 * torch.pi, 200)
+    cos, sin = (torch.randn(2, waves, generator=generator) * sizes for _ in range(2))
+    path = cos @ phase.cos() + sin @ phase.sin()
+    path *= (SIDE / 2 - 3) / path.abs().max()
     axis = torch.arange(SIDE) - (SIDE - 1) / 2
-    centres = (torch.rand(count, 2, generator=generator) - 0.5) * 0.6 * SIDE
-    y, x = axis[:, None] - centres[:, 1, None, None], axis[None, :] - centres[:, 0, None, None]
-    return torch.exp(-(x**2 + y**2) / (2 * 1.5**2)).sum(0).clamp(max=1.0)
+    squared = (axis[None, :, None] - path[0]) ** 2 + (axis[:, None, None] - path[1]) ** 2
+    return torch.exp(-squared.amin(-1) / (2 * STROKE**2))
 
 
 def _bend(images: torch.Tensor, pixels: float, generator: torch.Generator) -> torch.Tensor:

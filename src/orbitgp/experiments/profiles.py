@@ -60,6 +60,7 @@ class Job:
     kind: Kind
     value: float = 0.0
     num_inducing: int = 300
+    inducing_samples: int = 1
     max_steps: int = 600
     batch_size: int = 2000
     num_samples: int = 32
@@ -73,7 +74,7 @@ class Job:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         x_train, y_train, x_test, y_test = self.problem.data(self.seed)
-        names = ("num_inducing", "max_steps", "batch_size", "num_samples", "device")
+        names = ("num_inducing", "inducing_samples", "max_steps", "batch_size", "num_samples", "device")
         settings = {name: getattr(self, name) for name in names} | {"options": {"posterior_samples": self.posterior_samples}}
         orbit = Identity() if self.kind == "none" else self.problem.orbit(self.value, learn=self.kind == "learned")
         model = InvariantGPClassifier(orbit, likelihood="gaussian", random_state=self.seed, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -80,6 +81,27 @@ def test_show_says_it_again(learned):
     assert json.loads(call("show", run, "--json").stdout)["orbit"] == "rotation"
 
 
+def test_show_opens_the_report(learned, monkeypatch):
+    run, _ = learned
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    assert call("show", run, "--open").exit_code == 0
+    assert opened == [(run / "report.html").resolve().as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    result = call("show", run, "--open")
+    assert result.exit_code == 1
+    assert "open it by hand" in result.stderr
+
+
+def test_the_command_to_run_it_again_says_the_same(learned):
+    run, _ = learned
+    config = json.loads((run / "config.json").read_text())
+    again = call(*shlex.split(config["again"])[1:], "--out", "again", "--quiet")
+    assert again.exit_code == 0, again.stderr
+    first, second = (InvariantGPClassifier.load(folder / "model.safetensors") for folder in (run, Path("again")))
+    assert first.evidence_.value == second.evidence_.value
+
+
 def test_predict_is_what_the_model_predicts(learned, some, here):
     run, _ = learned
     x = digits().x_test[:7]
@@ -121,6 +143,7 @@ def test_a_table_regression_without_baseline(some):
     found = json.loads(result.stdout)
     assert found["summary"] == "Insensitive to exchanges of coordinates."
     assert found["evidence_without_invariance"] is None
+    assert "--no-baseline" in found["again"]
     assert found["folder"] == os.path.join("runs", "table-swap-0-1")
     assert result.stderr == ""
     Path("new.csv").write_text("right,left\n1,0.5\n-1,2\n")
@@ -148,6 +171,8 @@ def test_compare_ranks_and_keeps_the_best(some):
     found = json.loads((run / "result.json").read_text())
     assert {row["orbit"] for row in found["comparison"]["rows"]} == {"none", "swap(0,1)", "noise"}
     assert found["profile"]["values"] == [0.1, 1.0]
+    assert "--profile scale --profile-values 0.1,1" in found["again"]
+    assert "--no-check-inducing" in found["again"]
     assert call("predict", run, some / "table.csv").exit_code == 0
     assert found["comparison"]["verdict"] in call("show", run).stdout
 
@@ -283,9 +308,21 @@ def test_without_typer_one_sentence(here):
 
 
 def test_importing_orbitgp_needs_neither_typer_nor_torch():
-    code = "import sys, orbitgp; print(sorted({'typer', 'torch', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, orbitgp; print(sorted({'typer', 'torch', 'matplotlib'} & set(sys.modules))); orbitgp.callbacks.log"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
+    arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
+    process = run(*arguments)
+    assert "models of 5000 steps, 2 at a time" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 130, err
+    assert err.strip() == "stopped."
+    assert list(here.iterdir()) == []
 
 
 @pytest.mark.slow

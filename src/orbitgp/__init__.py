@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitgp import orbits
+    from orbitgp import callbacks, orbits
     from orbitgp.comparison import Comparison, compare
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.evidence import Evidence
@@ -35,6 +35,7 @@ __all__ = [
     "InvariantGPClassifier",
     "InvariantGPRegressor",
     "InvariantKernel",
+    "callbacks",
     "compare",
     "insensitivity",
     "orbits",
@@ -42,8 +43,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "orbits":
-        return import_module("orbitgp.orbits")
+    if name in ("callbacks", "orbits"):
+        return import_module(f"orbitgp.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'orbitgp' has no attribute {name!r}")

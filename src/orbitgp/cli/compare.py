@@ -12,14 +12,20 @@ from orbitgp.cli.folder import Folder, save_run
 from orbitgp.cli.guard import guarded
 from orbitgp.cli.learn import Out, check, configuration, estimator_settings, features, write_config
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import report_content, result_of
+from orbitgp.cli.results import report_content, result_of, say_next
 
 _IMAGES = ("none", "rotation", "affine")
 _VECTORS = ("none", "noise")
 
 Orbits = Annotated[
     list[str] | None,
-    typer.Option("--orbit", "-o", metavar="ORBIT", help=f"{o.ORBIT_HELP} Once for each.", autocompletion=o.complete_orbit),
+    typer.Option(
+        "--orbit",
+        "-o",
+        metavar="ORBIT",
+        help=f"{o.ORBIT_HELP} Once for each; by default none, rotation and affine for images, none and noise for tables.",
+        autocompletion=o.complete_orbit,
+    ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Restarts of each: differences are taken within a restart.")]
 CheckInducing = Annotated[
@@ -63,9 +69,10 @@ def compare(
     likelihood: o.Likelihood = "auto",
     num_inducing: o.NumInducing = 128,
     num_samples: o.NumSamples = 16,
-    max_steps: o.MaxSteps = 150,
+    max_steps: o.MaxSteps = 100,
     max_seconds: o.MaxSeconds = None,
     batch_size: o.BatchSize = 512,
+    learning_rate: o.LearningRate = 0.06,
     seed: o.Seed = 0,
     device: o.Device = "cpu",
     json_: o.Json = False,
@@ -87,6 +94,7 @@ def compare(
 
     from orbitgp.comparison import compare as compare_orbits
     from orbitgp.comparison.jobs import usable_cores
+    from orbitgp.comparison.run import named_orbits
     from orbitgp.orbit_names import make_orbit
     from orbitgp.report.page import write_report
 
@@ -98,6 +106,7 @@ def compare(
         "max_steps": max_steps,
         "max_seconds": max_seconds,
         "batch_size": batch_size,
+        "learning_rate": learning_rate,
         "device": device,
     }
     loaded = source.load()
@@ -105,33 +114,38 @@ def compare(
     orbits = list(dict.fromkeys(orbit or (_IMAGES if images else _VECTORS)))
     extra = ["--seeds", str(seeds), *([] if check_inducing else ["--no-check-inducing"])]
     extra += [] if profile is None else ["--profile", profile]
+    extra += [] if profile_values is None else ["--profile-values", profile_values]
     config = configuration("compare", source, loaded, "|".join(orbits), task, settings, seed, *extra)
     check(config, loaded)
     shape = features(config, loaded)
+    named_orbits(orbits, shape)  # complains if they are too few
     profiled = None if profile is None else _profiled(orbits, profile, shape)
     values = _values(profile_values)
     folder = Folder.new(out, data, "compare")
-    write_config(folder, config)
     for note in loaded.notes:
         typer.echo(f"note: {note}", err=True)
 
     workers = jobs or (usable_cores() if torch.device(device).type == "cpu" else 1)
     common = {"jobs": workers, "random_state": seed, "task": config["task"], **estimator_settings(config)}
     models = len(orbits) * (seeds + check_inducing)
+    if not quiet:
+        at_a_time = f", {workers} at a time" if workers > 1 else ""
+        typer.echo(f"{loaded.name}: {', '.join(orbits)}; {models} models of {max_steps} steps{at_a_time}", err=True)
     units = {n: q.unit for text in orbits for n, q in make_orbit(text, shape).describe().quantities.items()}
-    with Progress(models * max_steps, units, quiet) as progress:
-        result = compare_orbits(
-            loaded.x_train,
-            loaded.y_train,
-            orbits,
-            seeds=seeds,
-            check_inducing=check_inducing,
-            watch=progress.watch(max_steps),
-            **common,
-        )
-    curve = None
-    if profiled is not None and profile is not None:
-        curve = _profile(loaded, profiled, profile, values, shape, max_steps, common, quiet)
+    with folder.whole_or_not_at_all():
+        with Progress(models * max_steps, units, quiet) as progress:
+            result = compare_orbits(
+                loaded.x_train,
+                loaded.y_train,
+                orbits,
+                seeds=seeds,
+                check_inducing=check_inducing,
+                watch=progress.watch(max_steps),
+                **common,
+            )
+        curve = None
+        if profiled is not None and profile is not None:
+            curve = _profile(loaded, profiled, profile, values, shape, max_steps, common, quiet)
     model = result.models[result.best]
     config["orbit"] = result.best
     content = report_content(
@@ -148,7 +162,8 @@ def compare(
     if curve is not None:
         typer.echo(f"\n{curve}")
     typer.echo(f"\n{result.best}: {outcome['summary']}")
-    typer.echo(f"\n  {'report':<10}{folder.report}\n  {'predict':<10}orbitgp predict {folder.path} INPUT")
+    typer.echo("")
+    say_next(folder)
 
 
 def _plain(result: Any, model: Any) -> float | None:

@@ -4,8 +4,8 @@
     checkpoint.safetensors   where an unfinished run is, gone when it is finished
     model.safetensors        the model
     history.json             bound and ranges over time
-    result.json              what came out, for machines
-    comparison.json          of ``orbitgp compare``: the ranking
+    baseline.json            of ``orbitgp learn``: the evidence without invariance
+    result.json              what came out, for machines; of ``orbitgp compare`` with the whole ranking
     report.html              what came out, for people
 
 Each file is whole or not there.
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,6 @@ class Folder:
         self.history = path / "history.json"
         self.baseline = path / "baseline.json"
         self.result = path / "result.json"
-        self.comparison = path / "comparison.json"
         self.report = path / "report.html"
 
     @classmethod
@@ -51,6 +52,16 @@ class Folder:
                 )
         path.mkdir(parents=True, exist_ok=True)
         return cls(path)
+
+    @contextmanager
+    def whole_or_not_at_all(self) -> Iterator[None]:
+        """What fails in this block before it has written anything leaves no empty folder behind."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                self.path.rmdir()
+            raise
 
     @classmethod
     def existing(cls, path: Path) -> Folder:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FOLDER", help="The run folder. By default runs/DATA-ORBIT.", rich_help_panel="Output"),
+    typer.Option("--out", metavar="FOLDER", help="The run folder. By default a new one in runs/.", rich_help_panel="Output"),
 ]
 Orbit = Annotated[
     str | None, typer.Option("--orbit", "-o", metavar="ORBIT", help=o.ORBIT_HELP, autocompletion=o.complete_orbit)
@@ -61,6 +61,7 @@ def learn(
     max_steps: o.MaxSteps = 250,
     max_seconds: o.MaxSeconds = None,
     batch_size: o.BatchSize = 512,
+    learning_rate: o.LearningRate = 0.06,
     seed: o.Seed = 0,
     device: o.Device = "cpu",
     json_: o.Json = False,
@@ -100,10 +101,12 @@ def learn(
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "batch_size": batch_size,
+            "learning_rate": learning_rate,
             "device": device,
         }
         loaded = source.load()
-        config = configuration("learn", source, loaded, orbit or default_orbit(loaded), task, settings, seed)
+        extra = [] if baseline else ["--no-baseline"]
+        config = configuration("learn", source, loaded, orbit or default_orbit(loaded), task, settings, seed, *extra)
         config["baseline"] = baseline
         check(config, loaded)
         folder = Folder.new(out, data, config["orbit"])
@@ -180,7 +183,9 @@ def estimator(config: dict[str, Any], orbit: Any) -> Any:
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Settings as the estimator takes them."""
     shape = config["reading"]["image_shape"]
-    return {**config["settings"], "image_shape": tuple(shape) if shape else None}
+    settings = dict(config["settings"])
+    options = {"learning_rate": settings.pop("learning_rate")}
+    return {**settings, "options": options, "image_shape": tuple(shape) if shape else None}
 
 
 def features(config: dict[str, Any], data: Data) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ DATA_NAMES = {
     "rotated-mnist": "MNIST turned by random angles",
 }
 ORBIT_HELP = (
-    "What may happen to an input: a name (none, rotation, affine, translation, scale, shear, deformation, thickness, "
+    "What may happen to an input: a name (none, rotation, affine, translation, scale, shear, deformation, tangent, thickness, "
     'brightness, contrast, noise, flip, rotate90, swap), with arguments ("rotation(30)") or a product ("affine*deformation").'
 )
 # Here, and not from orbitgp.orbit_names: completion must not wait for torch. A test holds the two together.
@@ -102,6 +102,10 @@ MaxSteps = Annotated[int, typer.Option(min=1, metavar="N", help="Steps of traini
 MaxSeconds = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="Seconds of training for a model, if they end first.", rich_help_panel=_TRAIN),
+]
+LearningRate = Annotated[
+    float,
+    typer.Option(min=1e-5, max=1.0, metavar="RATE", help="Of kernel and noise, on their log scale.", rich_help_panel=_TRAIN),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Data for each gradient.", rich_help_panel=_TRAIN)]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Makes a run reproducible.", rich_help_panel=_TRAIN)]

@@ -111,11 +111,21 @@ def say(result: dict[str, Any], folder: Folder) -> None:
     typer.echo(result["summary"])
     typer.echo("")
     for name, value in _numbers(result):
-        typer.echo(f"  {name:<16}{value}")
+        typer.echo(f"  {name:<17}{value}")
     typer.echo("")
-    typer.echo(f"  {'report':<16}{folder.report}")
-    typer.echo(f"  {'model':<16}{folder.model}")
-    typer.echo(f"  {'predict':<16}orbitgp predict {shlex.quote(str(folder.path))} INPUT")
+    say_next(folder)
+
+
+def say_next(folder: Folder) -> None:
+    """Where things are, and what to type next."""
+    run = shlex.quote(str(folder.path))
+    for name, value in (
+        ("report", folder.report),
+        ("model", folder.model),
+        ("open the report", f"orbitgp show {run} --open"),
+        ("predict", f"orbitgp predict {run} INPUT"),
+    ):
+        typer.echo(f"  {name:<17}{value}")
 
 
 def _numbers(result: dict[str, Any]) -> list[tuple[str, str]]:

@@ -39,9 +39,9 @@ def show(
         if "comparison" in result:
             typer.echo(result["comparison"]["verdict"] + "\n")
         say(result, folder)
-        typer.echo(f"  {'again':<16}{result['again']}")
-    if open_:
-        webbrowser.open(folder.report.resolve().as_uri())
+        typer.echo(f"  {'run it again':<17}{result['again']}")
+    if open_ and not webbrowser.open(folder.report.resolve().as_uri()):
+        raise RuntimeError(f"there is no browser to open {folder.report} with: open it by hand.")
 
 
 def _unfinished(folder: Folder, config: dict[str, Any], json_: bool) -> None:
@@ -53,5 +53,4 @@ def _unfinished(folder: Folder, config: dict[str, Any], json_: bool) -> None:
         typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
         return
     typer.echo(f"{config['orbit']} on {config['name']}: {steps} of {total} steps done.")
-    if config["command"] == "learn":
-        typer.echo(f"Go on with orbitgp learn --resume {folder.path}")
+    typer.echo(f"Go on with orbitgp learn --resume {folder.path}")

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 import torch
+from tqdm import tqdm
 
 Tell = Callable[[Any], None]
 Task = Callable[[Any, Any, Any, Tell], Any]
@@ -106,6 +107,7 @@ def _work(pipe: Connection, task: Task, X: Any, y: Any, threads: int) -> None:
     """All that a worker does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is killed leaves behind
     torch.set_num_threads(threads)
     while True:
         job = _receive(pipe)

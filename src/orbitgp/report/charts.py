@@ -168,8 +168,9 @@ def calibration_chart(
     parts = frame.axes(x_label, y_label, x_name=percent, y_name=percent)
     ends = {"x1": frame.px(0), "y1": frame.py(0), "x2": frame.px(1), "y2": frame.py(1)}
     parts.append(tag("line", **ends, class_="dashed"))
-    parts.append(tag("polyline", points=frame.points(said, happened), class_="line thin"))
     most = max(weights)
+    if most == min(weights):  # dots of different weight are not points of one curve
+        parts.append(tag("polyline", points=frame.points(said, happened), class_="line thin"))
     for x, y, weight in zip(said, happened, weights, strict=True):
         parts.append(tag("circle", cx=frame.px(x), cy=frame.py(y), r=2.5 + 5.5 * (weight / most) ** 0.5, class_="dot accent"))
     return frame.svg(*parts, title="Calibration")

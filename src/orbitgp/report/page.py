@@ -88,7 +88,7 @@ def page(content: Content) -> str:
     over = None if content.plain is None else model.evidence_.value - content.plain
     said = sentence(learned, over)
     scores = content.scores()
-    rows, labels = _examples(content.y)
+    rows, labels = _examples(x, content.y)
     free = learned.get(content.profile.quantity) if content.profile else None
     body: list[Markup | None] = [
         sections.comparison_section(content.comparison) if content.comparison else None,
@@ -121,7 +121,7 @@ def _headline(content: Content, said: str) -> Markup:
     if content.comparison is None:
         return tag("h1", said, class_="long" if len(said) > _LONG else None)
     verdict = content.comparison.sentences[0]
-    best = tag("p", tag("b", f"{content.comparison.best}: "), said, class_="lead")
+    best = tag("p", tag("b", f"{content.comparison.best}: "), sentence(content.model.orbit_.describe()), class_="lead")
     return join(tag("h1", verdict, class_="long" if len(verdict) > _LONG else None), best)
 
 
@@ -140,12 +140,18 @@ def _cards(content: Content, over: float | None, scores: Scores | None) -> Marku
     return sections.cards(entries)
 
 
-def _examples(y: Shaped[np.ndarray, "rows *outputs"]) -> tuple[list[int], list[str]]:
-    """A few rows that differ, and their names."""
+def _examples(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"]) -> tuple[list[int], list[str]]:
+    """A few rows that differ, and their names: of a class, the input that is nearest to the mean of its class."""
     y = np.asarray(y)
     if y.ndim == 1 and y.dtype.kind != "f":
-        classes, first = np.unique(y, return_index=True)
-        chosen = np.linspace(0, len(classes) - 1, min(_GRIDS, len(classes))).round().astype(int)
-        return [int(first[c]) for c in chosen], [str(classes[c]) for c in chosen]
+        classes = np.unique(y)
+        chosen = classes[np.linspace(0, len(classes) - 1, min(_GRIDS, len(classes))).round().astype(int)]
+        return [_typical(x, np.flatnonzero(y == one)) for one in chosen], [str(one) for one in chosen]
     rows = np.linspace(0, len(y) - 1, min(_GRIDS, len(y))).round().astype(int)
     return [int(r) for r in rows], [f"row {r}: y = {np.array2string(np.asarray(y[r]), precision=3)}" for r in rows]
+
+
+def _typical(x: Shaped[np.ndarray, "rows *features"], members: Shaped[np.ndarray, " members"]) -> int:
+    """The row among these that is nearest to their mean."""
+    some = x[members].reshape(len(members), -1)
+    return int(members[np.square(some - some.mean(0)).sum(1).argmin()])

@@ -59,12 +59,11 @@ def comparison_section(comparison: Comparison) -> Markup:
         "Each orbit was trained from the same seeds under the same budget. Differences are taken within a seed; bars are 95 % "
         "intervals. A question mark says that an orbit cannot be told from the best."
     )
-    verdict = tag("p", comparison.sentences[0], class_="lead")
+    # The verdict itself is the page's headline.
     reasons = tag("ul", *(tag("li", line) for line in comparison.sentences[1:])) if comparison.sentences[1:] else None
     right = tag("div", tag("h3", "What was checked"), checks, tag("p", how, class_="note"))
     return section(
         "Which invariance do the data support?",
-        verdict,
         reasons,
         tag("div", tag("div", chart), right, class_="two"),
         tag("div", *cells, class_="ranking"),
@@ -237,7 +236,9 @@ def _case(case: Case, x: Shaped[np.ndarray, "rows *features"], orbit: Orbit, sho
 
 def settings_section(settings: Mapping[str, str], versions: Mapping[str, str], command: str, notes: Sequence[str]) -> Markup:
     """How to get the same again."""
-    again = (tag("h3", "Run it again"), tag("pre", command)) if command else ()
+    # A word of the command stays whole where a line breaks.
+    words = [part for word in command.split(" ") for part in (" ", tag("span", word, class_="word"))][1:]
+    again = (tag("h3", "Run it again"), tag("pre", *words)) if command else ()
     noted = (tag("h3", "Notes"), tag("ul", *(tag("li", note) for note in notes))) if notes else ()
     columns = tag(
         "div",

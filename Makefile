@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help venv demo test check format bench
+.PHONY: help venv demo test check format docs bench
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,6 +28,9 @@ check: $(STAMP)  ## lint, format and types
 format: $(STAMP)  ## format and sort imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP)  ## the documentation as pages in out/site/, warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## the benchmarks
 	$(BIN)/python -m benchmarks

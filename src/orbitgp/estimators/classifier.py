@@ -31,8 +31,10 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
 
     Attributes:
         classes_: the labels, in the order of the columns of ``predict_proba``.
-        evidence_, orbit_, kernel_, likelihood_, history_, model_: as in :class:`orbitgp.InvariantGPRegressor`. Evidence
-            compares orbits and kernels under one likelihood, never two likelihoods.
+        evidence_: the bound on the log marginal likelihood. It compares orbits and kernels under one likelihood, never two
+            likelihoods.
+
+    The other attributes are those of :class:`orbitgp.InvariantGPRegressor`.
     """
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "rows classes"]:

@@ -31,6 +31,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         likelihood: ``gaussian`` (which ``auto`` stands for), ``student-t`` or ``laplace`` for data with outliers, or an object.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
         num_inducing: inducing points; no more are made than there are places for them.
+        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; a few make wide orbits
+            cheaper to represent (:class:`orbitgp.InvariantGP`).
         num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
         num_groups: independent groups that the samples form (2 or more).
         draws: how samples of a group are drawn, ``qmc`` or ``iid``.
@@ -51,7 +53,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
     Attributes:
         evidence_: the bound on the log marginal likelihood of y, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
-        orbit_, kernel_, likelihood_: what was learned; ``orbit_.describe()`` says it in physical units.
+        orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.
+        kernel_: the kernel, with its learned hyperparameters.
+        likelihood_: the likelihood, with what it learned.
         history_: the bound, ranges and hyperparameters over time.
         interrupted_: whether Ctrl-C ended the fit before its budget.
         model_: the :class:`orbitgp.InvariantGP`, for joint predictions and function samples.

@@ -16,7 +16,6 @@ stay in float64; the large products run in the dtype of the samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -217,7 +216,8 @@ class _Sums(torch.autograd.Function):
     dL/dx = (W Z)_x + 2 x (W Z)_1   and   dL/dz = -2 kappa gamma ((W^T X)_x - z colsum(W)).
 
     What is kept for the backward pass is the slope, and that only if there is one to come. X is made again: while it lies in
-    the cache, that costs less than to write it out and to read it back.
+    the cache, that costs less than to write it out and to read it back. All data go through the same few buffers: memory that
+    is fresh from the system costs as much as a pass over it.
     """
 
     @staticmethod
@@ -231,15 +231,16 @@ class _Sums(torch.autograd.Function):
         right_t = right.mT.contiguous()
         weights = _pair_weights(xa, pairing)
         kfu, kff = xa.new_empty(rows, blocks, len(z)), xa.new_empty(rows)
-        slopes = xa.new_empty(rows, blocks * size, len(z)) if learns else None
         pairs: list[tuple[Tensor, Tensor]] = []
-        for part in _chunks(xa, len(z)):
-            left = _augmented(xa[part], centre)
-            if slopes is None:
-                k = profile.value(left.flatten(0, 2) @ right_t)
-            else:
-                k, _ = profile.value_and_slope(torch.mm(left.flatten(0, 2), right_t, out=slopes[part].flatten(0, 1)))
-            torch.mean(k.view(-1, blocks, size, len(z)), 2, out=kfu[part])
+        parts = _chunks(xa, len(z))
+        wide = _wide(xa, parts)
+        slopes = xa.new_empty(rows if learns else len(wide), blocks * size, len(z))
+        for part in parts:
+            left = _augmented(xa[part], centre, wide)
+            h = slopes[part] if learns else slopes[: len(left)]
+            torch.mm(left.flatten(0, 2), right_t, out=h.flatten(0, 1))
+            k = profile.value_and_slope(h)[0] if learns else profile.value(h)
+            _block_means(k.view(-1, blocks, size, len(z)), kfu[part])
 
             a, b = _pair_sides(left, pairing)
             # Batches of small products with a transposed right side are 30 times slower on some CPUs than the copy.
@@ -253,7 +254,7 @@ class _Sums(torch.autograd.Function):
                     slope.diagonal(dim1=-2, dim2=-1).zero_()
             torch.sum(k * weights, (-2, -1), out=kff[part])
             pairs.append((h, slope))
-        if slopes is not None:
+        if learns:
             distances, slopes_pairs = (torch.cat(parts) for parts in zip(*pairs, strict=True))
             ctx.save_for_backward(xa, centre, right, z, gamma, weights, slopes, distances, slopes_pairs)
             ctx.pairing, ctx.profile = pairing, profile
@@ -271,13 +272,17 @@ class _Sums(torch.autograd.Function):
         grad_x = torch.empty_like(xa, memory_format=torch.contiguous_format) if need_x else None
         grad_z, to_z = None, torch.zeros_like(right)
         grad_gamma = kappa * torch.linalg.vecdot(w_pairs.flatten(), distances.flatten()) if need_gamma else None
-        for part in _chunks(xa, len(z)):
-            left = _augmented(xa[part], centre)
-            w = (slopes[part].view(-1, blocks, size, len(z)) * grad_means[part]).flatten(0, 2)
+        parts = _chunks(xa, len(z))
+        wide = _wide(xa, parts)
+        all_w, all_to_x = xa.new_empty(len(wide), blocks, size, len(z)), torch.empty_like(wide)
+        for part in parts:
+            left = _augmented(xa[part], centre, wide)
+            w = torch.mul(slopes[part].view(-1, blocks, size, len(z)), grad_means[part], out=all_w[: len(left)]).flatten(0, 2)
             if need_z or need_gamma:
                 to_z.addmm_(w.mT, left.flatten(0, 2))
             if grad_x is not None:
-                to_x = torch.mm(w, right).view_as(left)
+                to_x = all_to_x[: len(left)]
+                torch.mm(w, right, out=to_x.flatten(0, 2))
                 _into_samples(grad_x[part], left, to_x, w_pairs[part], kappa * gamma, ctx.pairing)
         if need_z:
             grad_z = (to_z[:, :dim] - z * to_z[:, dim + 1 :]) * (-2 * kappa * gamma)
@@ -303,24 +308,39 @@ def _into_samples(out: Tensor, left: Tensor, to_x: Tensor, w_pairs: Tensor, scal
         out[:, 1].baddbmm_(between.mT, a)
 
 
-def _augmented(xa: Blocks, centre: Float[Tensor, " dim"]) -> Float[Tensor, "rows blocks size wide"]:
-    """[x, |x|^2, 1], from the centre."""
-    dim = xa.shape[-1]
-    wide = xa.new_empty(*xa.shape[:-1], dim + 2)
-    x = torch.sub(xa, centre, out=wide[..., :dim])
-    torch.linalg.vecdot(x, x, out=wide[..., dim])
+def _wide(xa: Blocks, parts: list[slice]) -> Float[Tensor, "most blocks size wide"]:
+    """Room for X of the largest part, its last column filled in."""
+    _, blocks, size, dim = xa.shape
+    wide = xa.new_empty(max((part.stop - part.start for part in parts), default=0), blocks, size, dim + 2)
     wide[..., dim + 1].fill_(1.0)
     return wide
 
 
-def _chunks(xa: Blocks, inducing: int) -> Iterator[slice]:
+def _augmented(xa: Blocks, centre: Float[Tensor, " dim"], wide: Tensor) -> Float[Tensor, "rows blocks size wide"]:
+    """[x, |x|^2, 1], from the centre, in the memory of ``wide``."""
+    dim, wide = xa.shape[-1], wide[: len(xa)]
+    x = torch.sub(xa, centre, out=wide[..., :dim])
+    torch.linalg.vecdot(x, x, out=wide[..., dim])
+    return wide
+
+
+def _block_means(k: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"]) -> None:
+    """The mean over each block. Where blocks are long, as a product: torch sums over long middle axes five times slower."""
+    size, inducing = k.shape[2:]
+    if k.device.type == "cpu" and size * inducing >= 2**15:
+        weights = k.new_full((1, 1, size), 1 / size).expand(len(k) * k.shape[1], -1, -1)
+        torch.bmm(weights, k.flatten(0, 1), out=out.view(-1, 1, inducing))
+    else:
+        torch.mean(k, 2, out=out)
+
+
+def _chunks(xa: Blocks, inducing: int) -> list[slice]:
     """Slices of data: on a CPU about a thousand samples, which stay in its cache; on a GPU what bounds the memory."""
     rows, blocks, size, dim = xa.shape
     samples = 1024 if xa.device.type == "cpu" else 2**28 // max(inducing, dim)
     most = max(1, samples // max(1, blocks * size))
     step = -(-rows // -(-rows // most)) if rows else 1  # as many chunks as needed, all of a size
-    for start in range(0, rows, step):
-        yield slice(start, start + step)
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 class _Gram(torch.autograd.Function):

@@ -1,0 +1,122 @@
+"""What is fast only for large problems, at sizes where it is used: many chunks, long blocks, several panels of Kuu."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+
+from orbitgp.kernels import Covariance, Stationary, covariance
+from orbitgp.orbits import Pairing
+from orbitgp.variational import _Whiten
+
+DIM = 4
+KERNELS = {"rbf": RBFKernel, "matern": lambda: MaternKernel(nu=2.5)}
+
+
+def make(name):
+    kernel = ScaleKernel(KERNELS[name]()).double()
+    kernel.outputscale, kernel.base_kernel.lengthscale = 1.3, 1.7
+    return kernel
+
+
+def values_and_gradients(module, xa, z, pairing):
+    xa, z = xa.clone().requires_grad_(), z.clone().requires_grad_()
+    kfu, kff = module.sums(xa, z, pairing)
+    weights = torch.linspace(-1, 1, kfu.numel(), dtype=torch.float64).view_as(kfu)
+    loss = (kfu * weights).sum() + kff.square().sum()
+    return (kfu, kff, *torch.autograd.grad(loss, [xa, z, *module.kernel.parameters()]))
+
+
+# name: pairing, data, samples in a block, inducing points. A chunk has at most 1024 samples; a long block has 2^15 kernel values.
+MANY = {
+    "a chunk for every datum": (Pairing.groups(2), 3, 600, 7),
+    "equal chunks": (Pairing.groups(2), 200, 8, 7),
+    "a last chunk that is smaller": (Pairing.groups(2), 129, 16, 7),
+    "long blocks": (Pairing.groups(2), 30, 40, 900),
+    "more groups": (Pairing.groups(3), 50, 10, 7),
+    "enumeration": (Pairing.exact(), 70, 20, 7),
+    "long blocks of an enumeration": (Pairing.exact(), 15, 80, 500),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("case", MANY)
+def test_sums_in_chunks_equal_gpytorch_with_all_gradients(name, case):
+    pairing, rows, size, inducing = MANY[case]
+    kernel = make(name)
+    xa = torch.randn(rows, pairing.blocks, size, DIM, dtype=torch.float64)
+    z = torch.randn(inducing, DIM, dtype=torch.float64)
+    fast = covariance(kernel)
+    assert isinstance(fast, Stationary)
+    truth = values_and_gradients(Covariance(kernel), xa, z, pairing)
+    torch.testing.assert_close(values_and_gradients(fast, xa, z, pairing), truth, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("case", MANY)
+def test_sums_are_the_same_where_nothing_is_learned(name, case):
+    pairing, rows, size, inducing = MANY[case]
+    xa, z = torch.randn(rows, pairing.blocks, size, DIM), torch.randn(inducing, DIM)
+    fast = covariance(make(name))
+    learned = fast.sums(xa, z, pairing)
+    assert all(result.requires_grad for result in learned)
+    with torch.no_grad():
+        plain = fast.sums(xa, z, pairing)
+    torch.testing.assert_close(plain, tuple(result.detach() for result in learned), rtol=1e-6, atol=1e-6)
+    assert not any(result.requires_grad for result in plain)
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 300])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kuu_in_panels_equals_gpytorch_with_all_gradients(name, size):
+    kernel = make(name)
+    z = torch.randn(size, DIM, dtype=torch.float64)
+    weights = torch.randn(size, size, dtype=torch.float64)
+
+    def found(module):
+        ends = z.clone().requires_grad_()
+        gram = module.gram(ends)
+        return (gram, *torch.autograd.grad((gram * weights).sum(), [ends, *kernel.parameters()]))
+
+    torch.testing.assert_close(found(covariance(kernel)), found(Covariance(kernel)), rtol=1e-8, atol=1e-8)
+
+
+def test_kuu_in_double_of_single_inducing_points():
+    """The value has all digits of double precision, and the gradient those of the inducing points."""
+    kernel = make("rbf")
+    z = torch.randn(200, DIM).requires_grad_()
+    gram = covariance(kernel).gram(z, torch.float64)
+    assert gram.dtype == torch.float64
+    centred = (z - z.mean(0)).detach().double()
+    torch.testing.assert_close(gram, covariance(kernel).gram(centred), rtol=1e-12, atol=1e-12)
+    truth = z.detach().double().requires_grad_()
+    weights = torch.randn(200, 200, dtype=torch.float64)
+    single = torch.autograd.grad((gram * weights).sum(), [z, *kernel.parameters()])
+    double = torch.autograd.grad((covariance(kernel).gram(truth) * weights).sum(), [truth, *kernel.parameters()])
+    assert single[0].dtype == torch.float32
+    torch.testing.assert_close(single[0].double(), double[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(single[1:], double[1:], rtol=1e-5, atol=1e-5)
+
+
+def test_whitening_is_cholesky_and_solve():
+    root = torch.randn(6, 6, dtype=torch.float64)
+    kuu = (root @ root.mT + torch.eye(6)).requires_grad_()
+    k = torch.randn(4, 6, dtype=torch.float64).requires_grad_()
+    upstream = torch.randn(4, 6, dtype=torch.float64)
+    apart = torch.linalg.solve_triangular(torch.linalg.cholesky(kuu), k.mT, upper=False).mT
+    together = _Whiten.apply(kuu, k, torch.float64)
+    torch.testing.assert_close(together, apart)
+    torch.testing.assert_close(
+        torch.autograd.grad(together, [kuu, k], upstream), torch.autograd.grad(apart, [kuu, k], upstream)
+    )
+    with pytest.raises(torch.linalg.LinAlgError):
+        _Whiten.apply(-kuu, k, torch.float64)
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True)])
+def test_whitening_gives_only_the_gradients_that_are_wanted(wanted):
+    kuu, k = 2 * torch.eye(3, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
+    ends = [t.requires_grad_(w) for t, w in zip((kuu, k), wanted, strict=True)]
+    _Whiten.apply(*ends, torch.float64).sum().backward()
+    assert [t.grad is not None for t in ends] == list(wanted)

@@ -35,6 +35,11 @@ def whole(value: Number) -> str:
     return f"{value:,.10g}".replace("-", "−")
 
 
+def counted(value: Number) -> str:
+    """A number on an axis of things that are counted: there is nothing between two of them."""
+    return whole(value) if float(value).is_integer() else ""
+
+
 @dataclass
 class Frame:
     """A chart's axes: from data to places on the page."""
@@ -92,7 +97,7 @@ def bound_chart(steps: Sequence[Number], bounds: Sequence[Number], plain: Number
     pad = 0.06 * (high - low) or 1.0
     frame = Frame((0.0, max(steps)), (low - pad, high + pad), top=30.0)
     inside = [(s, b) for s, b in zip(steps, bounds, strict=True) if b >= low - pad]
-    parts = frame.axes("steps", "bound on the evidence, in nats")
+    parts = frame.axes("steps", "bound on the evidence, in nats", counted)
     if plain is not None:
         at = frame.py(plain)
         parts.append(tag("line", x1=frame.left, x2=frame.width - frame.right, y1=at, y2=at, class_="dashed"))

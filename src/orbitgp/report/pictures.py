@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 
 from orbitgp.orbits import Orbit
-from orbitgp.report.charts import Frame, whole
+from orbitgp.report.charts import Frame, counted, whole
 from orbitgp.report.html import Markup, tag
 from orbitgp.report.orbits import draw
 from orbitgp.report.png import data_uri
@@ -82,7 +82,7 @@ def vector(x: Input, others: Shaped[np.ndarray, "samples features"], label: str,
         return frame.svg(*parts, title=title)
     steps = np.unique(np.linspace(0, len(x) - 1, min(len(x), MAX_LINE)).round().astype(int))
     frame = Frame((0.0, float(len(x) - 1)), (low - pad, high + pad), left=48, height=200 * height, top=8)
-    parts = frame.axes("feature", "", whole, number)
+    parts = frame.axes("feature", "", counted, number)
     places = steps.tolist()
     for other in others:
         parts.append(tag("polyline", points=frame.points(places, other[steps].tolist()), class_="line soft thin"))

@@ -150,7 +150,8 @@ def _range_row(name: str, start: Description, learned: Description, history: Seq
 
 
 def _plus_minus(value: Quantity) -> str:
-    return f"±{quantity(value)}" if value.unit == "°" and not isinstance(value.value, tuple) else quantity(value)
+    text = f"±{quantity(value)}" if value.unit == "°" and not isinstance(value.value, tuple) else quantity(value)
+    return text.replace(f" {value.unit}", f"\N{NO-BREAK SPACE}{value.unit}") if value.unit else text
 
 
 def _value(value: Any) -> float | tuple[float, float]:

@@ -17,6 +17,7 @@ import torch
 
 from orbitgp.datasets import digits
 from orbitgp.experiments import profiles
+from orbitgp.experiments.runs import Claims
 from orbitgp.orbits import LocalDeformation, Orbit
 
 SIDE = 16
@@ -101,10 +102,10 @@ def _bend(images: torch.Tensor, pixels: float, generator: torch.Generator) -> to
 PROBLEMS = [BentDrawings(1.0), PlainDigits()]
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> Claims:
     """Run the experiment, print its table, write the record and the picture."""
     description = __doc__.split("\n")[0]
-    profiles.main("deformations", description, PROBLEMS, lambda: [BentDrawings(1.0, num_train=100)], arguments)
+    return profiles.main("deformations", description, PROBLEMS, lambda: [BentDrawings(1.0, num_train=100)], arguments)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy as np
 
 from orbitgp.datasets import digits, rotate
 from orbitgp.experiments import profiles
+from orbitgp.experiments.runs import Claims
 from orbitgp.orbits import Orbit, Rotation
 
 
@@ -42,9 +43,9 @@ class RotatedDigits(profiles.Problem):
 PROBLEMS = [RotatedDigits(rotated) for rotated in (0.0, 30.0, 60.0, 90.0)]
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> Claims:
     """Run the experiment, print its table, write the record and the picture."""
-    profiles.main("rotated_digits", __doc__.split("\n")[0], PROBLEMS, lambda: PROBLEMS[2:3], arguments)
+    return profiles.main("rotated_digits", __doc__.split("\n")[0], PROBLEMS, lambda: PROBLEMS[2:3], arguments)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from orbitgp.experiments.record import provenance
 from orbitgp.orbit_names import make_orbit
 
 Record = dict[str, Any]
+Claims = dict[str, bool]  # what an experiment is to show, and whether it does
 
 RECORDS = 60  # points of the history that are kept
 
@@ -57,7 +59,7 @@ class Run:
 
     def name(self) -> str:
         """The name of its record, different for each run of an experiment."""
-        return f"{self.model}-{self.seed}".replace(" ", "-").replace("*", "-")
+        return re.sub("[^A-Za-z0-9]+", "-", f"{self.model}-{self.seed}")
 
     def run(self, device: str = "cpu") -> Record:
         """Train the model and measure it."""
@@ -131,7 +133,10 @@ def _is_done(run: Run, path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Row:
-    """What the seeds of one model say together: means, and standard errors where there are several."""
+    """What the seeds of one model say together: means and standard errors.
+
+    Those are over seeds where there are several. With one, they say how well its test error and its bound are known.
+    """
 
     model: str
     seeds: int
@@ -142,6 +147,8 @@ class Row:
     evidence: float
     evidence_stderr: float
     seconds: float
+    train: int
+    test: int
     orbit: dict[str, Any]
 
 
@@ -153,6 +160,9 @@ def rows(records: Sequence[Record]) -> list[Row]:
         group = [record for record in records if record["settings"]["model"] == name]
         error, error_stderr = _mean([r["metrics"]["error_rate"] for r in group])
         evidence, evidence_stderr = _mean([r["evidence"]["value"] for r in group])
+        if len(group) == 1:
+            error_stderr = (error * (1 - error) / group[0]["data"]["test"]) ** 0.5
+            evidence_stderr = group[0]["evidence"]["stderr"]
         nll, ece, seconds = (
             _mean(values)[0]
             for values in (
@@ -162,7 +172,8 @@ def rows(records: Sequence[Record]) -> list[Row]:
             )
         )
         numbers = (error, error_stderr, nll, ece, evidence, evidence_stderr, seconds)
-        found.append(Row(name, len(group), *numbers, orbit=group[0]["orbit"]))
+        data = group[0]["data"]
+        found.append(Row(name, len(group), *numbers, train=data["train"], test=data["test"], orbit=group[0]["orbit"]))
     return found
 
 
@@ -171,13 +182,17 @@ def _mean(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), stderr
 
 
-def table(found: Sequence[Row]) -> str:
-    """The rows as Markdown."""
-    lines = ["| model | test error | NLL | ECE | evidence (nats) | seconds |", "|---" * 6 + "|"]
+def table(found: Sequence[Row], beside: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """The rows as Markdown; ``beside`` are further columns, each a text for some of the models."""
+    beside = beside or {}
+    titles = ["model", "test error", *beside, "NLL", "ECE", "evidence (nats)", "seconds"]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     for row in found:
         error = f"{100 * row.error:.2f} ± {100 * row.error_stderr:.2f} %" if row.seeds > 1 else f"{100 * row.error:.2f} %"
         evidence = f"{row.evidence:,.0f} ± {row.evidence_stderr:,.0f}" if row.seeds > 1 else f"{row.evidence:,.0f}"
-        lines.append(f"| {row.model} | {error} | {row.nll:.3f} | {row.ece:.4f} | {evidence} | {row.seconds:.0f} |")
+        further = [column.get(row.model, "") for column in beside.values()]
+        cells = [row.model, error, *further, f"{row.nll:.3f}", f"{row.ece:.4f}", evidence, f"{row.seconds:.0f}"]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -194,6 +209,22 @@ def disagreements(found: Sequence[Row]) -> list[tuple[str, str]]:
     return wrong
 
 
+def learned(found: Sequence[Row]) -> dict[str, str]:
+    """What the orbit of each model (of its first seed) became, in words."""
+    return {row.model: "; ".join(f"{name} {_words(value)}" for name, value in row.orbit.items()) for row in found}
+
+
+def _words(value: float | Sequence[float]) -> str:
+    return f"{value:.3g}" if isinstance(value, float | int) else " to ".join(f"{end:.2g}" for end in value)
+
+
+def say(claims: Claims) -> Claims:
+    """Print which claims hold; the same claims."""
+    for claim, holds in claims.items():
+        print(f"{'holds' if holds else 'DOES NOT HOLD'}: {claim}")
+    return claims
+
+
 def parser(name: str, description: str) -> argparse.ArgumentParser:
     """The options that every experiment has."""
     result = argparse.ArgumentParser(prog=f"python -m orbitgp.experiments.{name}", description=description)
@@ -202,3 +233,19 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     result.add_argument("--jobs", type=int, default=1, help="models to train at a time")
     result.add_argument("--quick", action="store_true", help="a small version, in minutes on two cores")
     return result
+
+
+def with_choice(parser: argparse.ArgumentParser, models: Iterable[str]) -> argparse.ArgumentParser:
+    """Further options of experiments that compare models over seeds."""
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each model (default: 3)")
+    parser.add_argument("--models", nargs="+", choices=list(models), default=list(models), help="some of the models only")
+    parser.add_argument("--inducing", type=int, help="inducing points")
+    parser.add_argument("--steps", type=int, help="training steps")
+    return parser
+
+
+def chosen(options: argparse.Namespace, full: dict[str, Any], quick: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The settings of every run, and how many seeds."""
+    given = {"num_inducing": options.inducing, "max_steps": options.steps}
+    settings = (quick if options.quick else full) | {name: value for name, value in given.items() if value is not None}
+    return settings, 1 if options.quick else options.seeds

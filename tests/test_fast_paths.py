@@ -28,7 +28,7 @@ def values_and_gradients(module, xa, z, pairing):
     return (kfu, kff, *torch.autograd.grad(loss, [xa, z, *module.kernel.parameters()]))
 
 
-# name: pairing, data, samples in a block, inducing points. A chunk has at most 1024 samples; a long block has 2^15 kernel values.
+# name: pairing, data, samples in a block, inducing points. A chunk has up to 1024 samples, a long block 2^15 kernel values.
 MANY = {
     "a chunk for every datum": (Pairing.groups(2), 3, 600, 7),
     "equal chunks": (Pairing.groups(2), 200, 8, 7),

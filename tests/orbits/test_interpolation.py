@@ -59,6 +59,21 @@ def test_the_same_without_gradients():
     assert torch.equal(plain, learned.detach())
 
 
+@pytest.mark.parametrize("name", WARPS)
+def test_draws_that_all_images_share(monkeypatch, name):
+    monkeypatch.setattr(module, "_AT_ONCE", 400)
+    warp, x = WARPS[name](), torch.rand(7, 2, 8, 8)
+    u = torch.rand(3, warp.draws_for(x.shape[1:]))
+    with torch.no_grad():
+        shared, apart = warp.transform(x, u.expand(7, -1, -1)), warp.transform(x, u.repeat(7, 1, 1))
+    torch.testing.assert_close(shared, apart, rtol=1e-6, atol=1e-6)
+    learned = warp.transform(x, u.expand(7, -1, -1))
+    torch.testing.assert_close(learned.detach(), apart, rtol=1e-6, atol=1e-6)
+    ends = list(warp.parameters())
+    found, truth = (torch.autograd.grad(s.sum(), ends) for s in (learned, warp.transform(x, u.repeat(7, 1, 1))))
+    torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-3)
+
+
 def test_zero_far_away():
     warp = Affine(None, None, None, None, (1e6, 2e6), (-3e9, 1e6))
     assert not warp.transform(torch.ones(2, 5, 5), torch.rand(2, 3, 2)).any()

@@ -37,10 +37,12 @@ def interpolate(
     """Each image at all its points; zero outside."""
     rows, _, height, width = images.shape
     # From pixels around the centre to cells from the corner of the border: a change of the constant function's coefficient.
-    shape = (rows, samples, points.cx.shape[-1])
-    cx, cy = (points.moved((n - 1) / 2 + _BORDER, c).expand(shape) for n, c in ((width, points.cx), (height, points.cy)))
+    cx, cy = (points.moved((n - 1) / 2 + _BORDER, c) for n, c in ((width, points.cx), (height, points.cy)))
     learns = torch.is_grad_enabled() and (cx.requires_grad or cy.requires_grad)
-    found: Tensor = _Interpolate.apply(images, cx, cy, points.basis, learns)
+    # Without a gradient to come, points that all images share are shared.
+    shared = not learns and len(cx) == len(cy) == 1
+    shape = (1 if shared else rows, samples, cx.shape[-1])
+    found: Tensor = _Interpolate.apply(images, cx.expand(shape), cy.expand(shape), points.basis, learns)
     return found
 
 
@@ -53,13 +55,16 @@ class _Interpolate(torch.autograd.Function):
         out = images.new_empty(rows, samples, channels, pixels)
         slopes = images.new_empty(2, rows, samples, channels, pixels) if learns else None
         for part in _parts(rows, samples * pixels):
-            p, q = cx[part] @ basis, cy[part] @ basis
-            left = p.clamp_(0, across - 1).floor()
-            top = q.clamp_(0, height + _BORDER).floor()
-            cell = torch.add(left, top, alpha=across).long().flatten(1)
-            p, q = p.sub_(left), q.sub_(top)
+            if part.start == 0 or len(cx) == rows:
+                p, q = cx[part] @ basis, cy[part] @ basis
+                left = p.clamp_(0, across - 1).floor()
+                top = q.clamp_(0, height + _BORDER).floor()
+                cell = torch.add(left, top, alpha=across).long().flatten(1)
+                p, q = p.sub_(left), q.sub_(top)
             for channel in range(channels):
-                a, b, c, d = (t[part, channel].gather(1, cell).view_as(p) for t in table)
+                tables = table[:, part, channel]
+                index = cell.expand(tables.shape[1], -1)
+                a, b, c, d = (t.gather(1, index).unflatten(1, p.shape[1:]) for t in tables)
                 if slopes is None:
                     b.addcmul_(q, d)
                 else:

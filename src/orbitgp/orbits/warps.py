@@ -47,6 +47,8 @@ class Warp(ImageOrbit):
         self.check(x.shape[1:])
         rows, samples, _ = u.shape
         height, width = x.shape[-2:]
+        if rows > 1 and u.stride(0) == 0:  # one set of draws for every image, as in predictions: one set of points
+            u = u[:1]
         p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
         if can_interpolate(p, images):

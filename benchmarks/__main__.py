@@ -75,9 +75,9 @@ def main() -> None:
         results["accuracy"] = {"shape": str(shape), "errors": accuracy(shape, args.device)}
     if "growth" in args.only:
         results["growth"] = growth(args)
+    save(results, args.out)
     if args.device.type == "cuda":
         measure("captured", captured)
-    save(results, args.out)
     print(markdown(results))
     if args.out == RESULTS:
         print(write_page())

@@ -24,8 +24,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 PAPER = {"none": (2.15, 0.03), "rotation": (2.08, 0.06), "affine": (1.35, 0.07), "deformation": (1.47, 0.05)}
 
-OPTIONS = {"posterior_samples": 16, "posterior_rows": 20_000, "inducing_rate": 0.03}
-FULL: dict[str, Any] = {"num_inducing": 2000, "max_steps": 800, "batch_size": 800, "num_samples": 32, "options": OPTIONS}
+FULL: dict[str, Any] = {"num_inducing": 2000, "max_steps": 800, "batch_size": 800, "num_samples": 32, "options": runs.OPTIONS}
 QUICK: dict[str, Any] = {
     "num_train": 1500,
     "num_test": 500,

@@ -28,8 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 CLOSE = 0.001  # in error: a tenth of a point
 
-OPTIONS = {"posterior_samples": 16, "posterior_rows": 20_000, "inducing_rate": 0.03}
-FULL: dict[str, Any] = {"num_inducing": 2000, "max_steps": 800, "batch_size": 800, "num_samples": 32, "options": OPTIONS}
+FULL: dict[str, Any] = {"num_inducing": 2000, "max_steps": 800, "batch_size": 800, "num_samples": 32, "options": runs.OPTIONS}
 QUICK: dict[str, Any] = {
     "num_train": 1000,
     "num_test": 1000,

@@ -12,9 +12,10 @@ import json
 import multiprocessing
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +31,9 @@ from orbitgp.orbit_names import make_orbit
 
 Record = dict[str, Any]
 Claims = dict[str, bool]  # what an experiment is to show, and whether it does
+
+# Of training with many data and inducing points on a GPU: chosen by the bound, on MNIST.
+OPTIONS = {"posterior_samples": 16, "posterior_rows": 20_000, "inducing_rate": 0.03}
 
 RECORDS = 60  # points of the history that are kept
 
@@ -223,6 +227,12 @@ def say(claims: Claims) -> Claims:
     for claim, holds in claims.items():
         print(f"{'holds' if holds else 'DOES NOT HOLD'}: {claim}")
     return claims
+
+
+def draw(figure: Callable[[Sequence[Record], Path], None], records: Sequence[Record], path: Path) -> None:
+    """The picture, where there is something to draw it with; it can be drawn later, from the records."""
+    if find_spec("matplotlib") is not None:
+        figure(records, path)
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:

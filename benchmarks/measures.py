@@ -13,7 +13,17 @@ from torch import Tensor
 from benchmarks.bare import BARE, GEMM, bare
 from benchmarks.problem import Orbitgp, Shape, problem
 from benchmarks.straightforward import Straightforward
-from benchmarks.timing import Task, best, device_peak_memory, interleaved, own_peak_memory, peak_memory, ratio, slope
+from benchmarks.timing import (
+    Task,
+    best,
+    device_peak_memory,
+    forget_peak_memory,
+    interleaved,
+    own_peak_memory,
+    peak_memory,
+    ratio,
+    slope,
+)
 from orbitgp.capture import Captured
 
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
@@ -108,8 +118,10 @@ def growth(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def memory(name: str, what: str, shape: Shape, device: torch.device) -> float:
-    """Peak megabytes of this process: two steps, or a prediction of so many images."""
-    _call(name, what, shape, device)()
+    """Peak megabytes of this process during two steps, or a prediction of so many images."""
+    call = _call(name, what, shape, device)
+    forget_peak_memory()
+    call()
     return own_peak_memory()
 
 

@@ -51,7 +51,7 @@ class _Interpolate(torch.autograd.Function):
     def forward(ctx: Any, images: Tensor, cx: Tensor, cy: Tensor, basis: Tensor, learns: bool) -> Tensor:
         rows, channels, height, width = images.shape
         samples, pixels = cx.shape[1], height * width
-        table, across = _cells(images), width + _BORDER + 1
+        across = width + _BORDER + 1
         out = images.new_empty(rows, samples, channels, pixels)
         slopes = images.new_empty(2, rows, samples, channels, pixels) if learns else None
         for part in _parts(rows, samples * pixels):
@@ -61,10 +61,10 @@ class _Interpolate(torch.autograd.Function):
                 top = q.clamp_(0, height + _BORDER).floor()
                 cell = torch.add(left, top, alpha=across).long().flatten(1)
                 p, q = p.sub_(left), q.sub_(top)
+            table = _cells(images[part])
+            index = cell.expand(table.shape[1], -1)
             for channel in range(channels):
-                tables = table[:, part, channel]
-                index = cell.expand(tables.shape[1], -1)
-                a, b, c, d = (t.gather(1, index).unflatten(1, p.shape[1:]) for t in tables)
+                a, b, c, d = (t.gather(1, index).unflatten(1, p.shape[1:]) for t in table[:, :, channel])
                 if slopes is None:
                     b.addcmul_(q, d)
                 else:

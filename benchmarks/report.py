@@ -37,7 +37,10 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     model = re.search(r"Model name:\s*(.+)", _output("lscpu"))
-    return f"{model[1].strip() if model else platform.machine()}, {os.cpu_count()} cores"
+    cores, threads = os.cpu_count(), torch.get_num_threads()
+    return (
+        f"{model[1].strip() if model else platform.machine()}, {threads if threads == cores else f'{threads} of {cores}'} cores"
+    )
 
 
 def _output(*command: str) -> str:

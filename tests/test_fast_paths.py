@@ -6,9 +6,11 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
+from orbitgp.elbo import elbo
 from orbitgp.kernels import Covariance, Stationary, covariance
-from orbitgp.orbits import Pairing
-from orbitgp.variational import _Whiten
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import Pairing, Rotation, Samples
+from orbitgp.variational import InvariantGP, _Whiten
 
 DIM = 4
 KERNELS = {"rbf": RBFKernel, "matern": lambda: MaternKernel(nu=2.5)}
@@ -114,9 +116,64 @@ def test_whitening_is_cholesky_and_solve():
         _Whiten.apply(-kuu, k, torch.float64)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0])
+def test_whitening_with_a_gradient_in_single_precision(scale):
+    """An ill-conditioned Kuu: the value is that of double precision, the gradient has the digits of single precision."""
+    torch.manual_seed(0)
+    z = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
+    kuu = (torch.exp(-(((z - z.mT) / 0.3) ** 2)) + 1e-6 * torch.eye(40)).mul(scale).requires_grad_()
+    k = torch.exp(-((torch.rand(9, 1, dtype=torch.float64) - z.mT) ** 2)).requires_grad_()
+    upstream = torch.randn(9, 40, dtype=torch.float64)
+    single, double = (_Whiten.apply(kuu, k, dtype) for dtype in (torch.float32, torch.float64))
+    assert torch.equal(single, double)
+    found, truth = (torch.autograd.grad(result, [kuu, k], upstream) for result in (single, double))
+    for a, b in zip(found, truth, strict=True):
+        assert (a - b).norm() < 3e-4 * b.norm()
+    # Along Kuu itself less is lost: that is the gradient of the kernel's variance.
+    along = torch.stack([(g[0] * kuu).sum() for g in (found, truth)])
+    torch.testing.assert_close(along[0], along[1], rtol=1e-7, atol=0)
+
+
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
 def test_whitening_gives_only_the_gradients_that_are_wanted(wanted):
     kuu, k = 2 * torch.eye(3, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
     ends = [t.requires_grad_(w) for t, w in zip((kuu, k), wanted, strict=True)]
     _Whiten.apply(*ends, torch.float64).sum().backward()
     assert [t.grad is not None for t in ends] == list(wanted)
+
+
+ERRORS = [(torch.float64, 1e-12, 1e-9), (torch.float32, 1e-6, 1e-4)]
+
+
+def bound_and_gradients(dtype, fast, kernel):
+    """The bound of a small problem and the gradient of everything that is learned, on the same draws."""
+    generator = torch.Generator().manual_seed(0)
+    x, inducing = (torch.rand(n, 10, 10, generator=generator, dtype=torch.float64) for n in (40, 60))
+    y = torch.randn(40, 3, generator=generator, dtype=torch.float64)
+    draws = torch.rand(40, 24, 1, generator=generator, dtype=torch.float64)
+    model = InvariantGP(make(kernel), Rotation(40), inducing.to(dtype), num_latents=3)
+    model.kernel.base_kernel.lengthscale = 3.0
+    model = model.double() if dtype == torch.float64 else model
+    if not fast:
+        model.covariance = Covariance(model.kernel)
+    with torch.no_grad():
+        model.q_mean.normal_(generator=generator)
+        model.q_sqrt.mul_(0.5)
+    likelihood = Gaussian(3, noise=0.05)
+    points = model.orbit.transform(x.to(dtype), draws.to(dtype)).unflatten(1, (2, 12))
+    bound = elbo(model, likelihood, Samples(points, Pairing.groups(2)), y, num_data=40)
+    named = {n: p for m in (model, likelihood) for n, p in m.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(bound, list(named.values()))
+    return bound.item(), dict(zip(named, (g.double() for g in gradients), strict=True))
+
+
+@pytest.mark.parametrize(("dtype", "bound_error", "gradient_error"), ERRORS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_bound_and_gradients_against_plain_double_precision(name, dtype, bound_error, gradient_error):
+    """Relative errors of everything together: interpolation, sums, Kuu, whitening and its gradient in the dtype of the data."""
+    bound, gradients = bound_and_gradients(dtype, True, name)
+    truth, references = bound_and_gradients(torch.float64, False, name)
+    assert abs(bound - truth) < bound_error * abs(truth)
+    for parameter, reference in references.items():
+        error = float((gradients[parameter] - reference).norm() / reference.norm())
+        assert error < gradient_error, (parameter, error)

@@ -37,10 +37,9 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     model = re.search(r"Model name:\s*(.+)", _output("lscpu"))
+    name = model[1].strip() if model else platform.machine()
     cores, threads = os.cpu_count(), torch.get_num_threads()
-    return (
-        f"{model[1].strip() if model else platform.machine()}, {threads if threads == cores else f'{threads} of {cores}'} cores"
-    )
+    return f"{name}, {cores} cores" if threads == cores else f"{name}, {threads} of {cores} cores"
 
 
 def _output(*command: str) -> str:

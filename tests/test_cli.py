@@ -272,6 +272,26 @@ def test_a_damaged_run_is_one_sentence(learned, here):
     assert "0 of 12 steps" in call("show", run).stdout
 
 
+def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkeypatch):
+    write = Path.write_text
+
+    def full(path, *rest, **named):
+        if "report" in path.name:
+            raise OSError(28, "No space left on device")
+        return write(path, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        result = call("learn", some / "few.npz", "--no-baseline", "--out", "run", *QUICK)
+    assert result.exit_code == 1
+    assert f"error: {Path('run/report.html')}: No space left on device." in result.stderr
+    assert not Path("run/result.json").exists()
+    assert Path("run/model.safetensors").exists()
+    resumed = call("learn", "--resume", "run")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert Path("run/report.html").exists()
+
+
 def test_progress_in_plain_lines(capsys):
     with Progress(20, {"degrees": "°"}) as progress:
         progress.record("rotation", {"step": 20, "bound": 1234.5, "orbit": {"degrees": 17.2, "elements": 2.0}})

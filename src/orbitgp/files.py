@@ -15,6 +15,9 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(beside)
         os.replace(beside, path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # the one that the user knows
+        raise
     finally:
         beside.unlink(missing_ok=True)
 

@@ -96,7 +96,6 @@ def compare(
     from orbitgp.comparison.jobs import usable_cores
     from orbitgp.comparison.run import named_orbits
     from orbitgp.orbit_names import make_orbit
-    from orbitgp.report.page import write_report
 
     source = o.DataOptions(data, target, targets, test, test_fraction, max_data, image_shape, resize, invert, data_dir, seed)
     settings: dict[str, Any] = {
@@ -152,9 +151,8 @@ def compare(
         loaded, model, make_orbit(result.best, shape).describe(), config, _plain(result, model), result, curve
     )
     outcome = result_of(content, folder, config)
-    save_run(folder, model, outcome)
     write_config(folder, {**config, "orbits": orbits})
-    write_report(folder.report, content)
+    save_run(folder, content, outcome)
     if json_:
         typer.echo(json.dumps(outcome, indent=1))
         return

@@ -5,8 +5,8 @@
     model.safetensors        the model
     history.json             bound and ranges over time
     baseline.json            of ``orbitgp learn``: the evidence without invariance
-    result.json              what came out, for machines; of ``orbitgp compare`` with the whole ranking
     report.html              what came out, for people
+    result.json              what came out, for machines; of ``orbitgp compare`` with the whole ranking; written last
 
 Each file is whole or not there.
 """
@@ -18,9 +18,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbitgp.files import write_json
+
+if TYPE_CHECKING:
+    from orbitgp.report.page import Content
 
 
 class Folder:
@@ -99,10 +102,13 @@ def load_model(path: Path) -> Any:
     return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path)
 
 
-def save_run(folder: Folder, model: Any, result: dict[str, Any]) -> None:
-    """The model, its history and the result."""
-    model.save(folder.model)
-    write_json(folder.history, model.history_)
+def save_run(folder: Folder, content: Content, result: dict[str, Any]) -> None:
+    """The model first, for it is worth most; the result last, for where it is, all is."""
+    from orbitgp.report.page import write_report
+
+    content.model.save(folder.model)
+    write_json(folder.history, content.model.history_)
+    write_report(folder.report, content)
     write_json(folder.result, result)
 
 

@@ -214,7 +214,6 @@ def _train(folder: Folder, config: dict[str, Any], data: Data, json_: bool, quie
     from orbitgp.files import write_json
     from orbitgp.orbit_names import make_orbit
     from orbitgp.orbits import Identity
-    from orbitgp.report.page import write_report
 
     torch.set_num_threads(config["threads"])
     for note in data.notes:
@@ -245,8 +244,7 @@ def _train(folder: Folder, config: dict[str, Any], data: Data, json_: bool, quie
             plain = folder.read(folder.baseline)["evidence"] if folder.baseline.is_file() else None
     content = report_content(data, model, start, config, plain)
     result = result_of(content, folder, config)
-    save_run(folder, model, result)
-    write_report(folder.report, content)
+    save_run(folder, content, result)
     if not model.interrupted_:
         folder.checkpoint.unlink(missing_ok=True)
     if json_:

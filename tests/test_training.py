@@ -262,10 +262,14 @@ def test_the_history_is_complete():
     assert [record["step"] for record in history] == list(range(1, 13))
     assert all(later["seconds"] > earlier["seconds"] for earlier, later in itertools.pairwise(history))
     for record in history:
-        assert set(record) == {"step", "seconds", "bound", "blend", "orbit", "outputscale", "lengthscale", "noise"}
+        assert set(record) - {"orbit_snr"} == {
+            *("step", "seconds", "bound", "orbit", "outputscale", "lengthscale", "noise"),
+            *("blend", "cone_exits", "failed_factors"),
+        }
         assert all(math.isfinite(v) for name, v in record.items() if name != "orbit")
         assert record["orbit"].keys() == {"scale"}
     last = history[-1]
+    assert last["orbit_snr"] > 0
     assert last["orbit"]["scale"] == pytest.approx(trainer.model.orbit.scale.abs().item())
     assert last["outputscale"] == pytest.approx(kernel.outputscale.item())
     assert last["lengthscale"] == pytest.approx(kernel.base_kernel.lengthscale.median().item())

@@ -145,6 +145,7 @@ def fingerprint(trainer: Trainer) -> dict[str, Any]:
         "likelihood": _digest_module(trainer.likelihood),
         "mean": _digest_outline(model.prior_mean),
         "num_inducing": len(model.inducing),
+        "inducing_samples": 1 if model.inducing_draws is None else model.inducing_draws.shape[1],
         "jitter": model.jitter,
         "device": trainer.x.device.type,
         **settings,

@@ -27,12 +27,13 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from orbitgp.evidence import chunks
+from orbitgp.health import Health
 from orbitgp.history import Record, headline, hyperparameters
 from orbitgp.inducing import Method, initial_inducing
 from orbitgp.likelihoods import Likelihood
 from orbitgp.local import LocalName, LocalSource, Setting, local_source
 from orbitgp.natural import Statistics, set_posterior, statistics
-from orbitgp.orbits import Identity, Samples
+from orbitgp.orbits import Identity, Pairing, Samples
 from orbitgp.orbits.draws import Policy
 from orbitgp.variational import InvariantGP, Projection
 
@@ -46,13 +47,13 @@ class Options:
     Budget: whichever of ``max_steps`` and ``max_seconds`` ends first.
     Samples: ``num_samples`` orbit samples of each of ``batch_size`` data in ``num_groups`` groups for the gradient;
         ``posterior_samples`` (by default as many) of each of up to ``posterior_rows`` data for q(u).
-    Steps: ``learning_rate`` of kernel, likelihood and mean (by default 0.03, or 0.1 where natural gradients find local
-        parameters too: log odds may be far from where they start), ``orbit_rate`` of the orbit, ``inducing_rate`` of the
+    Steps: ``learning_rate`` of kernel, likelihood and mean (by default 0.03, or 0.1 where q(u) and local parameters are
+        found together: log odds may be far from where they start), ``orbit_rate`` of the orbit, ``inducing_rate`` of the
         inducing points (in units of the spread of the inputs), each reached after a number of warm-up steps.
         ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to
-        average.
-    Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); each refit of q(u)
-        finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a recognition network.
+        average. ``posterior_every`` is how many steps pass from one refit of q(u) to the next.
+    Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); where the
+        orbit is enumerated, each refit of q(u) finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a recognition network.
     Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
     """
 
@@ -72,6 +73,7 @@ class Options:
     posterior_rows: int = 20_000
     posterior_samples: int | None = None
     posterior_rho: float = 1.0
+    posterior_every: int = 1
     polish_passes: int = 10
     local: LocalName = "kept"
     local_rounds: int = 5
@@ -83,7 +85,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.optimizer not in get_args(OptimizerName):
             raise ValueError(f"optimizer must be one of {', '.join(get_args(OptimizerName))}, got {self.optimizer!r}.")
-        for name in ("max_steps", "batch_size", "posterior_rows", "local_rounds"):
+        for name in ("max_steps", "batch_size", "posterior_rows", "posterior_every", "local_rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.max_seconds is not None and not self.max_seconds > 0:
@@ -113,11 +115,16 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
+        # Draws that both q(u) and local parameters were fitted to, in turns, would be fitted for their noise: without noise only.
+        samples = (options.num_samples, options.num_groups, options.draws)
+        one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
+        in_turns = self.natural and one.pairing == Pairing.exact()
         # With natural gradients, refits of q(u) are what local parameters follow, not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.local.train(not self.natural)
+        self.rounds = options.local_rounds if in_turns and self.local.follows_posterior else 1
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x)), betas=(0.9, 0.99)
+            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.rounds), betas=(0.9, 0.99)
         )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         # The orbit waits for the kernel and the noise, whose first values are guesses, before it takes long steps.
@@ -131,6 +138,7 @@ class Trainer:
         self.steps = 0
         self.seconds = 0.0
         self.blend = 0.0
+        self.health = Health()
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
@@ -175,7 +183,7 @@ class Trainer:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
         start = time.perf_counter()
         factor = _schedule(self.fraction())
-        if self.natural:
+        if self.natural and self.steps % self.options.posterior_every == 0:
             self.update_posterior(self.rho(factor))
         for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
             group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
@@ -184,6 +192,7 @@ class Trainer:
         bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()
         self.optimizer.zero_grad(set_to_none=True)
         (-(bound + log_prior(self.model))).backward()
+        self.health.saw_gradient(self.model.orbit)
         self.optimizer.step()
         if not self.natural:
             with torch.no_grad():
@@ -242,17 +251,16 @@ class Trainer:
         if size < count:
             rows = torch.randperm(count, generator=self.generator, device=self.x.device)[:size]
         num_samples = options.posterior_samples or options.num_samples
-        factor = self.model.factor()
+        factor = self._factor()
         pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples)]
         # Moments need a = L^-1 k_u of every datum; without local parameters the sums of k_u will do.
         whole = self.likelihood.num_locals > 0
         projections = ((part, self._project(self._sample(part, num_samples), factor if whole else None)) for part in pieces)
-        # Local parameters follow q(u) and q(u) follows them, so with the same draws the two take turns: what the gradient then
-        # sees is the bound at its best, which lets the kernel move in long steps.
-        rounds = options.local_rounds if self.local.follows_posterior else 1
-        kept = projections if rounds == 1 else list(projections)
+        # Local parameters follow q(u) and q(u) follows them, so the two take turns: what the gradient then sees is the bound at
+        # its best, which lets the kernel move in long steps.
+        kept = projections if self.rounds == 1 else list(projections)
         before = self.stats
-        for _ in range(rounds):
+        for _ in range(self.rounds):
             total: Statistics | None = None
             for part, projection in kept:
                 stats = self._statistics(part, projection)
@@ -263,6 +271,17 @@ class Trainer:
             last = self.stats if self.likelihood.couples else before
             self.stats = total if last is None else last.mix(total, rho)
             self.blend = set_posterior(self.model, self.stats, self.blend)
+        self.health.saw_refit(self.blend)
+
+    def _factor(self) -> Float[Tensor, "inducing inducing"]:
+        """The factor of Kuu. Where there is none, as inducing points have come too close, the jitter grows until there is."""
+        for _ in range(_JITTERS):
+            factor = self.model.try_factor()
+            if factor is not None:
+                return factor
+            self.model.jitter *= 10
+            self.health.failed_factors += 1
+        return self.model.factor()
 
     def _project(self, samples: Samples, factor: Tensor | None) -> Projection:
         return self.model.kernel_means(samples) if factor is None else self.model.project(samples, factor)
@@ -304,6 +323,7 @@ class Trainer:
             "seconds": self.seconds,
             "bound": bound,
             "blend": self.blend,
+            **self.health.report(),
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model, self.likelihood),
         }
@@ -316,6 +336,8 @@ class Trainer:
             "model": self.model.state_dict(),
             "likelihood": self.likelihood.state_dict(),
             "local": self.local.state_dict(),
+            "jitter": self.model.jitter,
+            "health": self.health.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "stats": None if self.stats is None else tuple(self.stats),
@@ -328,6 +350,8 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.likelihood.load_state_dict(state["likelihood"])
         self.local.load_state_dict(state["local"])
+        self.model.jitter = state["jitter"]
+        self.health.load_state_dict(state["health"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         self.stats = None if state["stats"] is None else Statistics(*state["stats"])
@@ -361,6 +385,7 @@ class Trainer:
         return rows
 
 
+_JITTERS = 4  # times that the jitter may grow tenfold before training gives up
 _STATE = ("order", "steps", "seconds", "blend", "bounds", "history", "screened")
 
 
@@ -376,13 +401,12 @@ def spread(x: Float[Tensor, "rows *features"]) -> float:
 
 
 def _parameter_groups(
-    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: Options, unit: float
+    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: Options, unit: float, rounds: int
 ) -> list[dict[str, Any]]:
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
-    swift = options.optimizer == "natural" and local.follows_posterior
-    rate = options.learning_rate or (0.1 if swift else 0.03)
+    rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
     groups = [(rest, rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate * unit)]
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]

@@ -115,6 +115,11 @@ class InvariantGP(nn.Module):
         """L with L L^T = Kuu + jitter I, in float64."""
         return _cholesky(self._kuu())
 
+    def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
+        """The same, or None where Kuu is not positive definite to working precision: here the host waits for the answer."""
+        factor, info = torch.linalg.cholesky_ex(self._kuu())
+        return None if info.item() else factor
+
     def _kuu(self) -> Float[Tensor, "inducing inducing"]:
         sets = self.inducing_sets()
         size, samples, _ = sets.shape

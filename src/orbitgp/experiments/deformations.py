@@ -1,9 +1,9 @@
 """Learned amplitudes of local deformations, where the truth is known and on plain digits, against the profile of the bound.
 
 *Where it is known*: all classes are one thin closed curve, bent by a large random deformation of their own; an example is its
-class's curve bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the label as it is, and
-those as large as the ones between classes change it. The smoothness of the orbit is that of the data and is not learned. The
-exact log marginal likelihood of a hundred such drawings is highest at ``bent``.
+class's curve bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the label as it is,
+and those as large as the ones between classes change it. The smoothness of the orbit is that of the data and is not learned.
+The exact log marginal likelihood of a hundred such drawings is highest at ``bent``.
 
 ``python -m orbitgp.experiments.deformations --out results`` writes deformations.json and deformations.png.
 """

@@ -1,0 +1,74 @@
+"""What a run tells of its own health."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from orbitgp.health import Health
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import GaussianNoise
+from orbitgp.training import Options, Trainer
+from orbitgp.variational import InvariantGP
+
+
+def test_signal_to_noise_of_the_orbits_gradient():
+    orbit, health = torch.nn.Linear(2, 1, bias=False), Health()
+    assert "orbit_snr" not in health.report()
+    for i in range(100):
+        orbit.weight.grad = torch.tensor([[100.0 - i, 1.0 + (-1) ** i]])
+        health.saw_gradient(orbit)
+    last = torch.arange(1.0, 31.0)
+    # Of the two, torch takes the lower one for the median: that of 0 and 2 in turns.
+    assert last.mean() / last.std() > 1.5
+    assert health.report()["orbit_snr"] == pytest.approx(1 / torch.tensor([0.0, 2.0] * 15).std().item())
+    assert len(health.gradients) == 30
+
+
+def test_shares_and_counts_begin_anew_with_every_report():
+    health = Health()
+    for blend in (0.0, 0.1, 0.05, 0.0):
+        health.saw_refit(blend)
+    health.failed_factors += 2
+    assert health.report() == {"cone_exits": 0.5, "failed_factors": 2}
+    assert health.report() == {"failed_factors": 0}
+
+
+def make_trainer(inducing, **options):
+    x = torch.linspace(-2, 2, 20)[:, None]
+    model = InvariantGP(RBFKernel(), GaussianNoise(0.3), inducing, jitter=1e-12)
+    return Trainer(model, Gaussian(1, 0.1), x, x.sin().double(), Options(max_steps=10, num_samples=8, starts=(1.0,), **options))
+
+
+def test_the_history_has_it():
+    trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None])
+    for _ in range(6):
+        trainer.step()
+    record = trainer.record()
+    assert record["orbit_snr"] > 0
+    assert 0 <= record["cone_exits"] <= 1
+    assert record["failed_factors"] == 0
+
+
+def test_where_there_is_no_factor_the_jitter_grows(monkeypatch):
+    trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None])
+    with torch.no_grad():
+        trainer.model.jitter = -2.0  # takes more from the diagonal than there is
+        assert trainer.model.try_factor() is None
+        trainer.model.jitter = 1e-6
+        good = trainer.model.try_factor
+        answers = iter([None, None, good()])
+        monkeypatch.setattr(trainer.model, "try_factor", lambda: next(answers))
+        trainer.update_posterior(1.0)
+    assert trainer.model.jitter == pytest.approx(1e-4)
+    assert trainer.health.report()["failed_factors"] == 2
+
+
+def test_q_is_refitted_every_so_many_steps(monkeypatch):
+    trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None], posterior_every=3)
+    refits = []
+    monkeypatch.setattr(trainer, "update_posterior", lambda rho: refits.append(trainer.steps))
+    for _ in range(7):
+        trainer.step()
+    assert refits == [0, 3, 6]

@@ -36,11 +36,11 @@ QUICK: dict[str, Any] = {
     "num_train": 300,
     "num_test": 1000,
     "num_inducing": 150,
-    "max_steps": 60,
+    "max_steps": 40,
     "batch_size": 200,
     "num_samples": 8,
     "num_predict_samples": 16,
-    "options": {"posterior_samples": 4, "start_steps": 5},
+    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10},
 }
 
 

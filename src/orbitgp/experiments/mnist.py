@@ -26,14 +26,14 @@ PAPER = {"none": (2.15, 0.03), "rotation": (2.08, 0.06), "affine": (1.35, 0.07),
 
 FULL: dict[str, Any] = {"num_inducing": 2000, "max_steps": 800, "batch_size": 800, "num_samples": 32, "options": runs.OPTIONS}
 QUICK: dict[str, Any] = {
-    "num_train": 1500,
+    "num_train": 1000,
     "num_test": 500,
     "num_inducing": 100,
-    "max_steps": 60,
-    "batch_size": 300,
+    "max_steps": 40,
+    "batch_size": 200,
     "num_samples": 8,
     "num_predict_samples": 32,
-    "options": {"posterior_samples": 4, "start_steps": 5},
+    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10},
 }
 
 

@@ -21,7 +21,7 @@ from orbitgp.experiments.runs import Claims
 from orbitgp.orbits import Orbit, Rotation
 
 FULL = {"num_inducing": 500, "max_steps": 400, "batch_size": 800, "num_samples": 32, "posterior_samples": 16}
-QUICK = {"num_inducing": 60, "max_steps": 60, "batch_size": 250, "num_samples": 8, "posterior_samples": 8}
+QUICK = {"num_inducing": 60, "max_steps": 90, "batch_size": 200, "num_samples": 8, "posterior_samples": 8}
 APART = 8.0  # degrees between a learned angle and that of the highest evidence
 BEHIND = 10.0  # degrees by which a learned angle may fall short of A
 HALF_TURN_AT_LEAST = 150.0  # what is asked where A = 180: the paper's angles stay below it
@@ -58,7 +58,7 @@ class OddEven(profiles.Problem):
 class FewOddEven(OddEven):
     """The same with a short grid, for two cores."""
 
-    num_train: int = 1000
+    num_train: int = 800
     num_test: int = 1000
 
     grid = (20.0, 90.0, 180.0)

@@ -34,10 +34,10 @@ QUICK: dict[str, Any] = {
     "num_test": 1000,
     "num_inducing": 100,
     "max_steps": 60,
-    "batch_size": 250,
+    "batch_size": 200,
     "num_samples": 8,
     "num_predict_samples": 16,
-    "options": {"posterior_samples": 4, "start_steps": 5},
+    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10, "orbit_rate": 0.15},
 }
 
 

@@ -29,11 +29,11 @@ QUICK_SIZES = (150, 600)
 QUICK: dict[str, Any] = {
     "num_test": 500,
     "num_inducing": 100,
-    "max_steps": 50,
+    "max_steps": 40,
     "batch_size": 200,
     "num_samples": 8,
     "num_predict_samples": 16,
-    "options": {"posterior_samples": 4, "start_steps": 5},
+    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10},
 }
 
 

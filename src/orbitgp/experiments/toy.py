@@ -37,6 +37,7 @@ from torch import Tensor
 
 from orbitgp.elbo import elbo
 from orbitgp.experiments.record import provenance
+from orbitgp.experiments.runs import Claims, say
 from orbitgp.files import replace, write_json
 from orbitgp.inducing import initial_inducing
 from orbitgp.invariant_kernel import InvariantKernel
@@ -203,6 +204,25 @@ def run(config: Config) -> tuple[Data, list[Fit]]:
     return data, exact + sparse
 
 
+def check(fits: list[Fit]) -> Claims:
+    """What the paper says of the two models, for the exact ones and for the sparse ones."""
+    claims = {}
+    for inference in ("exact", "sparse"):
+        invariant, plain = (_find(fits, name, inference) for name in ("invariant", "non-invariant"))
+        claims[f"{inference}: the non-invariant model fits the training data at least as well"] = (
+            plain.train_rmse <= invariant.train_rmse
+        )
+        claims[f"{inference}: the invariant model generalises better"] = invariant.test_rmse < plain.test_rmse
+        claims[f"{inference}: the marginal likelihood prefers the invariant model"] = (
+            invariant.log_marginal_likelihood > plain.log_marginal_likelihood
+        )
+    return claims
+
+
+def _find(fits: list[Fit], model: str, inference: str) -> Fit:
+    return next(fit for fit in fits if (fit.model, fit.inference) == (model, inference))
+
+
 def table(fits: list[Fit]) -> str:
     """The three numbers of each model, to read in a terminal."""
     lines = [f"{'':<22}  train RMSE  test RMSE  log marginal likelihood"]
@@ -217,7 +237,7 @@ def figure(data: Data, fits: list[Fit], path: Path) -> None:
     """Data, invariant and non-invariant posterior mean (exact) side by side, on one colour scale."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
-    invariant, plain = (next(f for f in fits if (f.model, f.inference) == (m, "exact")) for m in ("invariant", "non-invariant"))
+    invariant, plain = (_find(fits, name, "exact") for name in ("invariant", "non-invariant"))
     panels = [
         (
             "The function, and the data",
@@ -269,11 +289,12 @@ def record(config: Config, fits: list[Fit]) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> Claims:
     """Run the experiment, print its table, write ``toy.json`` and ``toy.png``."""
     parser = argparse.ArgumentParser(prog="python -m orbitgp.experiments.toy", description="The paper's figure 2.")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for toy.json and toy.png (default: results)")
     parser.add_argument("--seed", type=int, default=Config.seed, help="of the data (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="the same: it is small as it is")
     options = parser.parse_args(arguments)
     config = Config(seed=options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -282,6 +303,7 @@ def main(arguments: list[str] | None = None) -> None:
     write_json(options.out / "toy.json", record(config, fits))
     figure(data, fits, options.out / "toy.png")
     print(f"wrote {options.out / 'toy.json'} and {options.out / 'toy.png'}")
+    return say(check(fits))
 
 
 if __name__ == "__main__":

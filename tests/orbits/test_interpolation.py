@@ -56,7 +56,7 @@ def test_the_same_without_gradients():
     learned = warp.transform(x, u)
     assert learned.requires_grad
     assert not plain.requires_grad
-    assert torch.equal(plain, learned.detach())
+    torch.testing.assert_close(plain, learned.detach(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", WARPS)
@@ -66,9 +66,9 @@ def test_draws_that_all_images_share(monkeypatch, name):
     u = torch.rand(3, warp.draws_for(x.shape[1:]))
     with torch.no_grad():
         shared, apart = warp.transform(x, u.expand(7, -1, -1)), warp.transform(x, u.repeat(7, 1, 1))
-    torch.testing.assert_close(shared, apart, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(shared, apart, rtol=1e-4, atol=1e-4)
     learned = warp.transform(x, u.expand(7, -1, -1))
-    torch.testing.assert_close(learned.detach(), apart, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(learned.detach(), apart, rtol=1e-4, atol=1e-4)
     ends = list(warp.parameters())
     found, truth = (torch.autograd.grad(s.sum(), ends) for s in (learned, warp.transform(x, u.repeat(7, 1, 1))))
     torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-3)

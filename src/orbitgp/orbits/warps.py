@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.base import Description
 from orbitgp.orbits.images import ImageOrbit
-from orbitgp.orbits.interpolation import can_interpolate, interpolate
+from orbitgp.orbits.interpolation import interpolate, pays
 from orbitgp.orbits.points import Grid, Points
 
 
@@ -51,7 +51,7 @@ class Warp(ImageOrbit):
             u = u[:1]
         p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
-        if can_interpolate(p, images):
+        if pays(p, images):
             return interpolate(images, p, samples).view(rows, samples, *x.shape[1:])
         padded = (_power_of_two(height), _power_of_two(width))
         images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))

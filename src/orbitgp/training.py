@@ -52,8 +52,9 @@ class Options:
         inducing points (in units of the spread of the inputs), each reached after a number of warm-up steps.
         ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to
         average. ``posterior_every`` is how many steps pass from one refit of q(u) to the next.
-    Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); where the
-        orbit is enumerated, each refit of q(u) finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a recognition network.
+    Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); where the orbit is
+        enumerated, each refit of q(u) finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a
+        recognition network.
     Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
     """
 
@@ -115,7 +116,7 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
-        # Draws that both q(u) and local parameters were fitted to, in turns, would be fitted for their noise: without noise only.
+        # Fitted to the same draws in turns, q(u) and local parameters would chase the noise of those draws.
         samples = (options.num_samples, options.num_groups, options.draws)
         one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
         in_turns = self.natural and one.pairing == Pairing.exact()

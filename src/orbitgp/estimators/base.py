@@ -166,7 +166,7 @@ class InvariantEstimator(BaseEstimator):
         options = training_options(settings, orbit, seeds[0])
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(x[:1], options.num_samples, options.num_groups, options.draws, generator)
-        task = self._task(targets)
+        task = self._task(x, targets)
         task = task._replace(y=task.y.to(device), likelihood=task.likelihood.to(device))
 
         kernel = initial_kernel(self.kernel, x, task.variance, generator)
@@ -193,8 +193,8 @@ class InvariantEstimator(BaseEstimator):
         self._keep(model, likelihood, history, evidence, shift)
         self.interrupted_ = run.interrupted
 
-    def _task(self, targets: np.ndarray) -> Task:
-        """Targets and likelihood for these y."""
+    def _task(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Task:
+        """Targets and likelihood for these data."""
         raise NotImplementedError
 
     def _training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Float, Shaped
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
+from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator, Task
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 
-AUTO = "gaussian"  # the likelihood that "auto" stands for
+TWO_CLASSES, MANY_CLASSES = "bernoulli", "dirichlet"  # the likelihoods that "auto" stands for
 
 
 @dataclass(eq=False, repr=False)
@@ -23,9 +24,9 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
     """Gaussian-process classification that learns from the data what it should not care about.
 
     Args:
-        likelihood: by default (``auto``) the Gaussian likelihood on class indicators, as in the paper; ``softmax`` or one of
-            ``dirichlet``, ``stick-breaking``, ``one-vs-each``, ``bouchard``, ``bohning``, ``logistic-softmax`` for any number
-            of classes; ``bernoulli`` for two; or an object.
+        likelihood: by default (``auto``) ``bernoulli`` for two classes and ``dirichlet`` for more, by measurement; ``gaussian``
+            on class indicators, as in the paper; ``stick-breaking``, ``one-vs-each``, ``bouchard``, ``bohning`` or
+            ``logistic-softmax``; or an object.
 
     The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
 
@@ -52,19 +53,23 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 
-    def _task(self, targets: np.ndarray) -> Task:
+    def _task(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Task:
+        if targets.dtype == object and any(label is None for label in targets):
+            raise ValueError("y contains None: every row needs a label.")
         check_classification_targets(targets)
         self.classes_, labels = np.unique(targets, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
+        likelihood.prepare(x, torch.tensor(labels))
         y = likelihood.encode(torch.tensor(labels))
         return Task(y, likelihood, *likelihood.start(y))
 
     def _likelihood(self, num_classes: int) -> Classification:
         likelihood = self.likelihood
         if isinstance(likelihood, str):
-            likelihood = make_likelihood(AUTO if likelihood == "auto" else likelihood, num_classes=num_classes)
+            auto = TWO_CLASSES if num_classes == 2 else MANY_CLASSES
+            likelihood = make_likelihood(auto if likelihood == "auto" else likelihood, num_classes=num_classes)
         if not isinstance(likelihood, Classification):
             raise TypeError(f"likelihood must be a name or a likelihood for classification, got {self.likelihood!r}.")
         if likelihood.num_classes != num_classes:

@@ -89,7 +89,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _shaped(self, values: Float[np.ndarray, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return values[:, 0] if self._flat_targets else values
 
-    def _task(self, targets: np.ndarray) -> Task:
+    def _task(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Task:
         self._flat_targets = targets.ndim == 1
         values = targets.reshape(len(targets), -1).astype(np.float64)
         self.target_mean_, self.target_scale_ = np.zeros(values.shape[1]), np.ones(values.shape[1])

@@ -33,6 +33,9 @@ class Classification(Likelihood):
         """The targets ``y`` of these classes: an indicator row for each datum."""
         return torch.nn.functional.one_hot(labels, self.num_classes).to(dtype)
 
+    def prepare(self, x: Float[Tensor, "rows *features"], labels: Int[Tensor, " rows"]) -> None:
+        """Settle what must be known of the data before their targets are: nothing, here."""
+
     def start(self, y: Float[Tensor, "rows outputs"]) -> tuple[float, Float[Tensor, " latents"]]:
         """A variance and a mean for the prior of f to start from: log odds, here."""
         return _LOG_ODDS_VARIANCE, y.new_zeros(self.num_latents)

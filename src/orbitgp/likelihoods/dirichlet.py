@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.likelihoods.base import Quadratic
 from orbitgp.likelihoods.classification import Softmax
+from orbitgp.likelihoods.concentration import Observations, best_concentration
+
+_CONCENTRATION = 1e-4  # where there are no data to choose it
 
 
 class Dirichlet(Softmax):
@@ -22,14 +25,24 @@ class Dirichlet(Softmax):
 
     The likelihood is Gaussian with known noise: there is nothing to bound and nothing local. Its evidence is that of the
     targets t, so it compares orbits and kernels, but no other likelihood, nor another ``concentration``. The smaller the
-    latter, the more a label is believed.
+    latter, the more a label is believed. Where none is given, estimators choose it from the data
+    (:mod:`~orbitgp.likelihoods.concentration`).
     """
 
-    def __init__(self, num_classes: int, concentration: float = 1e-4) -> None:
+    def __init__(self, num_classes: int, concentration: float | None = None) -> None:
         super().__init__(num_classes)
-        if not concentration > 0:
+        if concentration is not None and not concentration > 0:
             raise ValueError(f"the concentration of a Dirichlet must be positive, got {concentration}.")
-        self.concentration = concentration
+        self.is_given = concentration is not None
+        self.concentration = _CONCENTRATION if concentration is None else concentration
+
+    def prepare(self, x: Float[Tensor, "rows *features"], labels: Int[Tensor, " rows"]) -> None:
+        """Choose the concentration, unless it was given."""
+        if not self.is_given:
+            self.concentration = best_concentration(x, labels, self._observed, self.predict_proba)
+
+    def _observed(self, labels: Int[Tensor, " rows"], concentration: float) -> Observations:
+        return Dirichlet(self.num_classes, concentration).observations(self.encode(labels))
 
     def observations(
         self, y: Float[Tensor, "rows classes"]

@@ -1,0 +1,130 @@
+"""Where local parameters come from: every source trains, none is optimistic, and a run goes on from its state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from orbitgp import InvariantGPClassifier
+from orbitgp.inducing import initial_inducing
+from orbitgp.likelihoods import Bernoulli, OneVsEach
+from orbitgp.local import Groups, LocalName, Network, Setting
+from orbitgp.orbits import GaussianNoise, Orbit, Permutation
+from orbitgp.training import OptimizerName, Options, Trainer
+from orbitgp.variational import InvariantGP
+
+SOURCES: tuple[LocalName, ...] = get_args(LocalName)
+
+
+def make_trainer(orbit: Orbit | None = None, **options: Any) -> Trainer:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 2, dtype=torch.float64, generator=generator)
+    likelihood = Bernoulli()
+    y = likelihood.encode((x[:, 0] > 0).long())
+    orbit = GaussianNoise(0.3).double() if orbit is None else orbit
+    kernel = ScaleKernel(RBFKernel()).double()
+    model = InvariantGP(kernel, orbit, initial_inducing(x, orbit, kernel, 8, generator=generator))
+    settings = {"max_steps": 12, "batch_size": 16, "num_samples": 4, "num_groups": 4, "polish_passes": 1, "starts": (1.0,)}
+    return Trainer(model, likelihood, x, y, Options(**{**settings, **options}))
+
+
+@pytest.mark.parametrize("optimizer", get_args(OptimizerName))
+@pytest.mark.parametrize("local", SOURCES)
+def test_every_source_raises_the_bound(local: LocalName, optimizer: OptimizerName) -> None:
+    trainer = make_trainer(local=local, optimizer=optimizer, max_steps=40)
+    trainer.run()
+    first, last = (np.mean([record["bound"] for record in part]) for part in (trainer.history[:5], trainer.history[-5:]))
+    assert last > first + 1.0
+
+
+@pytest.mark.parametrize("optimizer", get_args(OptimizerName))
+def test_the_network_learns_with_everything_else(optimizer: OptimizerName) -> None:
+    trainer = make_trainer(local="network", optimizer=optimizer)
+    before = [p.detach().clone() for p in trainer.local.parameters()]
+    trainer.run()
+    assert before
+    for old, new in zip(before, trainer.local.parameters(), strict=True):
+        assert not torch.equal(old, new)
+
+
+@pytest.mark.parametrize("local", SOURCES)
+def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(local: LocalName) -> None:
+    whole, first, second = (make_trainer(local=local) for _ in range(3))
+    for _ in range(8):
+        whole.step()
+    for _ in range(4):
+        first.step()
+    second.load_state_dict(first.state_dict())
+    for _ in range(4):
+        second.step()
+    for a, b in zip(whole.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(whole.local.state_dict().values(), second.local.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_network_starts_from_the_seed_and_leaves_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    one, same, other = (make_trainer(local="network", seed=seed).local.state_dict() for seed in (1, 1, 2))
+    assert torch.equal(state, torch.get_rng_state())
+    weights = "network.body.0.weight"
+    assert torch.equal(one[weights], same[weights])
+    assert not torch.equal(one[weights], other[weights])
+
+
+def test_no_source_is_optimistic() -> None:
+    """On average over draws none lies above the bound with the best local parameters; those of the scored draws do."""
+    trainer = make_trainer()
+    for _ in range(5):
+        trainer.step()
+    model, likelihood, x, y = trainer.local.setting
+    exact = model.moments(model.project(model.orbit.sample(x, 1024, 2, "qmc", trainer.generator)))
+    draws = 100
+    setting = Setting(model, likelihood, x.repeat(draws, 1), y.repeat(draws, 1))
+    rows = torch.arange(len(setting.x))
+    samples = model.orbit.sample(setting.x, 4, 4, "iid", trainer.generator)
+    with torch.no_grad():
+        moments = model.moments(model.project(samples))
+        best = likelihood.quadratic(setting.y, likelihood.local(y, exact).repeat(draws, 1)).expectation(moments)
+        same = likelihood.quadratic(setting.y, likelihood.local(setting.y, moments)).expectation(moments)
+        scored = {"same": same}
+        for source in (Groups, Network):
+            scored[source.__name__] = source(setting).terms(rows, samples)
+    for name, terms in scored.items():
+        difference = (terms - best).reshape(draws, -1).sum(1)
+        z = float(difference.mean() / difference.std()) * draws**0.5
+        assert z > 4 if name == "same" else z < 4, (name, z)
+
+
+def test_groups_need_two_halves_that_are_independent() -> None:
+    for options in ({"num_groups": 2}, {"num_groups": 3, "num_samples": 9}):
+        with pytest.raises(ValueError, match="num_groups to 4"):
+            make_trainer(local="groups", **options).step()
+    cyclic = Permutation([[0, 1, 2], [1, 2, 0], [2, 0, 1]])
+    x = torch.randn(6, 3, dtype=torch.float64)
+    likelihood = OneVsEach(3)
+    y = likelihood.encode(torch.arange(6) % 3)
+    model = InvariantGP(ScaleKernel(RBFKernel()).double(), cyclic, x[:4], 3, shared_covariance=False)
+    source = Groups(Setting(model, likelihood, x, y))
+    assert bool(torch.isfinite(source.terms(torch.arange(6), cyclic.sample(x, None))).all())
+    with pytest.raises(ValueError, match="num_groups to 4"):
+        source.terms(torch.arange(6), cyclic.sample(x, 2))
+
+
+@pytest.mark.parametrize("local", SOURCES)
+def test_estimators_take_it_and_predictions_need_it_no_more(local: LocalName, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    y = np.where(x[:, 0] > 0, "right", "left")
+    model = InvariantGPClassifier(
+        GaussianNoise(0.2), num_inducing=10, num_samples=8, num_groups=4, max_steps=6, options={"local": local}, random_state=0
+    ).fit(x, y)
+    assert model.score(x, y) > 0.8
+    model.save(tmp_path / "model.safetensors")
+    again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(model.predict_proba(x), again.predict_proba(x))

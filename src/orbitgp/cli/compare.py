@@ -66,13 +66,12 @@ def compare(
     invert: o.Invert = False,
     task: o.Task = "auto",
     data_dir: o.DataDir = None,
-    likelihood: o.Likelihood = "auto",
+    likelihood: o.Likelihood = "gaussian",  # for classes, too: of their likelihoods it is the cheapest, and exact
     num_inducing: o.NumInducing = 128,
     num_samples: o.NumSamples = 16,
-    max_steps: o.MaxSteps = 100,
+    max_steps: o.MaxSteps = 150,
     max_seconds: o.MaxSeconds = None,
     batch_size: o.BatchSize = 512,
-    learning_rate: o.LearningRate = 0.06,
     seed: o.Seed = 0,
     device: o.Device = "cpu",
     json_: o.Json = False,
@@ -105,7 +104,6 @@ def compare(
         "max_steps": max_steps,
         "max_seconds": max_seconds,
         "batch_size": batch_size,
-        "learning_rate": learning_rate,
         "device": device,
     }
     loaded = source.load()

@@ -61,7 +61,6 @@ def learn(
     max_steps: o.MaxSteps = 250,
     max_seconds: o.MaxSeconds = None,
     batch_size: o.BatchSize = 512,
-    learning_rate: o.LearningRate = 0.06,
     seed: o.Seed = 0,
     device: o.Device = "cpu",
     json_: o.Json = False,
@@ -101,7 +100,6 @@ def learn(
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "batch_size": batch_size,
-            "learning_rate": learning_rate,
             "device": device,
         }
         loaded = source.load()
@@ -183,9 +181,7 @@ def estimator(config: dict[str, Any], orbit: Any) -> Any:
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Settings as the estimator takes them."""
     shape = config["reading"]["image_shape"]
-    settings = dict(config["settings"])
-    options = {"learning_rate": settings.pop("learning_rate")}
-    return {**settings, "options": options, "image_shape": tuple(shape) if shape else None}
+    return {**config["settings"], "image_shape": tuple(shape) if shape else None}
 
 
 def features(config: dict[str, Any], data: Data) -> tuple[int, ...]:

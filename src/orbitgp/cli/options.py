@@ -103,10 +103,6 @@ MaxSeconds = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="Seconds of training for a model, if they end first.", rich_help_panel=_TRAIN),
 ]
-LearningRate = Annotated[
-    float,
-    typer.Option(min=1e-5, max=1.0, metavar="RATE", help="Of kernel and noise, on their log scale.", rich_help_panel=_TRAIN),
-]
 BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Data for each gradient.", rich_help_panel=_TRAIN)]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Makes a run reproducible.", rich_help_panel=_TRAIN)]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.", rich_help_panel=_TRAIN)]

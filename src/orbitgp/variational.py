@@ -132,7 +132,7 @@ class InvariantGP(nn.Module):
         """Block means of a = L^-1 k_u and of m_g, and kff."""
         raw = self.kernel_means(samples)
         ku = raw.a.flatten(0, 1)
-        a = _Whiten.apply(self._kuu(), ku, self.inducing.dtype) if factor is None else _solve(factor, ku)
+        a = _Whiten.apply(self._kuu(), ku, self.inducing.dtype, ku.is_cuda) if factor is None else _solve(factor, ku)
         return raw._replace(a=a.reshape(raw.a.shape))
 
     def kernel_means(self, samples: Samples) -> Projection:
@@ -247,34 +247,42 @@ class _Whiten(torch.autograd.Function):
     The gradient of the solve begins with L^-T, that of the factorisation goes on with L^T, and the two cancel: with C the lower
     triangle of sum(ga a^T), mirrored, the gradient of Kuu is -1/2 L^-T C L^-1. That saves a product of M x M matrices.
 
-    The value needs all digits of float64, the gradient no more than the data have: it is computed in their ``dtype``. Only along
-    Kuu itself, which is the kernel's variance, rounding would show: there the gradient is -1/2 sum(ga * a), and made so.
+    The value needs all digits of float64, the gradient no more than the data have: it is computed in their ``dtype``. Only
+    along Kuu itself, which is the kernel's variance, rounding would show: there the gradient is -1/2 sum(ga * a), and made so.
+
+    With ``invert``, L^-1 is computed once and the rest are products: what a GPU likes better than four triangular solves.
     """
 
     @staticmethod
-    def forward(ctx: Any, kuu: Tensor, k: Tensor, dtype: torch.dtype) -> Tensor:
-        factor = _cholesky(kuu)
-        a = _solve(factor, k)
-        ctx.save_for_backward(kuu, factor, a)
-        ctx.dtype = dtype
+    def forward(ctx: Any, kuu: Tensor, k: Tensor, dtype: torch.dtype, invert: bool) -> Tensor:
+        lower = _cholesky(kuu)
+        if invert:
+            lower = torch.linalg.solve_triangular(lower, torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device), upper=False)
+        a = k @ lower.mT if invert else _solve(lower, k)
+        ctx.save_for_backward(kuu, lower, a)
+        ctx.dtype, ctx.invert = dtype, invert
         return a
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kuu, factor, a = ctx.saved_tensors
+        kuu, lower, a = ctx.saved_tensors
         grad_kuu = grad_k = None
-        lower, ga = factor.to(ctx.dtype), grad.to(ctx.dtype)
+        lower, ga = lower.to(ctx.dtype), grad.to(ctx.dtype)
+
+        def unwhiten(rows: Tensor) -> Tensor:
+            """Times L^-1 from the right."""
+            return rows @ lower if ctx.invert else torch.linalg.solve_triangular(lower, rows, upper=False, left=False)
+
         if ctx.needs_input_grad[0]:
             c = ga.mT @ a.to(ctx.dtype)
             c = torch.tril(c) + torch.tril(c, -1).mT
-            half = torch.linalg.solve_triangular(lower.mT, c, upper=True)
-            grad_kuu = torch.linalg.solve_triangular(lower, half, upper=False, left=False).to(grad.dtype).mul_(-0.5)
+            grad_kuu = unwhiten(unwhiten(c).mT).to(grad.dtype).mul_(-0.5)
             excess = torch.linalg.vecdot(grad_kuu.flatten(), kuu.flatten()) + 0.5 * torch.linalg.vecdot(grad, a).sum()
             grad_kuu.diagonal().sub_(excess / kuu.trace())
         if ctx.needs_input_grad[1]:
-            grad_k = torch.linalg.solve_triangular(lower.mT, ga.mT, upper=True).mT.to(grad.dtype)
-        return grad_kuu, grad_k, None
+            grad_k = unwhiten(ga).to(grad.dtype)
+        return grad_kuu, grad_k, None, None
 
 
 def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:

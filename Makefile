@@ -2,10 +2,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help venv demo test check format docs bench
+.PHONY: help venv demo test check format docs bench reproduce-small tables
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 venv: $(STAMP)  ## make .venv/ with the pinned versions of constraints.txt
 
@@ -34,3 +34,9 @@ docs: $(STAMP)  ## the documentation as pages in out/site/, warnings are errors
 
 bench: $(STAMP)  ## the benchmarks
 	$(BIN)/python -m benchmarks
+
+reproduce-small: $(STAMP)  ## every experiment in reduced form, in minutes on two cores: do its claims hold?
+	OMP_NUM_THREADS=1 $(BIN)/python -m orbitgp.experiments.reproduce_small
+
+tables: $(STAMP)  ## the tables of README.md and docs/results.md, from results/
+	$(BIN)/python -m orbitgp.experiments.tables

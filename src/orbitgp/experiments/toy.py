@@ -233,6 +233,15 @@ def table(fits: list[Fit]) -> str:
     return "\n".join(lines)
 
 
+def markdown(fits: list[Fit]) -> str:
+    """The same as a table of a page."""
+    lines = ["| model | inference | train RMSE | test RMSE | log marginal likelihood, or its bound |", "|---" * 5 + "|"]
+    for fit in fits:
+        numbers = f"{fit.train_rmse:.3f} | {fit.test_rmse:.3f} | {fit.log_marginal_likelihood:.1f}"
+        lines.append(f"| {fit.model} | {fit.inference} | {numbers} |")
+    return "\n".join(lines)
+
+
 def figure(data: Data, fits: list[Fit], path: Path) -> None:
     """Data, invariant and non-invariant posterior mean (exact) side by side, on one colour scale."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it

@@ -126,7 +126,7 @@ def _prediction_rows(predictions: list[dict[str, Any]]) -> list[list[str]]:
     rows += [[name, *(_ms(p["milliseconds"].get(name)) for p in predictions)] for name in names]
     rows.append(["orbitgp / bare GEMM", *(f"{p['ratio']['median']:.2f}" for p in predictions)])
     for count in predictions[0]["peak_megabytes"]:
-        rows.append([f"peak memory in MB, {int(count):,} images", *(_ms(p["peak_megabytes"][count]) for p in predictions)])
+        rows.append([f"peak memory in MB, {int(count):,} images", *(_ms(p["peak_megabytes"].get(count)) for p in predictions)])
     return rows
 
 

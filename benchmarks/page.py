@@ -10,34 +10,37 @@ from benchmarks.report import RESULTS, markdown
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 HEAD = """# Speed
 
-The method's cost is one thing: k_g between N·S transformed inputs and M inducing points, forward and backward. What follows
-says how far from that everything else is. All tables are written by `make bench` (`python -m benchmarks`) from
+The method's cost is one thing: k_g between N·S transformed inputs and M inducing points, forward and backward. What
+follows says how far from that everything else is. All tables are written by `make bench` (`python -m benchmarks`) from
 `benchmarks/results/*.json`.
 
-*Bare GEMM* is that one product and its two backward products, on matrices that are there already. *The bare operations* are
-those a step cannot do without, each alone and plainly written: the three products, the pairs of k_ff, interpolation on a ready
-grid, Kuu, its Cholesky factor and the solves, the product with the covariance of q(u). A step may take less than their sum
-where it does better than the plain way. *Straightforward GPyTorch* is the same model with GPyTorch's kernels: all pairs, a solve
-for every sample, a covariance for each output.
+*Bare GEMM* is that one product and its two backward products, on matrices that are there already. *The bare operations*
+are those a step cannot do without, each alone and plainly written: the three products, the pairs of k_ff, interpolation
+on a ready grid, Kuu, its Cholesky factor and the solves, the product with the covariance of q(u). A step may take less
+than their sum where it does better than the plain way. *Straightforward GPyTorch* is the same model with GPyTorch's
+kernels: all pairs, a solve for every sample, a covariance for each output.
 
 On a machine that others use, too, `python -m benchmarks --clock cpu --threads 1` measures the CPU time of one thread.
 """
 TAIL = """## What was weighed
 
-- **Samples and inducing points** go through buffers that are used again for every few data: memory fresh from the system costs
-  as much as a pass over it (at (200, 120, 1200) it was 6 % of a step). What remains of that cost belongs to torch's allocator;
-  where that is mimalloc (aarch64 Linux), `MIMALLOC_PURGE_DELAY=-1` in the environment removes it.
-- **Interpolation** on a CPU looks up the four coefficients of a cell instead of four pixels, and keeps slopes instead of points.
-- **Precision**: Kuu, its factor and the whitened a are in float64. The gradient of the whitening is in the precision of the
-  data: measured, no gradient's error grows by it but that of the kernel's variance, which is mended. On a GPU the large products
-  run in TF32, with squared norms outside of them.
-- **Fewer pairs for k_ff**: S/2 of the S²/4 pairs would do without bias, but not without noise. With quasi-Monte-Carlo groups
-  the mean over all pairs is nearly exact; four cyclic shifts instead of all raise the standard deviation of the bound eightfold,
-  one shift by more than a hundred, to save 2 to 3 % of a step. All pairs stay.
-- **A captured graph** (`orbitgp.capture`) turns some five hundred launches into one, which is what small steps on a GPU are made
-  of. Nothing in a step makes the host wait: a failed Cholesky factorisation becomes NaN there, and training finds it in the bound.
-- **A fused kernel** for distance, exponential and mean would save at most the elementwise passes of the profile above, a twentieth
-  of a large step on a GPU: not worth a second implementation so far.
+- **Memory** on a CPU: samples go through buffers that are used again for every few data, because memory fresh from the
+  system costs as much as a pass over it (6 % of a step at (200, 120, 1200) before). What remains of that cost belongs
+  to torch's allocator; where that is mimalloc (aarch64 Linux), `MIMALLOC_PURGE_DELAY=-1` in the environment removes it.
+- **Interpolation** on a CPU looks up the coefficients of a cell instead of four pixels, and keeps slopes instead of
+  points.
+- **Precision**: Kuu, its factor and the whitened a are in float64. The gradient of the whitening is in the precision of
+  the data. Measured, errors of the gradients stay what they were; only where Kuu is close to singular, that of the
+  kernel's variance loses a digit. On a GPU the large products run in TF32, with squared norms outside of them.
+- **Fewer pairs for k_ff**: S/2 of the S²/4 pairs would do without bias, but not without noise. With quasi-Monte-Carlo
+  groups the mean over all pairs is nearly exact. At (100, 32, 300), four cyclic shifts instead of all raise the
+  standard deviation of the bound eightfold and one shift more than a hundredfold, to save 2 to 3 % of a step. All pairs
+  stay.
+- **A captured graph** (`orbitgp.capture`) turns some five hundred launches into one, which is most of a small step on a
+  GPU. Nothing in a step makes the host wait: a failed Cholesky factorisation becomes NaN, and training finds it in the
+  bound.
+- **A fused kernel** for distance, exponential and mean would save some of the elementwise passes in the profile of the
+  GPU, by estimate a twentieth of a large step: not worth a second implementation so far.
 """
 
 

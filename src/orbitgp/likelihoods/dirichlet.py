@@ -40,6 +40,7 @@ class Dirichlet(Softmax):
         """Choose the concentration, unless it was given."""
         if not self.is_given:
             self.concentration = best_concentration(x, labels, self._observed, self.predict_proba)
+            self.is_given = True
 
     def _observed(self, labels: Int[Tensor, " rows"], concentration: float) -> Observations:
         return Dirichlet(self.num_classes, concentration).observations(self.encode(labels))

@@ -74,7 +74,11 @@ _likelihood(likelihoods.StudentT, "num_latents")
 _likelihood(likelihoods.Laplace, "num_latents")
 _likelihood(likelihoods.Bernoulli)
 _likelihood(likelihoods.GaussianIndicators, "num_classes")
-_likelihood(likelihoods.Dirichlet, "num_classes", "concentration")
+register(
+    likelihoods.Dirichlet,
+    lambda d: {"num_classes": d.num_classes, "concentration": d.concentration if d.is_given else None},
+    name="likelihood:Dirichlet",
+)
 _likelihood(likelihoods.StickBreaking, "num_classes")
 _likelihood(likelihoods.OneVsEach, "num_classes")
 _likelihood(likelihoods.Bouchard, "num_classes")

@@ -90,6 +90,16 @@ def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch):
         runs.execute([todo[0], other], tmp_path)
 
 
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    good, bad = mnist.all_runs(1, ["none", "affine"], num_train=24, **TINY)
+    with pytest.raises(ExceptionGroup, match="1 of 2 runs failed") as caught:
+        runs.execute([replace(bad, likelihood="bernoulli"), good], tmp_path)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, ValueError)
+    assert "likelihood='bernoulli'" in error.__notes__[0]
+    assert [path.stem for path in tmp_path.iterdir()] == ["none-0"]
+
+
 def test_standard_errors_are_over_seeds_or_of_the_test_set():
     several = [record("none", error, evidence, seed) for seed, (error, evidence) in enumerate([(0.02, 5.0), (0.04, 9.0)])]
     (row,) = runs.rows(several)

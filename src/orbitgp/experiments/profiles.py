@@ -116,7 +116,10 @@ def run_all(todo: Sequence[Job], processes: int = 1) -> list[Result]:
     if processes == 1:
         return _collect(map(Job.run, todo), len(todo))
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        return _collect(pool.imap(Job.run, todo), len(todo))
+        results = _collect(pool.imap(Job.run, todo), len(todo))
+        pool.close()
+        pool.join()  # workers end by themselves and leave nothing behind
+    return results
 
 
 def _collect(results: Iterable[Result], count: int) -> list[Result]:

@@ -99,31 +99,46 @@ SCORES = (metrics.error_rate, metrics.nll, metrics.brier, metrics.ece)
 
 
 def execute(runs: Sequence[Run], folder: Path, device: str = "cpu", jobs: int = 1) -> list[Record]:
-    """The records of all runs, in their order; those that are missing are made, several at a time."""
+    """The records of all runs, in their order; those that are missing are made, several at a time.
+
+    A run that fails does not stop the others; the error comes when they are done.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{run.name()}.json" for run in runs]
     if len(set(paths)) < len(paths):
         raise ValueError("two runs of this experiment have one name.")
     todo = [(run, path) for run, path in zip(runs, paths, strict=True) if not _is_done(run, path)]
     work = partial(_make, device=device, threads=1 if jobs > 1 else None)
-    with tqdm(total=len(todo), unit="model", disable=None) as bar:
-        if jobs == 1:
-            for each in map(work, todo):
-                bar.set_postfix_str(each)
-                bar.update()
-        else:
-            with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-                for each in pool.imap_unordered(work, todo):
-                    bar.set_postfix_str(each)
-                    bar.update()
+    if jobs == 1:
+        _finish(map(work, todo), len(todo))
+    else:
+        with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+            _finish(pool.imap_unordered(work, todo), len(todo))
+            pool.close()
+            pool.join()  # workers end by themselves and leave nothing behind
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
-def _make(todo: tuple[Run, Path], device: str, threads: int | None) -> str:
+def _finish(outcomes: Iterable[str | Exception], count: int) -> None:
+    failures = []
+    with tqdm(outcomes, total=count, unit="model", disable=None) as bar:
+        for outcome in bar:
+            bar.set_postfix_str(str(outcome))
+            if isinstance(outcome, Exception):
+                failures.append(outcome)
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} of {count} runs failed", failures)
+
+
+def _make(todo: tuple[Run, Path], device: str, threads: int | None) -> str | Exception:
     run, path = todo
     if threads is not None:
         torch.set_num_threads(threads)
-    record = run.run(device)
+    try:
+        record = run.run(device)
+    except Exception as error:
+        error.add_note(f"in {run}")
+        return error
     files.write_json(path, record)
     return f"{run.name()}: {100 * record['metrics']['error_rate']:.2f} %"
 

@@ -68,7 +68,7 @@ def main() -> None:
             save(results, args.out)
 
     measure("steps", steps)
-    measure("profiles", lambda shape, args: profiled(shape, args.device))
+    measure("profiles", profiled)
     measure("predictions", predictions)
     if "accuracy" in args.only:
         shape = next((s for s in shapes if s.rows * s.samples * s.inducing > 1_000_000), shapes[0])
@@ -87,8 +87,9 @@ def _line(name: str, result: dict[str, Any]) -> str:
     if name == "predictions":
         return f"predict {result['shape']}: {result['milliseconds']['orbitgp']:,.0f} ms, {result['ratio']['median']:.2f} x GEMM"
     if name == "profiles":
-        longest = "\n".join(f"  {o['milliseconds']:9.3f} ms {o['calls']:6.1f} x  {o['name'][:90]}" for o in result["operators"])
-        return f"profile {result['shape']}: {result['launches']:.0f} launches, waits: {result['waits']}\n{longest}"
+        parts = "\n".join(f"  {ms:9.3f} ms  {part[:90]}" for part, ms in result["parts"].items())
+        waits = f", {result['launches']:.0f} launches, waits: {result['waits']}" if "waits" in result else ""
+        return f"profile {result['shape']}: {sum(result['parts'].values()):,.1f} ms{waits}\n{parts}"
     if name == "captured":
         return f"captured {result['shape']}: {result['milliseconds']} ms, bound {result['bounds']}"
     gemm, sum_of_bare = (result["ratios"][key]["median"] for key in ("orbitgp / GEMM", "orbitgp / bare"))

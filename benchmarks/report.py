@@ -131,14 +131,13 @@ def _prediction_rows(predictions: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _profile_rows(profiles: list[dict[str, Any]]) -> list[list[str]]:
-    """Operators by their own time in one step, those of the largest shape that take longest first."""
-    names = [operator["name"] for operator in profiles[-1]["operators"]]
-    found = [{operator["name"]: operator["milliseconds"] for operator in p["operators"]} for p in profiles]
-    rows = [["own time in ms", *(p["shape"] for p in profiles)]]
-    rows += [[f"`{name[:60]}`", *(_ms(times.get(name)) for times in found)] for name in names]
-    rest = (p["milliseconds"] - sum(times.get(n, 0.0) for n in names) for p, times in zip(profiles, found, strict=True))
-    rows.append(["all others", *map(_ms, rest)])
-    if any(p["waits"] is not None for p in profiles):
+    """Stages or kernels, in the order of the largest shape."""
+    rows = [["ms", *(p["shape"] for p in profiles)]]
+    for name in profiles[-1]["parts"]:
+        title = f"`{name[:60]}`" if "launches" in profiles[-1] else name
+        rows.append([title, *(_ms(p["parts"].get(name)) for p in profiles)])
+    if "waits" in profiles[0]:
+        rows.append(["launches", *(f"{p['launches']:.0f}" for p in profiles)])
         rows.append(["times that the host waits for the device", *(str(len(p["waits"])) for p in profiles)])
     return rows
 

@@ -119,11 +119,11 @@ class Trainer:
         # Fitted to the same draws in turns, q(u) and local parameters would chase the noise of those draws.
         samples = (options.num_samples, options.num_groups, options.draws)
         one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
-        in_turns = self.natural and one.pairing == Pairing.exact()
+        self.enumerated = one.pairing == Pairing.exact()
         # With natural gradients, refits of q(u) are what local parameters follow, not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.local.train(not self.natural)
-        self.rounds = options.local_rounds if in_turns and self.local.follows_posterior else 1
+        self.rounds = options.local_rounds if self.natural and self.enumerated and self.local.follows_posterior else 1
         self.optimizer = torch.optim.Adam(
             _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.rounds), betas=(0.9, 0.99)
         )
@@ -208,8 +208,10 @@ class Trainer:
         As everything else slows down, q(u) may average over more steps without lagging behind, and its noise falls away.
         """
         partial = self.options.posterior_rows < len(self.x)
-        # Jacobi's iteration over latent functions that pull at each other swings unless it is damped.
-        damping = (0.5 if partial else 1.0) * (0.5 if self.likelihood.couples else 1.0)
+        # Jacobi's iteration over latent functions that pull at each other swings unless it is damped; and with local parameters
+        # from the same draws, the noise of draws is fed back.
+        fed_back = self.likelihood.couples or (self.likelihood.num_locals > 0 and not self.enumerated)
+        damping = (0.5 if partial else 1.0) * (0.5 if fed_back else 1.0)
         return self.options.posterior_rho * damping * max(slow, 0.1)
 
     def screen(self) -> None:

@@ -24,7 +24,9 @@ from orbitgp.orbits import Rotation
 ROTATED = 60.0
 START = 5.0
 ROWS, COLUMNS = 4, 7
-SETTINGS: dict[str, Any] = {"num_inducing": 150, "num_samples": 16, "max_steps": 120, "random_state": 0, "verbose": True}
+# The paper's likelihood for many classes, which is also the fastest.
+SETTINGS: dict[str, Any] = {"likelihood": "gaussian", "num_inducing": 150, "num_samples": 16, "max_steps": 120}
+SETTINGS |= {"random_state": 0, "verbose": True}
 
 
 def fit() -> tuple[dict[str, InvariantGPClassifier], dict[str, float], tuple[np.ndarray, np.ndarray]]:

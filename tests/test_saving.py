@@ -49,7 +49,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel, orbits, saving
-from orbitgp.likelihoods import Bernoulli, Gaussian, Laplace, StudentT
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Laplace, StudentT
 from orbitgp.likelihoods.registry import CLASSIFICATION
 from orbitgp.orbits import (
     Affine,
@@ -300,7 +300,7 @@ class TestKernels:
 class TestLikelihoods:
     @pytest.mark.parametrize("likelihood", [
         *(make(4) for make in CLASSIFICATION.values()), Bernoulli(), Gaussian(2, noise=0.3, min_noise=0.1),
-        Gaussian(min_noise=0.0), StudentT(2, df=5.0), Laplace(2),
+        Gaussian(min_noise=0.0), StudentT(2, df=5.0), Laplace(2), Dirichlet(4, concentration=0.01),
     ], ids=lambda likelihood: type(likelihood).__name__)  # fmt: skip
     def test_predictions_are_the_same(self, tmp_path: Path, likelihood: Any) -> None:
         shake(likelihood)

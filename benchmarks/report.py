@@ -50,10 +50,11 @@ def _output(*command: str) -> str:
 
 
 def save(results: dict[str, Any], folder: Path = RESULTS) -> None:
-    """Write <hardware>.json."""
+    """Write <hardware>.json; parts that were not measured this time stay as they were."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = re.sub(r"[^a-z0-9]+", "-", results["setting"]["hardware"].lower()).strip("-")
-    (folder / f"{stem}.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    path = folder / (re.sub(r"[^a-z0-9]+", "-", results["setting"]["hardware"].lower()).strip("-") + ".json")
+    before = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**before, **results}, indent=2, ensure_ascii=False) + "\n")
 
 
 def markdown(results: dict[str, Any]) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
 WINDOW, ENOUGH = 30, 5  # steps whose gradients are kept, and that it takes to speak of noise
 
 

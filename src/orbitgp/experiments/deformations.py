@@ -39,6 +39,7 @@ class BentDrawings(profiles.Problem):
     unit = "px"
     grid = (0.25, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
     starts = (0.2, 1.0, 4.0)
+    num_inducing = 400
 
     def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         generator = torch.Generator().manual_seed(seed)
@@ -102,7 +103,7 @@ def _bend(images: torch.Tensor, pixels: float, generator: torch.Generator) -> to
 PROBLEMS = [BentDrawings(1.0), PlainDigits()]
 
 # A field has many draws, and their noise in q(u) would pull the amplitude down: many samples, of few data.
-FULL = {"num_inducing": 400, "num_samples": 64, "posterior_samples": 256}
+FULL = {"num_samples": 64, "posterior_samples": 256}
 
 
 def main(arguments: list[str] | None = None) -> Claims:

@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from orbitgp.datasets import mnist, rotate
+from orbitgp.datasets import Dataset, digits, mnist, rotate
 from orbitgp.experiments import profiles
 from orbitgp.experiments.runs import Claims
 from orbitgp.orbits import Orbit, Rotation
 
-FULL = {"num_inducing": 500, "max_steps": 400, "batch_size": 800, "num_samples": 32, "posterior_samples": 16}
-QUICK = {"num_inducing": 60, "max_steps": 90, "batch_size": 200, "num_samples": 8, "posterior_samples": 8}
+FULL = {"num_inducing": 500, "max_steps": 400, "batch_size": 800, "num_samples": 32}
+QUICK = {"num_inducing": 60, "max_steps": 130, "batch_size": 200, "num_samples": 8}
+FULL_SIZE = 6000
 APART = 8.0  # degrees between a learned angle and that of the highest evidence
 BEHIND = 10.0  # degrees by which a learned angle may fall short of A
 HALF_TURN_AT_LEAST = 150.0  # what is asked where A = 180: the paper's angles stay below it
@@ -32,7 +33,7 @@ class OddEven(profiles.Problem):
     """Digits rotated within ±``rotated`` degrees, odd (1) or even (0)."""
 
     rotated: float
-    num_train: int = 6000
+    num_train: int = FULL_SIZE
     num_test: int = 10_000
 
     key = "degrees"
@@ -42,7 +43,10 @@ class OddEven(profiles.Problem):
     likelihood = "bernoulli"
 
     def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        data = mnist()
+        return self.rotated_parity(mnist(), seed)
+
+    def rotated_parity(self, data: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Some of these digits, each turned by an angle of its own, with 1 for odd and 0 for even."""
         x_train, _ = rotate(data.x_train[: self.num_train], self.rotated, seed=2 * seed)
         x_test, _ = rotate(data.x_test[: self.num_test], self.rotated, seed=2 * seed + 1)
         return x_train, data.y_train[: self.num_train] % 2, x_test, data.y_test[: self.num_test] % 2
@@ -56,13 +60,16 @@ class OddEven(profiles.Problem):
 
 @dataclass(frozen=True)
 class FewOddEven(OddEven):
-    """The same with a short grid, for two cores."""
+    """The same of embedded digits of 8x8 pixels, with a short grid, for two cores."""
 
-    num_train: int = 800
-    num_test: int = 1000
+    num_train: int = 500
+    num_test: int = 450
 
-    grid = (20.0, 90.0, 180.0)
+    grid = (30.0, 90.0)
     starts = (5.0, 120.0)
+
+    def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        return self.rotated_parity(digits(), seed)
 
 
 PROBLEMS = [OddEven(rotated) for rotated in (0.0, 45.0, 90.0, 180.0)]
@@ -73,15 +80,18 @@ def check(summaries: Sequence[dict[str, Any]]) -> Claims:
     claims = profiles.check(summaries)
     for s in summaries:
         rotated = s["problem"]["rotated"]
-        # The grid is coarse: where a learned model is above all of it, that model is the top.
-        best = min(s["learned"], key=itemgetter("behind"))
-        place = best["value"] if best["behind"] < 0 else s["top"]
-        claims[f"{s['title']}: every learned angle is within {APART:g}° of the top's"] = all(
-            abs(r["value"] - place) <= APART for r in s["learned"]
-        )
-        if rotated > 0:
-            least = HALF_TURN_AT_LEAST if rotated == 180 else rotated - BEHIND
-            claims[f"{s['title']}: every learned angle is at least {least:g}°"] = all(r["value"] >= least for r in s["learned"])
+        if s["problem"]["num_train"] >= FULL_SIZE:  # fewer digits say too little about the place of the top
+            # The grid is coarse: where a learned model is above all of it, that model is the top.
+            best = min(s["learned"], key=itemgetter("behind"))
+            place = best["value"] if best["behind"] < 0 else s["top"]
+            claims[f"{s['title']}: every learned angle is within {APART:g}° of the top's"] = all(
+                abs(r["value"] - place) <= APART for r in s["learned"]
+            )
+            if rotated > 0:
+                least = HALF_TURN_AT_LEAST if rotated == 180 else rotated - BEHIND
+                claims[f"{s['title']}: every learned angle is at least {least:g}°"] = all(
+                    r["value"] >= least for r in s["learned"]
+                )
         if rotated >= 45:
             claims[f"{s['title']}: learned beats no orbit in error and evidence"] = all(
                 seed["gain"] > 0 and seed["error_learned"] < seed["error_none"] for seed in s["seeds"]

@@ -68,12 +68,12 @@ def records(name: str, results: Path) -> list[runs.Record]:
 
 def settings(results: Path) -> str:
     """What every recorded model was trained with."""
-    names = {"num_inducing": "M", "num_samples": "S", "batch_size": "batch", "max_steps": "steps"}
-    lines = ["| experiment | data | " + " | ".join(names.values()) + " | seeds | seconds a model |", "|---" * 8 + "|"]
+    names = {"num_inducing": "M", "inducing_samples": "P", "num_samples": "S", "batch_size": "batch", "max_steps": "steps"}
+    lines = ["| experiment | data | " + " | ".join(names.values()) + " | seeds | seconds a model |", "|---" * 9 + "|"]
     for name in OF_RUNS:
         found = records(name, results)
         if found:
-            cells = [_range([record["settings"][key] for record in found]) for key in names]
+            cells = [_range([record["settings"].get(key, 1) for record in found]) for key in names]
             train, test = (_range([record["data"][key] for record in found]) for key in ("train", "test"))
             seeds = len({record["settings"]["seed"] for record in found})
             seconds = _range([round(record["seconds"]["fit"]) for record in found])
@@ -81,7 +81,7 @@ def settings(results: Path) -> str:
     for name in OF_PROFILES:
         for record in records(name, results):
             every = record["results"]
-            cells = [_range([result["settings"][key] for result in every]) for key in names]
+            cells = [_range([result["settings"].get(key, 1) for result in every]) for key in names]
             seeds, seconds = len({result["seed"] for result in every}), _range([round(result["seconds"]) for result in every])
             lines.append(f"| {name} | | " + " | ".join(cells) + f" | {seeds} | {seconds} |")
     return "\n".join(lines) if len(lines) > 2 else "*Not recorded yet.*"

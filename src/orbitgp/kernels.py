@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orbitgp.orbits import Pairing
+from orbitgp.pairs import Blocks, pair_sides, pair_weights
 from orbitgp.tensor_cores import TensorCoreSums
-
-Blocks = Float[Tensor, "rows blocks size dim"]
 
 
 def covariance(kernel: Kernel) -> Covariance:
@@ -57,7 +56,7 @@ class Covariance(nn.Module):
         """Kfu for each block and kff for each datum."""
         rows, blocks, size, dim = xa.shape
         kfu = self._dense(xa.reshape(-1, dim), z).reshape(rows, blocks, size, -1).mean(2)
-        return kfu, (self._dense(*_pair_sides(xa, pairing)) * _pair_weights(xa, pairing)).sum((-2, -1))
+        return kfu, (self._dense(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
 
     def cross(self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]) -> Float[Tensor, "rows others"]:
         """k_f between different data whose samples are finite orbits: the mean over all pairs of samples."""
@@ -84,30 +83,6 @@ class _Dense(nn.Module):
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-def _pair_sides(xa: Blocks, pairing: Pairing) -> tuple[Tensor, Tensor]:
-    """Left and right samples (N, a, D) and (N, b, D) of the pairs that count; one and the same tensor where all do."""
-    if _two_groups(pairing):
-        # Only pairs across the two groups count, and k is symmetric: half the pairs.
-        return xa[:, 0], xa[:, 1]
-    flat = xa.flatten(1, 2)
-    return flat, flat
-
-
-def _pair_weights(xa: Blocks, pairing: Pairing) -> Float[Tensor, "left right"]:
-    """The weight of each pair of samples; they sum to one."""
-    _, blocks, size, _ = xa.shape
-    if _two_groups(pairing):
-        return xa.new_full((size, size), 2 * pairing.off / size**2)
-    between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64, device=xa.device)
-    between.fill_diagonal_(pairing.diag)
-    weights = (between / size**2).repeat_interleave(size, 0).repeat_interleave(size, 1)
-    return weights.to(xa)
-
-
-def _two_groups(pairing: Pairing) -> bool:
-    return pairing.blocks == 2 and pairing.diag == 0.0
 
 
 class Stationary(Covariance):
@@ -229,7 +204,7 @@ class _Sums(torch.autograd.Function):
         right = torch.cat([-2 * z, z.new_ones(len(z), 1), z.square().sum(1, keepdim=True)], dim=1).mul_(scale)
         # The transpose once, and not in each product: OpenBLAS is a tenth slower with a transposed right side.
         right_t = right.mT.contiguous()
-        weights = _pair_weights(xa, pairing)
+        weights = pair_weights(xa, pairing)
         kfu, kff = xa.new_empty(rows, blocks, len(z)), xa.new_empty(rows)
         pairs: list[tuple[Tensor, Tensor]] = []
         parts = _chunks(xa, len(z))
@@ -242,7 +217,7 @@ class _Sums(torch.autograd.Function):
             k = profile.value_and_slope(h)[0] if learns else profile.value(h)
             _block_means(k.view(-1, blocks, size, len(z)), kfu[part])
 
-            a, b = _pair_sides(left, pairing)
+            a, b = pair_sides(left, pairing)
             # Batches of small products with a transposed right side are 30 times slower on some CPUs than the copy.
             h = torch.baddbmm(a[..., dim, None] + b[..., None, :, dim], a[..., :dim], b[..., :dim].mT.contiguous(), alpha=-2)
             k, slope = profile.value_and_slope(h * scale)
@@ -296,7 +271,7 @@ def _into_samples(out: Tensor, left: Tensor, to_x: Tensor, w_pairs: Tensor, scal
     """dL/dx for a few data: through k(x, z), with ``to_x = W Z``, and through the pairs."""
     dim = out.shape[-1]
     row, col, between = w_pairs.sum(-1), w_pairs.sum(-2), w_pairs * (-2 * scale)
-    a, b = _pair_sides(left[..., :dim], pairing)
+    a, b = pair_sides(left[..., :dim], pairing)
     # One set on both sides: x_i appears as row and as column.
     sums = (row + col).view(left.shape[:3]) if a is b else torch.stack([row, col], 1)
     own = torch.add(to_x[..., dim], sums * scale).mul_(2)

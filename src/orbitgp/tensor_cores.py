@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orbitgp.orbits import Pairing
+from orbitgp.pairs import pair_sides, pair_weights
 
 if TYPE_CHECKING:
     from orbitgp.kernels import Profile
@@ -95,18 +96,14 @@ class TensorCoreSums(torch.autograd.Function):
 
 def _pairs(x: Tensor, squares: Tensor, pairing: Pairing) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Both sides of the pairs that count, their squared norms and the weights of the pairs."""
-    from orbitgp.kernels import _pair_sides, _pair_weights
-
-    a, b = _pair_sides(x, pairing)
-    squares_a, squares_b = _pair_sides(squares[..., None], pairing)
-    return a, b, squares_a[..., 0], squares_b[..., 0], _pair_weights(x, pairing)
+    a, b = pair_sides(x, pairing)
+    squares_a, squares_b = pair_sides(squares[..., None], pairing)
+    return a, b, squares_a[..., 0], squares_b[..., 0], pair_weights(x, pairing)
 
 
 def _add_pairs(grad: Tensor, x: Tensor, w: Tensor, pairing: Pairing) -> None:
     """Add the gradient through |a - b|^2 of the pairs: a rowsum(w) - w b for the left side, likewise for the right."""
-    from orbitgp.kernels import _pair_sides
-
-    a, b = _pair_sides(x, pairing)
+    a, b = pair_sides(x, pairing)
     row, column = w.sum(-1)[..., None], w.sum(-2)[..., None]
     with tensor_cores():
         if a is b:

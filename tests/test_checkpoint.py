@@ -479,7 +479,7 @@ class TestCallbacks:
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", type("module", (), {"SummaryWriter": SummaryWriter}))
         rng = np.random.default_rng(0)
         X, y = rng.uniform(size=(9, 5, 5)), np.arange(9) % 3
-        settings = {**QUICK, "max_steps": 5}
+        settings = {**QUICK, "max_steps": 5, "likelihood": "gaussian"}
         fitted = InvariantGPClassifier(Translation(), **settings).fit(X, y, callback=callbacks.tensorboard(tmp_path))
         last = fitted.history_[-1]
         assert written[0] == (str(tmp_path), fitted.history_[-4]["step"])

@@ -16,7 +16,8 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
         write(beside)
         os.replace(beside, path)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None  # the one that the user knows
+        if error.errno is not None:  # an error of the system names a file: the one that the user knows
+            error.filename, error.filename2 = str(path), None
         raise
     finally:
         beside.unlink(missing_ok=True)

@@ -119,17 +119,17 @@ def compare(
     profiled = None if profile is None else _profiled(orbits, profile, shape)
     values = _values(profile_values)
     folder = Folder.new(out, data, "compare")
-    for note in loaded.notes:
-        typer.echo(f"note: {note}", err=True)
-
-    workers = jobs or (usable_cores() if torch.device(device).type == "cpu" else 1)
-    common = {"jobs": workers, "random_state": seed, "task": config["task"], **estimator_settings(config)}
-    models = len(orbits) * (seeds + check_inducing)
-    if not quiet:
-        at_a_time = f", {workers} at a time" if workers > 1 else ""
-        typer.echo(f"{loaded.name}: {', '.join(orbits)}; {models} models of {max_steps} steps{at_a_time}", err=True)
-    units = {n: q.unit for text in orbits for n, q in make_orbit(text, shape).describe().quantities.items()}
     with folder.whole_or_not_at_all():
+        for note in loaded.notes:
+            typer.echo(f"note: {note}", err=True)
+
+        workers = jobs or (usable_cores() if torch.device(device).type == "cpu" else 1)
+        common = {"jobs": workers, "random_state": seed, "task": config["task"], **estimator_settings(config)}
+        models = len(orbits) * (seeds + check_inducing)
+        if not quiet:
+            at_a_time = f", {workers} at a time" if workers > 1 else ""
+            typer.echo(f"{loaded.name}: {', '.join(orbits)}; {models} models of {max_steps} steps{at_a_time}", err=True)
+        units = {n: q.unit for text in orbits for n, q in make_orbit(text, shape).describe().quantities.items()}
         with Progress(models * max_steps, units, quiet) as progress:
             result = compare_orbits(
                 loaded.x_train,

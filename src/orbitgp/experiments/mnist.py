@@ -99,13 +99,8 @@ def table(records: Sequence[runs.Record]) -> str:
 
 def main(arguments: list[str] | None = None) -> runs.Claims:
     """Train what has no record yet, print the table and what holds of it."""
-    parser = runs.parser("mnist", __doc__.split("\n")[0])
-    options = runs.with_choice(parser, MODELS).parse_args(arguments)
-    settings, seeds = runs.chosen(options, FULL, QUICK)
-    todo = all_runs(seeds, options.models, {} if options.quick else FULL_OF, **settings)
-    records = runs.execute(todo, options.out / "mnist", options.device, options.jobs)
-    print(table(records))
-    return runs.say(check(records))
+    description = __doc__.split("\n")[0]
+    return runs.compare_models("mnist", description, arguments, MODELS, all_runs, FULL | {"of": FULL_OF}, QUICK, table, check)
 
 
 if __name__ == "__main__":

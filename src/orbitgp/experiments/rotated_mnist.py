@@ -95,13 +95,8 @@ def table(records: Sequence[runs.Record]) -> str:
 
 def main(arguments: list[str] | None = None) -> runs.Claims:
     """Train what has no record yet, print the table and what holds of it."""
-    parser = runs.parser("rotated_mnist", __doc__.split("\n")[0])
-    options = runs.with_choice(parser, MODELS).parse_args(arguments)
-    settings, seeds = runs.chosen(options, FULL, QUICK)
-    todo = all_runs(seeds, options.models, **settings)
-    records = runs.execute(todo, options.out / "rotated_mnist", options.device, options.jobs)
-    print(table(records))
-    return runs.say(check(records))
+    description = __doc__.split("\n")[0]
+    return runs.compare_models("rotated_mnist", description, arguments, MODELS, all_runs, FULL, QUICK, table, check)
 
 
 if __name__ == "__main__":

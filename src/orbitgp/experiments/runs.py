@@ -260,17 +260,30 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     return result
 
 
-def with_choice(parser: argparse.ArgumentParser, models: Iterable[str]) -> argparse.ArgumentParser:
-    """Further options of experiments that compare models over seeds."""
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each model (default: 3)")
-    parser.add_argument("--models", nargs="+", choices=list(models), default=list(models), help="some of the models only")
-    parser.add_argument("--inducing", type=int, help="inducing points")
-    parser.add_argument("--steps", type=int, help="training steps")
-    return parser
+def compare_models(
+    name: str,
+    description: str,
+    arguments: list[str] | None,
+    models: Iterable[str],
+    make: Callable[..., Sequence[Run]],
+    full: dict[str, Any],
+    quick: dict[str, Any],
+    table: Callable[[Sequence[Record]], str],
+    check: Callable[[Sequence[Record]], Claims],
+) -> Claims:
+    """The command line of an experiment that compares models over seeds: train what has no record yet, say what holds.
 
-
-def chosen(options: argparse.Namespace, full: dict[str, Any], quick: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """The settings of every run, and how many seeds."""
-    given = {"num_inducing": options.inducing, "max_steps": options.steps}
-    settings = (quick if options.quick else full) | {name: value for name, value in given.items() if value is not None}
-    return settings, 1 if options.quick else options.seeds
+    ``make(seeds, models, **settings)`` are its runs, ``full`` and ``quick`` the settings of both sizes.
+    """
+    options = parser(name, description)
+    options.add_argument("--seeds", type=int, default=3, help="runs of each model (default: 3)")
+    options.add_argument("--models", nargs="+", choices=list(models), default=list(models), help="some of the models only")
+    options.add_argument("--inducing", type=int, help="inducing points")
+    options.add_argument("--steps", type=int, help="training steps")
+    chosen = options.parse_args(arguments)
+    given = {"num_inducing": chosen.inducing, "max_steps": chosen.steps}
+    settings = (quick if chosen.quick else full) | {name: value for name, value in given.items() if value is not None}
+    todo = make(1 if chosen.quick else chosen.seeds, chosen.models, **settings)
+    records = execute(todo, chosen.out / name, chosen.device, chosen.jobs)
+    print(table(records))
+    return say(check(records))

@@ -22,6 +22,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
+from orbitgp import kernels
 from orbitgp.kernels import Covariance, Stationary, covariance
 from orbitgp.orbits import Pairing
 
@@ -336,6 +337,43 @@ def test_double_kuu_of_single_points(shape, ard, offset):
         assert found[0].dtype == torch.float32
         torch.testing.assert_close(found[0].double(), gradients[0], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(found[1:], gradients[1:], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", [1, 2, 9])
+@ALL_KERNELS
+def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scaled, step, monkeypatch):
+    """However many sets are done at a time."""
+    monkeypatch.setattr(kernels, "_strips", lambda z: [slice(i, min(i + step, len(z))) for i in range(0, len(z), step)])
+    kernel = make(shape, ard, scaled)
+    z = torch.randn(5, 3, DIM, dtype=torch.float64).requires_grad_()
+    weights = torch.randn(5, 5, dtype=torch.float64)
+    written = written_out(kernel, shape, z.flatten(0, 1), z.flatten(0, 1)).view(5, 3, 5, 3).mean((1, 3))
+    truth = torch.autograd.grad((written * weights).sum(), [z, *kernel.parameters()])
+    for module, tolerance in ((covariance(kernel), 1e-9), (Covariance(kernel), 1e-6)):
+        gram = module.gram(z)
+        torch.testing.assert_close(gram, written, rtol=tolerance, atol=tolerance)
+        found = torch.autograd.grad((gram * weights).sum(), [z, *kernel.parameters()])
+        torch.testing.assert_close(found, truth, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", ["rbf", "matern32"])
+def test_double_kuu_of_sets_of_single_points(shape):
+    kernel = make(shape, False, True)
+    z = (torch.randn(30, 4, DIM) + 100).requires_grad_()
+    double = z.detach().double().requires_grad_()
+    weights = torch.randn(30, 30, dtype=torch.float64)
+    truth, gram = covariance(kernel).gram(double), covariance(kernel).gram(z, torch.float64)
+    torch.testing.assert_close(gram, truth, rtol=0, atol=1e-4)  # of points that far out, single precision keeps five digits
+    assert torch.linalg.eigvalsh(gram.detach()).min() > -1e-13
+    gradients = torch.autograd.grad((truth * weights).sum(), [double, *kernel.parameters()])
+    found = torch.autograd.grad((gram * weights).sum(), [z, *kernel.parameters()])
+    torch.testing.assert_close(found[0].double(), gradients[0], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found[1:], gradients[1:], rtol=1e-4, atol=1e-4)
+
+
+def test_kuu_of_many_sets_is_done_in_strips():
+    assert len(kernels._strips(torch.empty(100, 40, 1))) > 5
+    assert kernels._strips(torch.empty(3, 2, 1)) == [slice(0, 3)]
 
 
 # Kernels of the user

@@ -2,7 +2,7 @@
 
 Any ``gpytorch.kernels.Kernel`` serves. The model asks it for three things only:
 
-    gram(Z)           Kuu = k_g(Z, Z)                                       (M, M)
+    gram(Z)           Kuu = k_g(Z, Z), or its means over pairs of sets of points, (M, M)
     sums(xa, Z)       Kfu, the mean of k_g(x_a, z) over each block of samples, (N, B, M)
                       and kff, the paired mean of k_g(x_a, x_a') over a datum's own samples, (N,)
     cross(xa, xb)     the mean of k_g over two sets of samples, for joint predictions
@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 
 from orbitgp.orbits import Pairing
 from orbitgp.pairs import Blocks, pair_sides, pair_weights
-from orbitgp.tensor_cores import TensorCoreSums
+from orbitgp.tensor_cores import TensorCoreSums, tensor_cores
 
 
 def covariance(kernel: Kernel) -> Covariance:
@@ -45,10 +45,13 @@ class Covariance(nn.Module):
         super().__init__()
         self.kernel = kernel
 
-    def gram(self, z: Float[Tensor, "inducing dim"], dtype: torch.dtype | None = None) -> Float[Tensor, "inducing inducing"]:
-        """Kuu, in the given precision, or else in that of z."""
-        z = z.to(dtype or z.dtype)
-        return self._dense(z, z)
+    def gram(
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "inducing inducing"]:
+        """Kuu, in the given precision, or else in that of z; of sets of points, the mean over the pairs of two sets."""
+        points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
+        kuu = self._dense(points, points)
+        return kuu if z.ndim == 2 else _set_means(kuu, z.shape[1])
 
     def sums(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
@@ -93,9 +96,12 @@ class Stationary(Covariance):
         base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
-    def gram(self, z: Float[Tensor, "inducing dim"], dtype: torch.dtype | None = None) -> Float[Tensor, "inducing inducing"]:
-        z, gamma, variance = self._scaled(z - z.detach().mean(0), dtype)
-        kuu: Tensor = _Gram.apply(z, gamma, variance, self.profile)
+    def gram(
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "inducing inducing"]:
+        centred = z - z.detach().reshape(-1, z.shape[-1]).mean(0)
+        z, gamma, variance = self._scaled(centred, dtype)
+        kuu: Tensor = (_Gram if z.ndim == 2 else _SetGram).apply(z, gamma, variance, self.profile)
         return kuu
 
     def sums(
@@ -348,6 +354,73 @@ class _Gram(torch.autograd.Function):
             w = (w + w.mT).mul_(2 * scale * gamma).to(z.dtype)
             grad_z = torch.addmm(z * w.sum(1, keepdim=True), w, z, alpha=-1)
         return grad_z, grad_gamma, grad_variance, None
+
+
+class _SetGram(torch.autograd.Function):
+    """The mean of variance * k over the pairs of two sets of points: (M, P, D) to (M, M).
+
+    The (MP)^2 pairs are made a few sets at a time and not kept. The backward pass makes them again, in the dtype of z.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile) -> Tensor:
+        size, samples, dim = z.shape
+        points = z.reshape(-1, dim).to(gamma.dtype)
+        norms = torch.linalg.vecdot(points, points)
+        means = points.new_empty(size, size)
+        for sets in _strips(z):
+            rows, columns = slice(sets.start * samples, sets.stop * samples), slice(sets.stop * samples)
+            d2 = torch.addmm(norms[rows, None] + norms[columns], points[rows], points[columns].mT, alpha=-2)
+            k = profile.value(d2.mul_(profile.kappa * gamma))
+            k.diagonal(rows.start).fill_(1.0)  # a point with itself
+            block = _set_means(k, samples)
+            means[sets, : sets.stop] = block
+            means[: sets.start, sets] = block[:, : sets.start].mT
+        ctx.save_for_backward(z, gamma, variance, means)
+        ctx.profile = profile
+        return variance * means
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, gamma, variance, means = ctx.saved_tensors
+        size, samples, dim = z.shape
+        grad_variance = torch.linalg.vecdot(grad.flatten(), means.flatten()) if ctx.needs_input_grad[2] else None
+        if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
+            return None, None, grad_variance, None
+        # Each pair of points counts twice, once from either side: W = dL/dh, both ways.
+        scale = ctx.profile.rate * variance / samples**2
+        pairs = ((grad + grad.mT) * scale).to(z.dtype)
+        kappa_gamma = (ctx.profile.kappa * gamma).to(z.dtype)
+        points = z.reshape(-1, dim)
+        norms = torch.linalg.vecdot(points, points)
+        grad_z, total = torch.empty_like(points), gamma.new_zeros(())
+        with tensor_cores(points.is_cuda):
+            for sets in _strips(z):
+                rows = slice(sets.start * samples, sets.stop * samples)
+                left = points[rows]
+                d2 = torch.addmm(norms[rows, None] + norms, left, points.mT, alpha=-2)
+                slopes = ctx.profile.value_and_slope(d2.mul_(kappa_gamma))[1].view(-1, samples, size, samples)
+                w = slopes.mul_(pairs[sets, None, :, None]).view(-1, len(points))
+                w.diagonal(rows.start).zero_()
+                row = w.sum(1)
+                towards = w @ points
+                # sum(W * d^2) with d^2 = |x|^2 + |z|^2 - 2 x.z, and W symmetric
+                total += (row * norms[rows] - torch.linalg.vecdot(towards, left)).sum(dtype=total.dtype)
+                grad_z[rows] = (left * row[:, None] - towards).mul_(2 * kappa_gamma)
+        return grad_z.view_as(z), ctx.profile.kappa * total, grad_variance, None
+
+
+def _set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, "sets othersets"]:
+    """Means over the pairs of two sets of consecutive points."""
+    return k.unflatten(1, (-1, samples)).mean(-1).unflatten(0, (-1, samples)).mean(1)
+
+
+def _strips(z: Float[Tensor, "inducing samples dim"]) -> list[slice]:
+    """Slices of sets: what stays in the cache of a CPU, and what bounds the memory on a GPU."""
+    size, samples, _ = z.shape
+    step = max(1, (2**20 if z.device.type == "cpu" else 2**26) // (size * samples**2))
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
 
 
 def _squared_distances(z: Float[Tensor, "inducing dim"]) -> Float[Tensor, "inducing inducing"]:

@@ -114,10 +114,10 @@ def _add_pairs(grad: Tensor, x: Tensor, w: Tensor, pairing: Pairing) -> None:
 
 
 @contextmanager
-def tensor_cores() -> Iterator[None]:
+def tensor_cores(use: bool = True) -> Iterator[None]:
     """Products of float32 matrices in TF32, in here."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high" if use else before)
     try:
         yield
     finally:

@@ -122,10 +122,7 @@ class InvariantGP(nn.Module):
 
     def _kuu(self) -> Float[Tensor, "inducing inducing"]:
         sets = self.inducing_sets()
-        size, samples, _ = sets.shape
-        kuu = self.covariance.gram(sets.flatten(0, 1), torch.float64)
-        if samples > 1:
-            kuu = kuu.view(size, samples, size, samples).mean((1, 3))
+        kuu = self.covariance.gram(sets if sets.shape[1] > 1 else sets[:, 0], torch.float64)
         return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:

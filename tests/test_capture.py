@@ -1,25 +1,32 @@
-"""A step as a CUDA graph: fresh draws in every replay, inputs copied, gradients where they were."""
+"""A step as a CUDA graph: fresh draws in every replay, inputs copied, gradients where they were; and training with it."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from orbitgp.capture import Captured
+from orbitgp.capture import Captured, Replayed
 from orbitgp.elbo import elbo
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Affine
+from orbitgp.training import Options, Trainer
 from orbitgp.variational import InvariantGP
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def test_a_step_is_replayed():
+def problem(orbit=None):
     torch.manual_seed(0)
     x, y = torch.rand(30, 8, 8, device="cuda"), torch.randn(30, 2, dtype=torch.float64, device="cuda")
-    model = InvariantGP(ScaleKernel(RBFKernel()), Affine(), x[:10].cpu(), num_latents=2).cuda()
-    likelihood = Gaussian(2).cuda()
+    model = InvariantGP(ScaleKernel(RBFKernel()), orbit or Affine(), x[:10].cpu(), num_latents=2).cuda()
+    return model, Gaussian(2).cuda(), x, y
+
+
+def test_a_step_is_replayed():
+    model, likelihood, x, y = problem()
     generator = torch.Generator("cuda").manual_seed(0)
 
     def step(x, y):
@@ -32,7 +39,68 @@ def test_a_step_is_replayed():
     captured = Captured(step, (x, y), [generator])
     bounds = torch.stack([captured(x, y).clone() for _ in range(50)])
     assert len(bounds.unique()) > 40
-    fresh = torch.stack([step(x, y) for _ in range(50)])
-    spread = (bounds.var() / 50 + fresh.var() / 50).sqrt()
-    assert (bounds.mean() - fresh.mean()).abs() < 5 * spread
+    generator.manual_seed(0)
+    torch.testing.assert_close(torch.stack([step(x, y) for _ in range(50)]), bounds, rtol=1e-6, atol=1e-4)
     assert (captured(x, 10 * y) - bounds.mean()).abs() > 100 * bounds.std()
+
+
+def trained(steps, launched, **options):
+    model, likelihood, x, y = problem()
+    trainer = Trainer(model, likelihood, x, y, Options(max_steps=steps, batch_size=20, num_samples=8, **options))
+    assert isinstance(trainer.gradient, Replayed)
+    if launched:
+        trainer.gradient = trainer._gradient
+    trainer.run()
+    assert launched or trainer.gradient.recorded[1] is not None
+    return trainer
+
+
+@pytest.mark.parametrize("optimizer", ["natural", "adam"])
+def test_training_ends_where_it_does_without_a_graph(optimizer):
+    replayed, launched = (trained(40, launched, optimizer=optimizer) for launched in (False, True))
+    for a, b in zip(replayed.history, launched.history, strict=True):
+        assert a["bound"] == pytest.approx(b["bound"], rel=1e-3)
+        assert a["orbit"]["angle"] == pytest.approx(b["orbit"]["angle"], rel=1e-2)
+
+
+def test_a_run_that_goes_on_ends_where_it_would_have():
+    whole = trained(30, False, starts=(1.0,))
+    model, likelihood, x, y = problem()
+    first = Trainer(model, likelihood, x, y, whole.options)
+    for _ in range(12):
+        first.step()
+    state = copy.deepcopy(first.state_dict())
+    second = Trainer(*problem(), whole.options)
+    second.load_state_dict(state)
+    second.run()
+    assert second.history[-1]["bound"] == pytest.approx(whole.history[-1]["bound"], rel=1e-3)
+
+
+def test_another_jitter_is_recorded_anew():
+    trainer = trained(4, False)
+    first = trainer.gradient.recorded
+    trainer.model.jitter *= 10
+    trainer.step()
+    assert trainer.gradient.recorded[1] is not first[1]
+
+
+def test_gradients_that_were_put_away_come_back():
+    trainer = trained(4, False)
+    trainer.optimizer.zero_grad(set_to_none=True)
+    trainer.gradient(trainer._next_rows())
+    assert trainer.model.inducing.grad is not None
+
+
+class Waiting(Affine):
+    """A user's orbit that asks the device for a number."""
+
+    def transform(self, x, u):
+        assert float(u.min()) > 0
+        return super().transform(x, u)
+
+
+def test_what_waits_for_the_device_is_launched():
+    trainer = Trainer(*problem(Waiting()), Options(max_steps=8, batch_size=20, num_samples=8))
+    trainer.run()
+    assert trainer.gradient.recorded == (trainer.model.jitter, None)
+    assert len(trainer.history) == 8

@@ -8,7 +8,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp.kernels import Stationary, _Sums
 from orbitgp.orbits import Pairing
-from orbitgp.tensor_cores import TensorCoreSums, tensor_cores
+from orbitgp.tensor_cores import TensorCoreSums, _in_three, _with_columns, tensor_cores
 
 PAIRINGS = {"two groups": Pairing.groups(2), "three groups": Pairing.groups(3), "exact": Pairing.exact()}
 
@@ -36,6 +36,22 @@ def test_values_and_gradients_are_those_of_the_reference(pairing, base):
     profile = Stationary(ScaleKernel(base)).profile
     for ours, reference in zip(run(TensorCoreSums, pairing, profile), run(_Sums, pairing, profile), strict=True):
         torch.testing.assert_close(ours, reference, rtol=1e-9, atol=1e-9)
+
+
+def test_three_numbers_of_few_digits_make_one_of_many():
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * torch.logspace(-30, 30, 1000)
+    parts = _in_three(values)
+    assert torch.equal(parts.double().sum(-1), values.double())
+    mantissas = parts.view(torch.int32) & 0x1FFF
+    assert not mantissas.any()
+
+
+@pytest.mark.parametrize("dim", [3, 4, 5, 784])
+def test_rows_are_whole_vectors_with_four_columns_more(dim):
+    wide = _with_columns(torch.ones(2, dim), dim)
+    assert wide.shape[1] % 4 == 0
+    assert dim + 4 <= wide.shape[1] < dim + 8
+    assert not wide[:, dim:].any()
 
 
 def test_only_what_is_learned_gets_a_gradient():

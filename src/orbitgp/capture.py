@@ -3,12 +3,13 @@
 A training step launches some three hundred kernels, and each costs the host a few microseconds, more than many of them run.
 Recorded, they cost one launch. What is recorded are kernels and addresses: inputs are copied to where the first ones lay,
 results and gradients appear where they did at first, and everything that is not a tensor on the device, sizes and options
-too, stays as it was. Random draws are fresh in every replay if their generator is named.
+too, stays as it was. Random draws go on from where their generator is, as if every kernel were launched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import torch
@@ -16,32 +17,79 @@ from torch import Tensor
 
 Result = TypeVar("Result")
 
+logger = logging.getLogger("orbitgp")
+
 
 class Captured(Generic[Result]):
     """``function(*inputs)``, recorded. Each call overwrites the result of the one before.
 
-    The function must not wait for the device. If it computes gradients, it must begin by setting them to None.
+    The function must not wait for the device, and everything random in it must come from ``generators``. If it computes the
+    gradients of ``parameters``, it must begin by setting them to None. Recording leaves no trace in the generators.
     """
 
     def __init__(
-        self, function: Callable[..., Result], inputs: Sequence[Tensor] = (), generators: Sequence[torch.Generator] = ()
+        self,
+        function: Callable[..., Result],
+        inputs: Sequence[Tensor] = (),
+        generators: Sequence[torch.Generator] = (),
+        parameters: Iterable[Tensor] = (),
     ) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
-        # Libraries allocate their workspaces in the first calls, which must not be recorded.
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                function(*self.inputs)
-        current.wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        for generator in generators:
-            self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph):
-            self.result = function(*self.inputs)
+        states = [generator.get_state() for generator in generators]
+        try:
+            # Libraries allocate their workspaces in the first calls, which must not be recorded.
+            stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    function(*self.inputs)
+            current.wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            for generator in generators:
+                self.graph.register_generator_state(generator)
+            with torch.cuda.graph(self.graph):
+                self.result = function(*self.inputs)
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+        self.gradients = [(parameter, parameter.grad) for parameter in parameters]
 
     def __call__(self, *inputs: Tensor) -> Result:
         for kept, new in zip(self.inputs, inputs, strict=True):
             kept.copy_(new)
         self.graph.replay()
+        for parameter, gradient in self.gradients:
+            parameter.grad = gradient
         return self.result
+
+
+class Replayed(Generic[Result]):
+    """``function(*inputs)``, recorded when it is first called, and anew when ``version`` says that something has changed.
+
+    A function that cannot be recorded, because it waits for the device, is called as it is.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Result],
+        version: Callable[[], object],
+        generators: Sequence[torch.Generator] = (),
+        parameters: Iterable[Tensor] = (),
+    ) -> None:
+        self.function, self.version = function, version
+        self.generators, self.parameters = list(generators), list(parameters)
+        self.recorded: tuple[object, Captured[Result] | None] | None = None
+
+    def __call__(self, *inputs: Tensor) -> Result:
+        if self.recorded is None or (self.recorded[1] is not None and self.recorded[0] != self.version()):
+            self.recorded = self.version(), self._record(inputs)
+        captured = self.recorded[1]
+        return self.function(*inputs) if captured is None else captured(*inputs)
+
+    def _record(self, inputs: Sequence[Tensor]) -> Captured[Result] | None:
+        try:
+            return Captured(self.function, inputs, self.generators, self.parameters)
+        except RuntimeError as error:
+            logger.info("a step cannot be recorded as a CUDA graph and is launched instead: %s", str(error).split("\n")[0])
+            torch.cuda.synchronize()
+            return None

@@ -5,6 +5,10 @@ all: the bound moves by tens of nats. But of |x|^2 + |z|^2 - 2 x.z only the last
 small part of a distance that the norms, in float32, carry. Then the bound moves by less than a tenth of a nat in thousands,
 below its own Monte-Carlo noise, and the products take a sixth of their time (``benchmarks`` measures both).
 
+The kernel matrix is read and written a few times beside the products, which costs as much as they do. So the products do what
+they can on the way: |x|^2 is three more columns of x, each with so few digits that TF32 keeps them all, and a column of ones on
+either side makes the sums over rows and columns that the gradient needs.
+
 The mathematics is that of :class:`orbitgp.kernels.Stationary`'s own sums, which is the reference.
 """
 
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
     from orbitgp.kernels import Profile
 
 
+_TF32 = ~0x1FFF  # the bits of a float32 that a TF32 keeps: sign, exponent and ten of the mantissa
+
+
 class TensorCoreSums(torch.autograd.Function):
     """Block means of k(xa, z) and weighted pair sums of k(xa, xa'), for h = kappa gamma |x - z|^2.
 
@@ -36,13 +43,18 @@ class TensorCoreSums(torch.autograd.Function):
         ctx: Any, xa: Tensor, z: Tensor, centre: Tensor, gamma: Tensor, pairing: Pairing, profile: Profile, learns: bool
     ) -> tuple[Tensor, Tensor]:
         rows, blocks, size, dim = xa.shape
-        x = xa - centre
         scale = profile.kappa * gamma
+        wide = _with_columns(xa, dim)
+        x = torch.sub(xa, centre, out=wide[..., :dim])
         squares = torch.linalg.vecdot(x, x)
+        wide[..., dim : dim + 3] = _in_three(squares * scale)
+        wide[..., dim + 3] = 1.0
+        right = _with_columns(z, dim)
+        torch.mul(z, -2 * scale, out=right[:, :dim])
+        right[:, dim : dim + 3] = 1.0
         with tensor_cores():
             # The bias of each column is added while the product is written out.
-            h = torch.addmm(scale * torch.linalg.vecdot(z, z), x.view(-1, dim), (z * (-2 * scale)).mT)
-        h.add_(scale * squares.view(-1, 1))
+            h = torch.addmm(scale * torch.linalg.vecdot(z, z), wide.flatten(0, 2), right.mT)
         k, slopes = profile.value_and_slope(h) if learns else (profile.value(h), None)
         kfu = k.view(rows, blocks, size, -1).mean(2)
 
@@ -50,48 +62,71 @@ class TensorCoreSums(torch.autograd.Function):
         with tensor_cores():
             distances = torch.baddbmm(squares_a[..., None] + squares_b[:, None, :], a, b.mT, alpha=-2)
         k, slopes_pairs = profile.value_and_slope(distances * scale)
-        if (
-            a is b
-        ):  # a sample with itself: rounding must not become a distance, which a kernel with a kink would take the root of
+        if a is b:
+            # A sample with itself: rounding must not become a distance, which a kernel with a kink would take the root of.
             k.diagonal(dim1=-2, dim2=-1).fill_(1.0)
             distances.diagonal(dim1=-2, dim2=-1).zero_()
             if slopes_pairs is not k:
                 slopes_pairs.diagonal(dim1=-2, dim2=-1).zero_()
         kff = (k * weights).sum((-2, -1))
         if slopes is not None:
-            ctx.save_for_backward(x, z, gamma, squares, slopes, weights, distances, slopes_pairs)
+            ctx.save_for_backward(wide, z, gamma, squares, slopes, weights, distances, slopes_pairs)
             ctx.pairing, ctx.profile = pairing, profile
         return kfu, kff
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_kfu: Tensor, grad_kff: Tensor) -> tuple[Tensor | None, ...]:
-        x, z, gamma, squares, slopes, weights, distances, slopes_pairs = ctx.saved_tensors
-        rows, blocks, size, dim = x.shape
+        wide, z, gamma, squares, slopes, weights, distances, slopes_pairs = ctx.saved_tensors
+        dim = z.shape[1]
+        x = wide[..., :dim]
+        rows, blocks, size, _ = x.shape
         kappa, rate = ctx.profile.kappa, ctx.profile.rate
         need_x, need_z, need_gamma = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[3]
         grad_means = grad_kfu[:, :, None] * (rate / size)
         w = (slopes.view(rows, blocks, size, -1) * grad_means).view(rows * blocks * size, -1)
         w_pairs = slopes_pairs * (grad_kff[:, None, None] * (rate * weights))
-        flat, twice = x.view(-1, dim), 2 * kappa * gamma
-        row, column = w.sum(1), w.sum(0)
-        to_x = to_z = grad_x = grad_z = grad_gamma = None
+        flat, twice = x.flatten(0, 2), 2 * kappa * gamma
+        grad_x = grad_z = grad_gamma = None
+        right = _with_columns(z, dim)
+        right[:, :dim], right[:, dim] = z, 1.0
         with tensor_cores():
-            if need_z:
-                to_z = w.mT @ flat
-                grad_z = (z * column[:, None] - to_z) * twice
-            if need_x or need_gamma:
-                to_x = w @ z
+            to_z = w.mT @ wide.flatten(0, 2) if need_z or need_gamma else None
+            to_x = w @ right if need_x or need_gamma else None
+        if need_z:
+            assert to_z is not None
+            grad_z = (z * to_z[:, dim + 3, None] - to_z[:, :dim]).mul_(twice)
         if need_gamma:
             # sum(W * d^2) / gamma for both kinds of pairs, d^2 = |x|^2 + |z|^2 - 2 x.z
             assert to_x is not None
-            between = row @ squares.view(-1) + column @ torch.linalg.vecdot(z, z) - 2 * torch.linalg.vecdot(to_x, flat).sum()
+            assert to_z is not None
+            row, column = to_x[:, dim], to_z[:, dim + 3]
+            products = torch.linalg.vecdot(to_x[:, :dim], flat).sum()
+            between = row @ squares.view(-1) + column @ torch.linalg.vecdot(z, z) - 2 * products
             grad_gamma = kappa * (between + torch.linalg.vecdot(w_pairs.flatten(), distances.flatten()))
         if need_x:
             assert to_x is not None
-            grad_x = (flat * row[:, None] - to_x).mul_(twice).view_as(x)
+            grad_x = (flat * to_x[:, dim, None] - to_x[:, :dim]).mul_(twice).view(x.shape)
             _add_pairs(grad_x, x, w_pairs * twice, ctx.pairing)
         return grad_x, grad_z, None, grad_gamma, None, None, None
+
+
+def _with_columns(x: Tensor, dim: int) -> Tensor:
+    """Room for x and at least four more columns, those beyond at zero: rows of whole 16 bytes, which TF32 needs."""
+    wide = x.new_empty(*x.shape[:-1], 4 * (dim // 4) + (8 if dim % 4 else 4))
+    wide[..., dim:].zero_()
+    return wide
+
+
+def _in_three(values: Tensor) -> Tensor:
+    """Numbers as a sum of three, each of which has no more digits than TF32 keeps."""
+    if values.dtype != torch.float32:  # then there is no TF32 either
+        zero = torch.zeros_like(values)
+        return torch.stack([values, zero, zero], -1)
+    high = (values.view(torch.int32) & _TF32).view(torch.float32)
+    rest = values - high
+    middle = (rest.view(torch.int32) & _TF32).view(torch.float32)
+    return torch.stack([high, middle, rest - middle], -1)
 
 
 def _pairs(x: Tensor, squares: Tensor, pairing: Pairing) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -26,10 +26,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from orbitgp.capture import Replayed
 from orbitgp.evidence import chunks
 from orbitgp.health import Health
 from orbitgp.history import Record, headline, hyperparameters
 from orbitgp.inducing import Method, initial_inducing
+from orbitgp.kernels import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.local import LocalName, LocalSource, Setting, local_source
 from orbitgp.natural import Statistics, set_posterior, statistics
@@ -125,8 +127,11 @@ class Trainer:
         self.local.train(not self.natural)
         self.rounds = options.local_rounds if self.natural and self.enumerated and self.local.follows_posterior else 1
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.rounds), betas=(0.9, 0.99)
+            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.rounds),
+            betas=(0.9, 0.99),
+            fused=self.x.is_cuda,
         )
+        self.gradient = self._replayed() if self._is_small() else self._gradient
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         # The orbit waits for the kernel and the noise, whose first values are guesses, before it takes long steps.
         orbit = {id(p) for p in self.model.orbit.parameters()}
@@ -188,19 +193,34 @@ class Trainer:
             self.update_posterior(self.rho(factor))
         for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
             group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
-        rows = self._next_rows()
-        expected = self.local.terms(rows, self._sample(rows, self.options.num_samples))
-        bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()
-        self.optimizer.zero_grad(set_to_none=True)
-        (-(bound + log_prior(self.model))).backward()
+        self.bounds.append(self.gradient(self._next_rows()).clone())
         self.health.saw_gradient(self.model.orbit)
         self.optimizer.step()
         if not self.natural:
             with torch.no_grad():
                 self.model.q_sqrt.tril_()
-        self.bounds.append(bound.detach())
         self.steps += 1
         self.seconds += time.perf_counter() - start
+
+    def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
+        """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
+        self.optimizer.zero_grad(set_to_none=True)
+        expected = self.local.terms(rows, self._sample(rows, self.options.num_samples))
+        bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()
+        (-(bound + log_prior(self.model))).backward()
+        return bound.detach()
+
+    def _is_small(self) -> bool:
+        """Whether launching the kernels of a step takes a GPU longer than running them, and nothing in it is known to wait."""
+        samples = min(self.options.batch_size, len(self.x)) * (self.options.num_samples or 1)
+        small = samples * self.model.num_points <= _LAUNCH_BOUND
+        plain = isinstance(self.model.covariance, Stationary) and not self.likelihood.num_locals
+        return self.x.is_cuda and small and plain
+
+    def _replayed(self) -> Replayed[Float[Tensor, ""]]:
+        """The gradient as a CUDA graph; the jitter is the one number in it that may change."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        return Replayed(self._gradient, lambda: self.model.jitter, [self.generator], parameters)
 
     def rho(self, slow: float = 1.0) -> float:
         """The natural-gradient step: shorter where q(u) sees a part of the data, or updates coupled functions side by side.
@@ -235,8 +255,9 @@ class Trainer:
                 if self.seconds - begin["seconds"] >= share:
                     steps = taken
                     break
-            self.seconds += seconds
+            waiting = time.perf_counter()
             score = float(torch.stack(self.bounds[len(self.bounds) // 2 :]).mean())
+            self.seconds += seconds + time.perf_counter() - waiting
             score = score if math.isfinite(score) else -math.inf  # no number is above or below NaN
             if best is None or score > best[0]:
                 best = score, copy.deepcopy(self.state_dict())
@@ -315,7 +336,9 @@ class Trainer:
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""
-        bound = float(torch.stack(self.bounds).mean())
+        start = time.perf_counter()
+        bound = float(torch.stack(self.bounds).mean())  # here the host waits for a GPU, so the clock runs
+        self.seconds += time.perf_counter() - start
         self.bounds.clear()
         if not math.isfinite(bound):
             raise FloatingPointError(
@@ -388,6 +411,7 @@ class Trainer:
         return rows
 
 
+_LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
 _JITTERS = 4  # times that the jitter may grow tenfold before training gives up
 _STATE = ("order", "steps", "seconds", "blend", "bounds", "history", "screened")
 

@@ -306,7 +306,9 @@ def _fixed_draws(
 
 def chunk_elements(device: torch.device) -> int:
     """How many numbers one intermediate may have where data are streamed: enough to be busy with, few enough to fit."""
-    return 2**24 if device.type == "cpu" else 2**28
+    if device.type == "cuda":  # in single precision a thirty-second of its memory
+        return int(torch.cuda.get_device_properties(device).total_memory) // 128
+    return 2**24
 
 
 def _row_chunks(x: Tensor, elements_per_row: int, max_elements: int) -> Iterator[Tensor]:

@@ -306,8 +306,8 @@ def _fixed_draws(
 
 def chunk_elements(device: torch.device) -> int:
     """How many numbers one intermediate may have where data are streamed: enough to be busy with, few enough to fit."""
-    if device.type == "cuda":  # in single precision a thirty-second of its memory
-        return int(torch.cuda.get_device_properties(device).total_memory) // 128
+    if device.type == "cuda":  # in single precision a sixty-fourth of its memory: several models may share it
+        return int(torch.cuda.get_device_properties(device).total_memory) // 256
     return 2**24
 
 

@@ -32,7 +32,14 @@ MODELS: dict[str, dict[str, Any]] = {
     "invariance, learned": {"orbit": "affine"},
 }
 
-FULL: dict[str, Any] = {"num_inducing": 2000, "max_steps": 600, "batch_size": 800, "num_samples": 32, "options": runs.OPTIONS}
+FULL: dict[str, Any] = {
+    "num_inducing": 1000,
+    "inducing_samples": 2,
+    "max_steps": 500,
+    "batch_size": 800,
+    "num_samples": 32,
+    "options": runs.OPTIONS,
+}
 QUICK: dict[str, Any] = {
     "num_train": 300,
     "num_test": 1000,

@@ -23,7 +23,14 @@ from orbitgp.experiments import runs
 SIZES = (312, 1250, 5000, 20_000, 60_000)
 MODELS = {"none": "none", "affine": "affine", "affine * deformation": "affine*deformation"}
 
-FULL: dict[str, Any] = {"num_inducing": 2000, "max_steps": 600, "batch_size": 800, "num_samples": 32, "options": runs.OPTIONS}
+FULL: dict[str, Any] = {
+    "num_inducing": 1000,
+    "inducing_samples": 2,
+    "max_steps": 400,
+    "batch_size": 800,
+    "num_samples": 32,
+    "options": runs.OPTIONS,
+}
 POINTS_PER_DIGIT = 4  # inducing points, where that is fewer than what the settings allow
 QUICK_SIZES = (150, 600)
 QUICK: dict[str, Any] = {

@@ -2,6 +2,9 @@
 
 A record is a dictionary: ``step``, ``seconds``, ``bound`` (in the units of y), ``orbit`` (what is learned, in physical units)
 and the hyperparameters by name. Every record also goes to Python's logging, under the name ``orbitgp``, at level INFO.
+
+A callback that looks at the model itself while it learns also has a method ``begin``, which is given the
+:class:`orbitgp.training.Trainer` before its first step: to look at, not to change. What it takes does not count as training.
 """
 
 from __future__ import annotations

@@ -56,6 +56,9 @@ class Run:
         trainer.callback, trainer.after_step = tell, self._after_step
         if self.checkpoint is not None:
             self.checkpoint.restore(trainer, seeds)
+        begin = getattr(self.callback, "begin", None)
+        if begin is not None:
+            begin(trainer)
         with first_interrupt(trainer.stop):
             yield
         self.interrupted = trainer.stopped and trainer.fraction() < 1.0

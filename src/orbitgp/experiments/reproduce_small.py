@@ -24,6 +24,7 @@ EXPERIMENTS = (
     "deformations",
     "odd_even",
     "mnist",
+    "learning_curve",
     "rotated_mnist",
     "small_data",
     "augmentation",

@@ -18,11 +18,22 @@ from typing import Any
 
 import torch
 
-from orbitgp.experiments import augmentation, exact, mnist, odd_even, profiles, rotated_mnist, runs, small_data, toy
+from orbitgp.experiments import (
+    augmentation,
+    exact,
+    learning_curve,
+    mnist,
+    odd_even,
+    profiles,
+    rotated_mnist,
+    runs,
+    small_data,
+    toy,
+)
 
 PAGES = ("README.md", "docs/results.md")
 OF_RUNS: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module for module in (mnist, rotated_mnist, small_data, augmentation)
+    module.__name__.rpartition(".")[2]: module for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation)
 }
 OF_PROFILES = {"odd_even": odd_even.check} | dict.fromkeys(
     ("rotated_digits", "rotated_digits_m800", "deformations"), profiles.check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -65,3 +66,20 @@ def test_the_site_builds_without_a_warning(tmp_path):
     # Whoever reads the pages without a network misses nothing.
     fetched = re.findall(r'(?:<script[^>]* src|<link[^>]* href)="(https?://[^"]*)', reference)
     assert fetched == []
+    # The pictures of results/ are there, each with a description, and those that are not drawn yet are missing without a trace.
+    results = (tmp_path / "results.html").read_text(encoding="utf-8")
+    pictures = re.findall(r'<img alt="([^"]*)" src="(results/[^"]*)"', results)
+    assert len(pictures) == len(re.findall("<img ", results)) >= 7
+    assert all(len(alt) > 40 and (tmp_path / path).is_file() for alt, path in pictures)
+    assert "../results" not in results
+
+
+def test_a_page_shows_the_pictures_that_are_drawn(tmp_path, monkeypatch):
+    pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    monkeypatch.setattr(hooks, "RESULTS", tmp_path)
+    (tmp_path / "toy.png").touch()
+    page = "one\n\n![a (b)](../results/toy.png)\n\n![c](../results/later.png)\n\n[d](../results/later.png)"
+    assert hooks.on_page_markdown(page) == "one\n\n![a (b)](results/toy.png)\n\n\n\n[d](../results/later.png)"

@@ -45,7 +45,7 @@ FULL: dict[str, Any] = {
     "max_steps": 400,
     "batch_size": 800,
     "num_samples": 32,
-    "options": runs.OPTIONS | {"posterior_rows": 12_000, "posterior_every": 2},
+    "options": runs.OPTIONS,
 }
 QUICK_SIZES = (30, 100)
 QUICK: dict[str, Any] = mnist.QUICK | {"inducing_samples": 2, "spacing": 1.6}

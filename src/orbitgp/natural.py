@@ -42,14 +42,20 @@ class Statistics(NamedTuple):
     def whitened(self, factor: Float[Tensor, "inducing inducing"]) -> Statistics:
         """From statistics of k_u to those of a = L^-1 k_u: one solve for the sums instead of one for each datum."""
         linear = torch.linalg.solve_triangular(factor, self.linear, upper=False)
-        return Statistics(_whitened(self.unbiased, factor), _whitened(self.positive, factor), linear)
+        if factor.is_cuda:  # products with L^-1 take a GPU a quarter of the time of solves
+            inverse = torch.linalg.solve_triangular(
+                factor, torch.eye(len(factor), dtype=factor.dtype, device=factor.device), upper=False
+            )
+            unbiased, positive = (inverse @ second @ inverse.mT for second in self[:2])
+        else:
+            unbiased, positive = (_solved_both_ways(second, factor) for second in self[:2])
+        return Statistics(0.5 * (unbiased + unbiased.mT), 0.5 * (positive + positive.mT), linear)
 
 
-def _whitened(second: Float[Tensor, "covariances inducing inducing"], factor: Tensor) -> Tensor:
-    """L^-1 A L^-T."""
+def _solved_both_ways(second: Float[Tensor, "covariances inducing inducing"], factor: Tensor) -> Tensor:
+    """L^-1 A L^-T of a symmetric A."""
     half = torch.linalg.solve_triangular(factor, second, upper=False)
-    whole = torch.linalg.solve_triangular(factor, half.mT, upper=False)
-    return 0.5 * (whole + whole.mT)
+    return torch.linalg.solve_triangular(factor, half.mT, upper=False)
 
 
 def statistics(model: InvariantGP, projection: Projection, quadratic: Quadratic, num_data: int) -> Statistics:

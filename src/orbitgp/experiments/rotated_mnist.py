@@ -32,7 +32,7 @@ FULL_SIZE = 12_000
 FULL: dict[str, Any] = {
     "num_inducing": 1000,
     "inducing_samples": 2,
-    "max_steps": 500,
+    "max_steps": 1200,
     "batch_size": 800,
     "num_samples": 32,
     "options": runs.OPTIONS | {"posterior_samples": 32},  # rotations by any angle are noisier than what MNIST itself asks for

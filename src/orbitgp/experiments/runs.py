@@ -174,6 +174,7 @@ class Row:
     train: int
     test: int
     orbit: dict[str, Any]
+    likelihood: str
 
 
 def rows(records: Sequence[Record]) -> list[Row]:
@@ -196,8 +197,8 @@ def rows(records: Sequence[Record]) -> list[Row]:
             )
         )
         numbers = (error, error_stderr, nll, ece, evidence, evidence_stderr, seconds)
-        data = group[0]["data"]
-        found.append(Row(name, len(group), *numbers, train=data["train"], test=data["test"], orbit=group[0]["orbit"]))
+        data, orbit, likelihood = group[0]["data"], group[0]["orbit"], group[0]["settings"]["likelihood"]
+        found.append(Row(name, len(group), *numbers, data["train"], data["test"], orbit, likelihood))
     return found
 
 
@@ -221,10 +222,13 @@ def table(found: Sequence[Row], beside: Mapping[str, Mapping[str, str]] | None =
 
 
 def disagreements(found: Sequence[Row]) -> list[tuple[str, str]]:
-    """Pairs of models, more than two standard errors apart in both, that bound and test error rank differently."""
+    """Pairs of models, more than two standard errors apart in both, that bound and test error rank differently.
+
+    Bounds of different likelihoods do not compare.
+    """
     wrong = []
     for i, a in enumerate(found):
-        for b in found[i + 1 :]:
+        for b in (row for row in found[i + 1 :] if row.likelihood == a.likelihood):
             error, evidence = a.error - b.error, a.evidence - b.evidence
             clear = abs(error) > 2 * np.hypot(a.error_stderr, b.error_stderr)
             clear &= abs(evidence) > 2 * np.hypot(a.evidence_stderr, b.evidence_stderr)

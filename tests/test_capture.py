@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from orbitgp import capture
 from orbitgp.capture import Captured, Replayed
 from orbitgp.elbo import elbo
 from orbitgp.likelihoods import Gaussian
@@ -104,3 +106,20 @@ def test_what_waits_for_the_device_is_launched():
     trainer.run()
     assert trainer.gradient.recorded == (trainer.model.jitter, None)
     assert len(trainer.history) == 8
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_generator_survives_a_recording_that_fails(late, monkeypatch):
+    """Whether waiting is noticed before, or only while it is recorded."""
+    if late:
+        monkeypatch.setattr(capture, "_no_waiting", nullcontext)
+    generator = torch.Generator("cuda").manual_seed(3)
+    expected = torch.rand(4, generator=generator, device="cuda")
+    generator.manual_seed(3)
+
+    def draws_and_waits():
+        return float(torch.rand(4, generator=generator, device="cuda").sum())
+
+    with pytest.raises(RuntimeError):
+        Captured(draws_and_waits, generators=[generator])
+    assert torch.equal(torch.rand(4, generator=generator, device="cuda"), expected)

@@ -9,7 +9,8 @@ too, stays as it was. Random draws go on from where their generator is, as if ev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
@@ -41,17 +42,22 @@ class Captured(Generic[Result]):
             stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
             stream.wait_stream(current)
             with torch.cuda.stream(stream):
-                for _ in range(3):
-                    function(*self.inputs)
+                function(*self.inputs)
+                with _no_waiting():
+                    for _ in range(2):
+                        function(*self.inputs)
             current.wait_stream(stream)
             self.graph = torch.cuda.CUDAGraph()
             for generator in generators:
                 self.graph.register_generator_state(generator)
             with torch.cuda.graph(self.graph):
                 self.result = function(*self.inputs)
-        finally:
+        except RuntimeError:
             for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
+                _mend(generator, state)
+            raise
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
         self.gradients = [(parameter, parameter.grad) for parameter in parameters]
 
     def __call__(self, *inputs: Tensor) -> Result:
@@ -61,6 +67,24 @@ class Captured(Generic[Result]):
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
         return self.result
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """What waits for the device is an error in here: better now than while something is recorded."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def _mend(generator: torch.Generator, state: Tensor) -> None:
+    """A generator that still thinks it is being recorded, as one that is not, in this state."""
+    fresh = torch.Generator(generator.device)
+    fresh.set_state(state)
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 class Replayed(Generic[Result]):

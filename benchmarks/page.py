@@ -28,7 +28,11 @@ TAIL = """## What was weighed
   system costs as much as a pass over it (6 % of a step at (200, 120, 1200) before). What remains of that cost belongs
   to torch's allocator; where that is mimalloc (aarch64 Linux), `MIMALLOC_PURGE_DELAY=-1` in the environment removes it.
 - **Interpolation** on a CPU looks up the coefficients of a cell instead of four pixels, and keeps slopes instead of
-  points.
+  points. A million points at once, and cells numbered by way of int32, take 0.7 of the time of a quarter as many:
+  beside two threads, calls cost more than misses of the cache. Look-ups of all four coefficients as one number are
+  three times faster, but to part them again costs as much.
+- **Parts of k_fu** on a CPU are 4096 samples: 2.5 % of a step less than with 1024. To keep the augmented samples of
+  a single part for the backward pass saves nothing that can be measured.
 - **Precision**: Kuu, its factor and the whitened a are in float64. The gradient of the whitening is in the precision of
   the data. Measured, errors of the gradients stay what they were; only where Kuu is close to singular, that of the
   kernel's variance loses a digit or more (1.6e-5 became 4.5e-4 with a lengthscale of 20). On a GPU the large products

@@ -316,9 +316,9 @@ def _block_means(k: Float[Tensor, "rows blocks size inducing"], out: Float[Tenso
 
 
 def _chunks(xa: Blocks, inducing: int) -> list[slice]:
-    """Slices of data: on a CPU about a thousand samples, which stay in its cache; on a GPU what bounds the memory."""
+    """Slices of data: on a CPU a few thousand samples, enough for each product; on a GPU what bounds the memory."""
     rows, blocks, size, dim = xa.shape
-    samples = 1024 if xa.device.type == "cpu" else 2**28 // max(inducing, dim)
+    samples = 4096 if xa.device.type == "cpu" else 2**28 // max(inducing, dim)
     most = max(1, samples // max(1, blocks * size))
     step = -(-rows // -(-rows // most)) if rows else 1  # as many chunks as needed, all of a size
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]

@@ -9,6 +9,7 @@ too, stays as it was. Random draws go on from where their generator is, as if ev
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -37,19 +38,23 @@ class Captured(Generic[Result]):
     ) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
         states = [generator.get_state() for generator in generators]
+        # Libraries allocate their workspaces in the first calls, which must not be recorded.
+        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        stream.wait_stream(current)
         try:
-            # Libraries allocate their workspaces in the first calls, which must not be recorded.
-            stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
-            stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 function(*self.inputs)
                 with _no_waiting():
                     for _ in range(2):
                         function(*self.inputs)
-            current.wait_stream(stream)
-            self.graph = torch.cuda.CUDAGraph()
-            for generator in generators:
-                self.graph.register_generator_state(generator)
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+        current.wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            self.graph.register_generator_state(generator)
+        try:
             with torch.cuda.graph(self.graph):
                 self.result = function(*self.inputs)
         except RuntimeError:
@@ -73,7 +78,9 @@ class Captured(Generic[Result]):
 def _no_waiting() -> Iterator[None]:
     """What waits for the device is an error in here: better now than while something is recorded."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that not everything that waits is found: the rest fails when it is recorded
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:

@@ -179,7 +179,7 @@ def figure(records: Sequence[runs.Record], path: Path) -> None:
     right.set(xlabel="seconds", ylabel="bound (nats)", ylim=(low, None))
     right.yaxis.set_major_formatter("{x:,.0f}")
     for axis, limits in ((left.xaxis, left.get_xlim()), (left.yaxis, left.get_ylim())):
-        ticks = [mantissa * 10.0**power for power in range(-2, 5) for mantissa in (1, 2, 5)]
+        ticks = [mantissa * 10.0**power for power in range(-2, 5) for mantissa in (1, 1.5, 2, 3, 5, 7)]
         ticks = [tick for tick in ticks if limits[0] <= tick <= limits[1]]
         axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     for ax in (left, right):

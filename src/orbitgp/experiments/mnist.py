@@ -1,8 +1,8 @@
 """MNIST, ten classes, Gaussian likelihood on class indicators (figure 4 of the paper): error and evidence of learned orbits.
 
 Five orbits, three seeds each: none, rotations, affine maps, local deformations (the paper's four) and the composition of the
-last two; and that composition with the likelihood that suits classes best, and more time. The seed decides inducing points,
-minibatches and orbit samples; the data are the standard split.
+last two. Then, to see how far it goes, that composition with more time, with a likelihood made for classes, and with the
+thickness of strokes too. The seed decides inducing points, minibatches and orbit samples; the data are the standard split.
 
 ``python -m orbitgp.experiments.mnist --device cuda --jobs 5`` writes results/mnist/*.json and prints the table.
 """
@@ -11,24 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from orbitgp.datasets import Dataset, mnist
 from orbitgp.experiments import runs
 
-BEST = "affine * deformation, Dirichlet"
+LONGER, DIRICHLET = "affine * deformation, longer", "affine * deformation, Dirichlet"
+THICKNESS = "affine * deformation * thickness, Dirichlet"
 MODELS: dict[str, dict[str, Any]] = {
     "none": {"orbit": "none"},
     "rotation": {"orbit": "rotation(10)"},
     "affine": {"orbit": "affine"},
     "deformation": {"orbit": "deformation"},
     "affine * deformation": {"orbit": "affine*deformation"},
-    BEST: {"orbit": "affine*deformation", "likelihood": "dirichlet"},
+    LONGER: {"orbit": "affine*deformation"},
+    DIRICHLET: {"orbit": "affine*deformation", "likelihood": "dirichlet"},
+    THICKNESS: {"orbit": "affine*deformation*thickness", "likelihood": "dirichlet"},
 }
 GOALS = {
     1.0: "",
-    0.84: " (the best verified figure of a Gaussian process)",
-    0.56: " (support vectors, invariance made by hand)",
+    0.84: " (the best of a Gaussian process)",
+    0.56: " (support vectors, invariance by hand)",
 }
 PAPER = {"none": (2.15, 0.03), "rotation": (2.08, 0.06), "affine": (1.35, 0.07), "deformation": (1.47, 0.05)}
 
@@ -43,7 +47,10 @@ FULL: dict[str, Any] = {
 # Without an orbit a step is many times cheaper: the same time buys more of them.
 FULL_OF = {
     "none": {"inducing_samples": 1, "max_steps": 3000, "batch_size": 2000, "options": runs.OPTIONS | {"posterior_every": 3}},
-    BEST: {"inducing_samples": 8, "max_steps": 1000, "options": runs.OPTIONS | {"posterior_every": 4}},
+    LONGER: {"inducing_samples": 8, "max_steps": 1200},
+    # With a covariance for each class a refit takes several times as long as a step.
+    DIRICHLET: {"inducing_samples": 8, "max_steps": 600, "options": runs.OPTIONS | {"posterior_every": 4}},
+    THICKNESS: {"inducing_samples": 8, "max_steps": 1000, "options": runs.OPTIONS | {"posterior_every": 4}},
 }
 QUICK: dict[str, Any] = {
     "num_train": 1000,
@@ -98,8 +105,11 @@ def check(records: Sequence[runs.Record]) -> runs.Claims:
         if row.model in PAPER and row.train == 60_000:
             mean, stderr = PAPER[row.model]
             claims[f"{row.model}: error at most the paper's {mean} + {stderr} %"] = 100 * row.error <= mean + stderr
-        if row.model == BEST and row.train == 60_000:
-            claims |= {f"{row.model}: error at most {goal} %{whose}": 100 * row.error <= goal for goal, whose in GOALS.items()}
+    of_classes = [row for row in found if row.likelihood == "dirichlet" and row.train == 60_000]
+    if of_classes:
+        picked = max(of_classes, key=attrgetter("evidence"))
+        name = f"{picked.model} (the bound's choice)"
+        claims |= {f"{name}: error at most {goal} %{whose}": 100 * picked.error <= goal for goal, whose in GOALS.items()}
     return claims
 
 

@@ -35,6 +35,7 @@ Claims = dict[str, bool]  # what an experiment is to show, and whether it does
 # Of training with many data and inducing points on a GPU: chosen by the bound, on MNIST.
 OPTIONS = {"posterior_samples": 16, "posterior_rows": 12_000, "posterior_every": 2, "inducing_rate": 0.03}
 
+FACTORS = ("scale", "contrast")  # of an orbit's quantities, those that multiply
 RECORDS = 60  # points of the history that are kept
 
 
@@ -238,12 +239,18 @@ def disagreements(found: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def learned(found: Sequence[Row]) -> dict[str, str]:
-    """What the orbit of each model (of its first seed) became, in words."""
-    return {row.model: "; ".join(f"{name} {_words(value)}" for name, value in row.orbit.items()) for row in found}
+    """How far the orbit of each model (of its first seed) reaches, in words.
+
+    Of ranges the width alone, of factors the ratio of their ends: where the range lies, g makes up for.
+    """
+    return {row.model: "; ".join(f"{name} {_reach(name, value)}" for name, value in row.orbit.items()) for row in found}
 
 
-def _words(value: float | Sequence[float]) -> str:
-    return f"{value:.3g}" if isinstance(value, float | int) else " to ".join(f"{end:.2g}" for end in value)
+def _reach(name: str, value: float | Sequence[float]) -> str:
+    if isinstance(value, float | int):
+        return f"{value:.3g}"
+    low, high = value
+    return f"×{high / low:.2g}" if name.startswith(FACTORS) else f"{high - low:.3g} wide"
 
 
 def say(claims: Claims) -> Claims:

@@ -26,9 +26,10 @@ from torch.utils._pytree import tree_flatten
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, callbacks
 from orbitgp.checkpoint import Checkpoint, read_checkpoint
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
+from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
 from orbitgp.saving import SavedFileError
-from orbitgp.training import Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP
 
 KILLS = int(os.environ.get("ORBITGP_KILLS", "6"))  # 20 take half a minute of a quiet core

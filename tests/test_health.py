@@ -8,8 +8,9 @@ from gpytorch.kernels import RBFKernel
 
 from orbitgp.health import Health
 from orbitgp.likelihoods import Gaussian
+from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise
-from orbitgp.training import Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP
 
 
@@ -60,7 +61,7 @@ def test_where_there_is_no_factor_the_jitter_grows(monkeypatch):
         good = trainer.model.try_factor
         answers = iter([None, None, good()])
         monkeypatch.setattr(trainer.model, "try_factor", lambda: next(answers))
-        trainer.update_posterior(1.0)
+        trainer.posterior.update(1.0)
     assert trainer.model.jitter == pytest.approx(1e-4)
     assert trainer.health.report()["failed_factors"] == 2
 
@@ -68,7 +69,7 @@ def test_where_there_is_no_factor_the_jitter_grows(monkeypatch):
 def test_q_is_refitted_every_so_many_steps(monkeypatch):
     trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None], posterior_every=3)
     refits = []
-    monkeypatch.setattr(trainer, "update_posterior", lambda rho: refits.append(trainer.steps))
+    monkeypatch.setattr(trainer.posterior, "update", lambda rho: refits.append(trainer.steps))
     for _ in range(7):
         trainer.step()
     assert refits == [0, 3, 6]

@@ -12,14 +12,16 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
+import orbitgp.refits
 import orbitgp.training
 from orbitgp.elbo import elbo
 from orbitgp.evidence import measure_evidence
 from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Gaussian, make_likelihood
 from orbitgp.natural import Statistics, statistics
+from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
-from orbitgp.training import Options, Trainer, log_prior, spread
+from orbitgp.training import Trainer, log_prior, spread
 from orbitgp.variational import InvariantGP
 
 
@@ -321,12 +323,12 @@ def test_rates_warm_up_hold_and_fall_to_zero():
 
 
 def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
-    assert make_trainer().rho() == 1.0
-    assert make_trainer(posterior_rows=20).rho() == 0.5
-    assert make_trainer(posterior_rho=0.3).rho() == 0.3
-    assert make_trainer(likelihood="one-vs-each").rho() == 0.5
-    assert make_trainer().rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
-    assert make_trainer().rho(0.0) == 0.1
+    assert make_trainer().posterior.rho() == 1.0
+    assert make_trainer(posterior_rows=20).posterior.rho() == 0.5
+    assert make_trainer(posterior_rho=0.3).posterior.rho() == 0.3
+    assert make_trainer(likelihood="one-vs-each").posterior.rho() == 0.5
+    assert make_trainer().posterior.rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
+    assert make_trainer().posterior.rho(0.0) == 0.1
 
 
 def test_parts_of_the_data_stand_for_all_of_them():
@@ -341,8 +343,8 @@ def test_parts_of_the_data_stand_for_all_of_them():
     x, y = (t[:1].repeat(30, 1) for t in toy_data())
     parts = [make_trainer(Identity(), data=(x, y), posterior_rows=rows) for rows in (30, 15)]
     for trainer in parts:
-        trainer.update_posterior(1.0)
-    torch.testing.assert_close(tuple(parts[0].stats), tuple(parts[1].stats))
+        trainer.posterior.update(1.0)
+    torch.testing.assert_close(tuple(parts[0].posterior.stats), tuple(parts[1].posterior.stats))
     torch.testing.assert_close(parts[0].model.q_mean, parts[1].model.q_mean)
 
 
@@ -436,6 +438,7 @@ def test_local_parameters_are_never_those_of_the_scored_draws():
         drawn, used = [], []
         sample, quadratic = trainer._sample, trainer.likelihood.quadratic
         trainer._sample = lambda rows, n, sample=sample, drawn=drawn: drawn.append(1) or sample(rows, n)
+        trainer.posterior.sample = trainer._sample
         trainer.likelihood.quadratic = lambda y, local, q=quadratic, d=drawn, u=used: u.append((len(d), local)) or q(y, local)
         before = trainer.local.values.clone()
         trainer.step()
@@ -457,11 +460,11 @@ def test_polishing_averages_passes(monkeypatch):
         seen.append(statistics(*args, **kwargs))
         return seen[-1]
 
-    monkeypatch.setattr(orbitgp.training, "statistics", keep)
+    monkeypatch.setattr(orbitgp.refits, "statistics", keep)
     trainer.polish()
     assert len(seen) == 4
     average = Statistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
-    for found, expected in zip(trainer.stats, average.whitened(trainer.model.factor()), strict=True):
+    for found, expected in zip(trainer.posterior.stats, average.whitened(trainer.model.factor()), strict=True):
         torch.testing.assert_close(found, expected)
 
 

@@ -3,7 +3,7 @@
 Two optimisers:
 
 - ``natural`` (the default): each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only
-  (:mod:`orbitgp.natural`), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
+  (:mod:`orbitgp.refits`), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
   follows the gradient of the bound with q(u) optimised out, which is what lets the orbit move freely.
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -27,72 +27,17 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from orbitgp.capture import Replayed
-from orbitgp.evidence import chunks
 from orbitgp.health import Health
 from orbitgp.history import Record, headline, hyperparameters
-from orbitgp.inducing import Method, initial_inducing
+from orbitgp.inducing import initial_inducing
 from orbitgp.kernels import Stationary
 from orbitgp.likelihoods import Likelihood
-from orbitgp.local import LocalName, LocalSource, Setting, local_source
-from orbitgp.natural import Statistics, set_posterior, statistics
+from orbitgp.local import LocalSource, Setting, local_source
+from orbitgp.natural import Statistics
+from orbitgp.options import Options
 from orbitgp.orbits import Identity, Pairing, Samples
-from orbitgp.orbits.draws import Policy
-from orbitgp.variational import InvariantGP, Projection
-
-OptimizerName = Literal["natural", "adam"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to train.
-
-    Budget: whichever of ``max_steps`` and ``max_seconds`` ends first.
-    Samples: ``num_samples`` orbit samples of each of ``batch_size`` data in ``num_groups`` groups for the gradient;
-        ``posterior_samples`` (by default as many) of each of up to ``posterior_rows`` data for q(u).
-    Steps: ``learning_rate`` of kernel, likelihood and mean (by default 0.03, or 0.1 where q(u) and local parameters are
-        found together: log odds may be far from where they start), ``orbit_rate`` of the orbit, ``inducing_rate`` of the
-        inducing points (in units of the spread of the inputs), each reached after a number of warm-up steps.
-        ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to
-        average. ``posterior_every`` is how many steps pass from one refit of q(u) to the next.
-    Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); where the orbit is
-        enumerated, each refit of q(u) finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a
-        recognition network.
-    Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
-    """
-
-    optimizer: OptimizerName = "natural"
-    max_steps: int = 300
-    max_seconds: float | None = None
-    batch_size: int = 512
-    num_samples: int | None = 32
-    num_groups: int = 2
-    draws: Policy = "qmc"
-    learning_rate: float | None = None
-    orbit_rate: float = 0.05
-    warmup: int = 10
-    orbit_warmup: int = 40
-    inducing_rate: float = 0.1
-    inducing: Method = "random"
-    posterior_rows: int = 20_000
-    posterior_samples: int | None = None
-    posterior_rho: float = 1.0
-    posterior_every: int = 1
-    polish_passes: int = 10
-    local: LocalName = "kept"
-    local_rounds: int = 5
-    network_rate: float = 0.01
-    starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
-    start_steps: int = 20
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.optimizer not in get_args(OptimizerName):
-            raise ValueError(f"optimizer must be one of {', '.join(get_args(OptimizerName))}, got {self.optimizer!r}.")
-        for name in ("max_steps", "batch_size", "posterior_rows", "posterior_every", "local_rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ValueError(f"max_seconds must be positive, got {self.max_seconds}.")
+from orbitgp.refits import Refits
+from orbitgp.variational import InvariantGP
 
 
 @dataclass
@@ -118,16 +63,16 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
-        # Fitted to the same draws in turns, q(u) and local parameters would chase the noise of those draws.
         samples = (options.num_samples, options.num_groups, options.draws)
         one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
-        self.enumerated = one.pairing == Pairing.exact()
         # With natural gradients, refits of q(u) are what local parameters follow, not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.local.train(not self.natural)
-        self.rounds = options.local_rounds if self.natural and self.enumerated and self.local.follows_posterior else 1
+        self.health = Health()
+        enumerated = one.pairing == Pairing.exact()
+        self.posterior = Refits(self.local, options, self._sample, self.generator, enumerated, self.health)
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.rounds),
+            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.posterior.rounds),
             betas=(0.9, 0.99),
             fused=self.x.is_cuda,
         )
@@ -138,13 +83,10 @@ class Trainer:
         groups = self.optimizer.param_groups
         self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
         self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
-        self.stats: Statistics | None = None
-        self.refresh_local()
+        self.posterior.refresh_local()
         self.order = torch.empty(0, dtype=torch.long, device=self.x.device)
         self.steps = 0
         self.seconds = 0.0
-        self.blend = 0.0
-        self.health = Health()
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
@@ -190,7 +132,7 @@ class Trainer:
         start = time.perf_counter()
         factor = _schedule(self.fraction())
         if self.natural and self.steps % self.options.posterior_every == 0:
-            self.update_posterior(self.rho(factor))
+            self.posterior.update(self.posterior.rho(factor))
         for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
             group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
         self.bounds.append(self.gradient(self._next_rows()).clone())
@@ -221,18 +163,6 @@ class Trainer:
         """The gradient as a CUDA graph; the jitter is the one number in it that may change."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         return Replayed(self._gradient, lambda: self.model.jitter, [self.generator], parameters)
-
-    def rho(self, slow: float = 1.0) -> float:
-        """The natural-gradient step: shorter where q(u) sees a part of the data, or updates coupled functions side by side.
-
-        As everything else slows down, q(u) may average over more steps without lagging behind, and its noise falls away.
-        """
-        partial = self.options.posterior_rows < len(self.x)
-        # Jacobi's iteration over latent functions that pull at each other swings unless it is damped; and with local parameters
-        # from the same draws, the noise of draws is fed back.
-        fed_back = self.likelihood.couples or (self.likelihood.num_locals > 0 and not self.enumerated)
-        damping = (0.5 if partial else 1.0) * (0.5 if fed_back else 1.0)
-        return self.options.posterior_rho * damping * max(slow, 0.1)
 
     def screen(self) -> None:
         """Start with several multiples of the orbit's initial reach, and go on from the best."""
@@ -266,73 +196,11 @@ class Trainer:
         self.load_state_dict(best[1])
         self.seconds, self.screened = seconds, True
 
-    @torch.no_grad()
-    def update_posterior(self, rho: float) -> None:
-        """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples."""
-        options, count = self.options, len(self.x)
-        size = min(count, options.posterior_rows)
-        rows = torch.arange(count, device=self.x.device)
-        if size < count:
-            rows = torch.randperm(count, generator=self.generator, device=self.x.device)[:size]
-        num_samples = options.posterior_samples or options.num_samples
-        factor = self._factor()
-        pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples)]
-        # Moments need a = L^-1 k_u of every datum; without local parameters the sums of k_u will do.
-        whole = self.likelihood.num_locals > 0
-        projections = ((part, self._project(self._sample(part, num_samples), factor if whole else None)) for part in pieces)
-        # Local parameters follow q(u) and q(u) follows them, so the two take turns: what the gradient then sees is the bound at
-        # its best, which lets the kernel move in long steps.
-        kept = projections if self.rounds == 1 else list(projections)
-        before = self.stats
-        for _ in range(self.rounds):
-            total: Statistics | None = None
-            for part, projection in kept:
-                stats = self._statistics(part, projection)
-                total = stats if total is None else Statistics(*(a + b for a, b in zip(total, stats, strict=True)))
-            assert total is not None
-            total = Statistics(*(term * (count / size) for term in (total if whole else total.whitened(factor))))
-            # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
-            last = self.stats if self.likelihood.couples else before
-            self.stats = total if last is None else last.mix(total, rho)
-            self.blend = set_posterior(self.model, self.stats, self.blend)
-        self.health.saw_refit(self.blend)
-
-    def _factor(self) -> Float[Tensor, "inducing inducing"]:
-        """The factor of Kuu. Where there is none, as inducing points have come too close, the jitter grows until there is."""
-        for _ in range(_JITTERS):
-            factor = self.model.try_factor()
-            if factor is not None:
-                return factor
-            self.model.jitter *= 10
-            self.health.failed_factors += 1
-        return self.model.factor()
-
-    def _project(self, samples: Samples, factor: Tensor | None) -> Projection:
-        return self.model.kernel_means(samples) if factor is None else self.model.project(samples, factor)
-
-    def _statistics(self, rows: Int[Tensor, " rows"], projection: Projection) -> Statistics:
-        moments = self.model.moments(projection, cross=self.likelihood.couples) if self.likelihood.num_locals else None
-        local = None if moments is None else self.local.refit(rows, moments)
-        quadratic = self.likelihood.quadratic(self.y[rows], local)
-        return statistics(self.model, projection, quadratic, num_data=len(rows))
-
-    @torch.no_grad()
-    def refresh_local(self) -> None:
-        """Local parameters of all data from the current q(f), where they follow it."""
-        if not self.local.follows_posterior:
-            return
-        factor = self.model.factor()
-        index = torch.arange(len(self.x), device=self.x.device)
-        for rows in chunks(self.x, self.model, self.options.num_samples):
-            samples = self._sample(index[rows], self.options.num_samples)
-            moments = self.model.moments(self.model.project(samples, factor), cross=self.likelihood.couples)
-            self.local.refit(index[rows], moments)
-
     def polish(self) -> None:
         """With all else fixed, q(u) from an average over many passes: noise out, nothing else changed."""
         if self.natural:
             for i in range(self.options.polish_passes):
-                self.update_posterior(min(1.0 / (i + 1), self.rho()))
+                self.posterior.update(min(1.0 / (i + 1), self.posterior.rho()))
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""
@@ -348,7 +216,7 @@ class Trainer:
             "step": self.steps,
             "seconds": self.seconds,
             "bound": bound,
-            "blend": self.blend,
+            "blend": self.posterior.blend,
             **self.health.report(),
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model, self.likelihood),
@@ -366,7 +234,8 @@ class Trainer:
             "health": self.health.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
-            "stats": None if self.stats is None else tuple(self.stats),
+            "stats": None if self.posterior.stats is None else tuple(self.posterior.stats),
+            "blend": self.posterior.blend,
             **{name: getattr(self, name) for name in _STATE},
         }
 
@@ -380,7 +249,8 @@ class Trainer:
         self.health.load_state_dict(state["health"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
-        self.stats = None if state["stats"] is None else Statistics(*state["stats"])
+        self.posterior.stats = None if state["stats"] is None else Statistics(*state["stats"])
+        self.posterior.blend = state["blend"]
         for name in _STATE:
             setattr(self, name, state[name])
 
@@ -399,7 +269,7 @@ class Trainer:
         orbit = model.orbit if model.inducing_draws is None else Identity()
         model.inducing.copy_(initial_inducing(self.x, orbit, model.kernel, size, method, self.generator))
         self.optimizer.state.pop(model.inducing, None)
-        self.stats = None
+        self.posterior.stats = None
 
     def _next_rows(self) -> Int[Tensor, " rows"]:
         """Rows of the next minibatch: every datum once before any comes again."""
@@ -412,8 +282,7 @@ class Trainer:
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
-_JITTERS = 4  # times that the jitter may grow tenfold before training gives up
-_STATE = ("order", "steps", "seconds", "blend", "bounds", "history", "screened")
+_STATE = ("order", "steps", "seconds", "bounds", "history", "screened")
 
 
 def _schedule(fraction: float, hold: float = 0.5) -> float:

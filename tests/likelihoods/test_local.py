@@ -14,8 +14,9 @@ from orbitgp import InvariantGPClassifier
 from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Bernoulli, OneVsEach
 from orbitgp.local import Groups, LocalName, Network, Setting
+from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
-from orbitgp.training import OptimizerName, Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)

@@ -13,8 +13,9 @@ from orbitgp.elbo import elbo
 from orbitgp.experiments.logistic_bound import DIABETES, bounds
 from orbitgp.likelihoods import OneVsEach, make_likelihood
 from orbitgp.likelihoods.gap import gaussian_moments
+from orbitgp.options import Options
 from orbitgp.orbits import Identity
-from orbitgp.training import Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP
 
 
@@ -31,8 +32,8 @@ def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, name: str
     model = InvariantGP(k, Identity(), inducing, likelihood.num_latents, "zero", shared, jitter=1e-8)
     trainer = Trainer(model, likelihood, x, y, Options(num_samples=None))
     for _ in range(5):
-        trainer.update_posterior(1.0)
-    trainer.refresh_local()
+        trainer.posterior.update(1.0)
+    trainer.posterior.refresh_local()
     return elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local.values).item()
 
 
@@ -86,8 +87,8 @@ def test_one_vs_each_block_updates_reach_a_fixed_point() -> None:
     model = InvariantGP(kernel(0.7, 3.0), Identity(), x[::2].clone(), 3, "zero", False)
     trainer = Trainer(model, likelihood, x, y, Options(num_samples=None))
     for _ in range(60):
-        trainer.update_posterior(1.0)
-    trainer.refresh_local()
+        trainer.posterior.update(1.0)
+    trainer.posterior.refresh_local()
     model.q_mean.requires_grad_(True)
     value = elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local.values)
     (slope,) = torch.autograd.grad(value, model.q_mean)

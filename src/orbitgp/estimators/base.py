@@ -41,10 +41,11 @@ from orbitgp.evidence import Evidence, measure_evidence
 from orbitgp.history import Record
 from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Likelihood
+from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.draws import Policy
 from orbitgp.saving import load_estimator, save_estimator
-from orbitgp.training import OptimizerName, Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP, MeanName
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared

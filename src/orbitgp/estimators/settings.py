@@ -1,7 +1,7 @@
 """What the constructor was given, checked: one clear sentence for each thing that cannot be.
 
 scikit-learn's constructors take anything and ``fit`` complains, so these checks run first in ``fit``. An argument of None means
-the library's default; the defaults of training are those of :class:`orbitgp.training.Options`, and stand nowhere else.
+the library's default; the defaults of training are those of :class:`orbitgp.options.Options`, and stand nowhere else.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, get_args
 import torch
 from gpytorch.kernels import Kernel
 
+from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.draws import POLICIES
-from orbitgp.training import OptimizerName, Options
 from orbitgp.variational import MeanName
 
 NUM_INDUCING = 256
@@ -81,7 +81,7 @@ def _check_options(options: Any) -> None:
     if options is None:
         return
     if not isinstance(options, Mapping):
-        raise TypeError(f"options must be a mapping from names of orbitgp.training.Options to values, got {options!r}.")
+        raise TypeError(f"options must be a mapping from names of orbitgp.options.Options to values, got {options!r}.")
     known = {field.name for field in fields(Options)} - {*_TRAINING, "seed"}
     for name in options:
         if name in _TRAINING:

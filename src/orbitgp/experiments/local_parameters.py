@@ -26,8 +26,9 @@ from orbitgp.experiments.record import provenance
 from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.local import LocalName
+from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import Rotation
-from orbitgp.training import OptimizerName, Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)

@@ -28,8 +28,9 @@ from orbitgp.estimators.start import initial_kernel
 from orbitgp.experiments.record import provenance
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.local import Groups, Setting
+from orbitgp.options import Options
 from orbitgp.orbits import Identity
-from orbitgp.training import Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP
 
 JITTER = 1e-6
@@ -119,7 +120,7 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
 
     trainer = Trainer(model(), Bernoulli(), x, y, Options(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed))
     trainer.run()
-    trainer.refresh_local()
+    trainer.posterior.refresh_local()
     with torch.no_grad():
         trained = float(trainer.local.terms(rows, samples).sum() - trainer.model.kl())
     return Bounds(problem.name, len(x), theirs, best, trained)

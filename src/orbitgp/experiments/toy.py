@@ -42,8 +42,9 @@ from orbitgp.files import replace, write_json
 from orbitgp.inducing import initial_inducing
 from orbitgp.invariant_kernel import InvariantKernel
 from orbitgp.likelihoods import Gaussian
+from orbitgp.options import Options
 from orbitgp.orbits import FiniteOrbit, Identity, Permutation
-from orbitgp.training import Options, Trainer
+from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP
 
 STARTS = (0.3, 1.0, 3.0)  # lengthscales to start from; the best marginal likelihood is kept

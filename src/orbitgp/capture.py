@@ -37,38 +37,42 @@ class Captured(Generic[Result]):
         parameters: Iterable[Tensor] = (),
     ) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
-        states = [generator.get_state() for generator in generators]
-        # Libraries allocate their workspaces in the first calls, which must not be recorded.
+        devices = [tensor.device for tensor in inputs] + [generator.device for generator in generators]
+        self.device = devices[0] if devices else torch.device("cuda")
+        with torch.cuda.device(self.device):
+            states = [generator.get_state() for generator in generators]
+            try:
+                self._warm_up(function)
+            finally:
+                _set_states(generators, states)
+            self.graph = torch.cuda.CUDAGraph()
+            for generator in generators:
+                self.graph.register_generator_state(generator)
+            try:
+                with torch.cuda.graph(self.graph):
+                    self.result = function(*self.inputs)
+            except RuntimeError:
+                _set_states([_mended(generator) for generator in generators], states)
+                raise
+            _set_states(generators, states)
+        self.gradients = [(parameter, parameter.grad) for parameter in parameters]
+
+    def _warm_up(self, function: Callable[..., Result]) -> None:
+        """The first calls, in which libraries allocate their workspaces, must not be recorded."""
         stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
         stream.wait_stream(current)
-        try:
-            with torch.cuda.stream(stream):
-                function(*self.inputs)
-                with _no_waiting():
-                    for _ in range(2):
-                        function(*self.inputs)
-        finally:
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
+        with torch.cuda.stream(stream):
+            function(*self.inputs)
+            with _no_waiting():
+                for _ in range(2):
+                    function(*self.inputs)
         current.wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        for generator in generators:
-            self.graph.register_generator_state(generator)
-        try:
-            with torch.cuda.graph(self.graph):
-                self.result = function(*self.inputs)
-        except RuntimeError:
-            for generator, state in zip(generators, states, strict=True):
-                _mend(generator, state)
-            raise
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
-        self.gradients = [(parameter, parameter.grad) for parameter in parameters]
 
     def __call__(self, *inputs: Tensor) -> Result:
         for kept, new in zip(self.inputs, inputs, strict=True):
             kept.copy_(new)
-        self.graph.replay()
+        with torch.cuda.device(self.device):
+            self.graph.replay()
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
         return self.result
@@ -87,11 +91,15 @@ def _no_waiting() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def _mend(generator: torch.Generator, state: Tensor) -> None:
-    """A generator that still thinks it is being recorded, as one that is not, in this state."""
-    fresh = torch.Generator(generator.device)
-    fresh.set_state(state)
-    generator.graphsafe_set_state(fresh.graphsafe_get_state())
+def _mended(generator: torch.Generator) -> torch.Generator:
+    """This generator, which still thinks that it is being recorded, with an inner state that does not."""
+    generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())
+    return generator
+
+
+def _set_states(generators: Sequence[torch.Generator], states: Sequence[Tensor]) -> None:
+    for generator, state in zip(generators, states, strict=True):
+        generator.set_state(state)
 
 
 class Replayed(Generic[Result]):

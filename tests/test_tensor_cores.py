@@ -8,7 +8,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp.kernels import Stationary, _Sums
 from orbitgp.orbits import Pairing
-from orbitgp.tensor_cores import TensorCoreSums, _in_three, _with_columns, tensor_cores
+from orbitgp.tensor_cores import TensorCoreSums, _in_three, tensor_cores, with_columns
 
 PAIRINGS = {"two groups": Pairing.groups(2), "three groups": Pairing.groups(3), "exact": Pairing.exact()}
 
@@ -48,10 +48,17 @@ def test_three_numbers_of_few_digits_make_one_of_many():
 
 @pytest.mark.parametrize("dim", [3, 4, 5, 784])
 def test_rows_are_whole_vectors_with_four_columns_more(dim):
-    wide = _with_columns(torch.ones(2, dim), dim)
+    wide = with_columns(torch.ones(2, dim), dim)
     assert wide.shape[1] % 4 == 0
     assert dim + 4 <= wide.shape[1] < dim + 8
     assert not wide[:, dim:].any()
+
+
+def test_a_kernel_with_a_kink_keeps_away_from_tf32():
+    """Where samples come close, its slope has no bound, and TF32 does not know their distance."""
+    smooth = {nu: Stationary(MaternKernel(nu)).profile.smooth for nu in (0.5, 1.5, 2.5)}
+    assert smooth == {0.5: False, 1.5: True, 2.5: True}
+    assert Stationary(RBFKernel()).profile.smooth
 
 
 def test_only_what_is_learned_gets_a_gradient():

@@ -49,7 +49,9 @@ class Captured(Generic[Result]):
             for generator in generators:
                 self.graph.register_generator_state(generator)
             try:
-                with torch.cuda.graph(self.graph):
+                # A stream of this device; and after a recording that fails, whatever was left, the stream is what it was.
+                stream = torch.cuda.Stream()
+                with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(self.graph, stream=stream):
                     self.result = function(*self.inputs)
             except RuntimeError:
                 _set_states([_mended(generator) for generator in generators], states)
@@ -118,17 +120,24 @@ class Replayed(Generic[Result]):
         self.function, self.version = function, version
         self.generators, self.parameters = list(generators), list(parameters)
         self.recorded: tuple[object, Captured[Result] | None] | None = None
+        self.replays = 0
+
+    def release(self) -> None:
+        """Forget the recording, and give its memory back; the next call makes it anew."""
+        self.recorded = None
 
     def __call__(self, *inputs: Tensor) -> Result:
         if self.recorded is None or (self.recorded[1] is not None and self.recorded[0] != self.version()):
             self.recorded = self.version(), self._record(inputs)
         captured = self.recorded[1]
-        return self.function(*inputs) if captured is None else captured(*inputs)
+        if captured is None:
+            return self.function(*inputs)
+        self.replays += 1
+        return captured(*inputs)
 
     def _record(self, inputs: Sequence[Tensor]) -> Captured[Result] | None:
         try:
             return Captured(self.function, inputs, self.generators, self.parameters)
         except RuntimeError as error:
             logger.info("a step cannot be recorded as a CUDA graph and is launched instead: %s", str(error).split("\n")[0])
-            torch.cuda.synchronize()
             return None

@@ -151,13 +151,14 @@ def fingerprint(trainer: Trainer) -> dict[str, Any]:
         **settings,
         "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch")},
         "threads": torch.get_num_threads(),
+        "card": torch.cuda.get_device_name(trainer.x.device) if trainer.x.is_cuda else None,
     }
 
 
 def _check_same_run(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     differ = [name for name in now if before.get(name) != now[name]]
-    # Other versions or threads still continue the run, though the last bits may differ.
-    for name in ("versions", "threads"):
+    # With other versions, threads or another card the run still goes on, though the last bits may differ.
+    for name in ("versions", "threads", "card"):
         if name in differ:
             differ.remove(name)
             logger.warning("%s was written with other %s: the run goes on, but not bit for bit.", path, name)

@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 
 from orbitgp.orbits import Pairing
 from orbitgp.pairs import Blocks, pair_sides, pair_weights
-from orbitgp.tensor_cores import TensorCoreSums, tensor_cores
+from orbitgp.tensor_cores import TensorCoreSums, tensor_cores, with_columns
 
 
 def covariance(kernel: Kernel) -> Covariance:
@@ -113,7 +113,7 @@ class Stationary(Covariance):
         if self._ard():  # far from zero, x / lengthscale loses digits: centre first
             xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
         learns = torch.is_grad_enabled() and any(t.requires_grad for t in (xa, z, gamma))
-        function = TensorCoreSums if xa.is_cuda and xa.dtype == torch.float32 else _Sums
+        function = TensorCoreSums if xa.is_cuda and xa.dtype == torch.float32 and self.profile.smooth else _Sums
         kfu, kff = function.apply(xa, z, centre, gamma, pairing, self.profile, learns)
         return variance * kfu, variance * kff
 
@@ -134,10 +134,15 @@ class Stationary(Covariance):
 
 
 class Profile:
-    """k as a function of h = kappa * d^2, and its slope, dk/dh = rate * slope."""
+    """k as a function of h = kappa * d^2, and its slope, dk/dh = rate * slope.
+
+    ``smooth``: the slope is bounded. Where it is not, a rounding error of a small distance becomes one of any size, and the
+    products of TF32 will not do.
+    """
 
     kappa: float = 1.0
     rate: float = 1.0
+    smooth: bool = True
 
     def value(self, h: Tensor) -> Tensor:
         """Only k; may overwrite h."""
@@ -167,6 +172,7 @@ class Matern(Profile):
 
     def __init__(self, nu: float) -> None:
         self.nu = nu
+        self.smooth = nu > 0.5
 
     def value(self, h: Tensor) -> Tensor:
         s, e = self._root_and_decay(h)
@@ -395,7 +401,10 @@ class _SetGram(torch.autograd.Function):
         points = z.reshape(-1, dim)
         norms = torch.linalg.vecdot(points, points)
         grad_z, total = torch.empty_like(points), gamma.new_zeros(())
-        with tensor_cores(points.is_cuda):
+        # A column of ones sums the rows of W as the product rounds them, so that x rowsum(W) - W x cancels where it should.
+        right = with_columns(points, dim)
+        right[:, :dim], right[:, dim] = points, 1.0
+        with tensor_cores(points.is_cuda and ctx.profile.smooth):
             for sets in _strips(z):
                 rows = slice(sets.start * samples, sets.stop * samples)
                 left = points[rows]
@@ -403,8 +412,8 @@ class _SetGram(torch.autograd.Function):
                 slopes = ctx.profile.value_and_slope(d2.mul_(kappa_gamma))[1].view(-1, samples, size, samples)
                 w = slopes.mul_(pairs[sets, None, :, None]).view(-1, len(points))
                 w.diagonal(rows.start).zero_()
-                row = w.sum(1)
-                towards = w @ points
+                sums = w @ right
+                towards, row = sums[:, :dim], sums[:, dim]
                 # sum(W * d^2) with d^2 = |x|^2 + |z|^2 - 2 x.z, and W symmetric
                 total += (row * norms[rows] - torch.linalg.vecdot(towards, left)).sum(dtype=total.dtype)
                 grad_z[rows] = (left * row[:, None] - towards).mul_(2 * kappa_gamma)

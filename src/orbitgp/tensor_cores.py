@@ -44,12 +44,12 @@ class TensorCoreSums(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         rows, blocks, size, dim = xa.shape
         scale = profile.kappa * gamma
-        wide = _with_columns(xa, dim)
+        wide = with_columns(xa, dim)
         x = torch.sub(xa, centre, out=wide[..., :dim])
         squares = torch.linalg.vecdot(x, x)
         wide[..., dim : dim + 3] = _in_three(squares * scale)
         wide[..., dim + 3] = 1.0
-        right = _with_columns(z, dim)
+        right = with_columns(z, dim)
         torch.mul(z, -2 * scale, out=right[:, :dim])
         right[:, dim : dim + 3] = 1.0
         with tensor_cores():
@@ -88,7 +88,7 @@ class TensorCoreSums(torch.autograd.Function):
         w_pairs = slopes_pairs * (grad_kff[:, None, None] * (rate * weights))
         flat, twice = x.flatten(0, 2), 2 * kappa * gamma
         grad_x = grad_z = grad_gamma = None
-        right = _with_columns(z, dim)
+        right = with_columns(z, dim)
         right[:, :dim], right[:, dim] = z, 1.0
         with tensor_cores():
             to_z = w.mT @ wide.flatten(0, 2) if need_z or need_gamma else None
@@ -111,7 +111,7 @@ class TensorCoreSums(torch.autograd.Function):
         return grad_x, grad_z, None, grad_gamma, None, None, None
 
 
-def _with_columns(x: Tensor, dim: int) -> Tensor:
+def with_columns(x: Tensor, dim: int) -> Tensor:
     """Room for x and at least four more columns, those beyond at zero: rows of whole 16 bytes, which TF32 needs."""
     wide = x.new_empty(*x.shape[:-1], 4 * (dim // 4) + (8 if dim % 4 else 4))
     wide[..., dim:].zero_()

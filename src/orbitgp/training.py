@@ -115,6 +115,8 @@ class Trainer:
                 self._step_done()
         if not self.history and self.bounds:  # all the time went into the choice of a start
             self.record()
+        if isinstance(self.gradient, Replayed):
+            self.gradient.release()
         self.polish()
         return self.history
 
@@ -154,15 +156,19 @@ class Trainer:
 
     def _is_small(self) -> bool:
         """Whether launching the kernels of a step takes a GPU longer than running them, and nothing in it is known to wait."""
-        samples = min(self.options.batch_size, len(self.x)) * (self.options.num_samples or 1)
+        samples = min(self.options.batch_size, len(self.x)) * self.model.samples_per_row(self.options.num_samples)
         small = samples * self.model.num_points <= _LAUNCH_BOUND
         plain = isinstance(self.model.covariance, Stationary) and not self.likelihood.num_locals
         return self.x.is_cuda and small and plain
 
     def _replayed(self) -> Replayed[Float[Tensor, ""]]:
-        """The gradient as a CUDA graph; the jitter is the one number in it that may change."""
+        """The gradient as a CUDA graph; anew when the jitter changes, the one number in it that may, or what is learned."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        return Replayed(self._gradient, lambda: self.model.jitter, [self.generator], parameters)
+
+        def version() -> object:
+            return self.model.jitter, [p.requires_grad for p in parameters]
+
+        return Replayed(self._gradient, version, [self.generator], parameters)
 
     def screen(self) -> None:
         """Start with several multiples of the orbit's initial reach, and go on from the best."""

@@ -192,7 +192,7 @@ class InvariantGP(nn.Module):
         max_elements = max_elements or chunk_elements(x.device)
         factor = self.factor()
         means, variances = [], []
-        samples = self._samples_per_row(num_samples)
+        samples = self.samples_per_row(num_samples)
         # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
         for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):
             projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
@@ -233,7 +233,8 @@ class InvariantGP(nn.Module):
         noise = torch.randn(num_functions, self.num_latents, len(x), 1, generator=generator, dtype=mean.dtype)
         return mean + (root @ noise.to(mean.device))[..., 0].mT
 
-    def _samples_per_row(self, num_samples: int | None) -> int:
+    def samples_per_row(self, num_samples: int | None) -> int:
+        """How many samples of each datum there are when so many are asked for: of a finite orbit, not more than it has."""
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 

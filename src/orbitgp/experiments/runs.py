@@ -250,7 +250,7 @@ def _reach(name: str, value: float | Sequence[float]) -> str:
     if isinstance(value, float | int):
         return f"{value:.3g}"
     low, high = value
-    return f"×{high / low:.2g}" if name.startswith(FACTORS) else f"{high - low:.3g} wide"
+    return f"×{high / low:.2g}" if name.rpartition(".")[2].startswith(FACTORS) else f"{high - low:.3g} wide"
 
 
 def say(claims: Claims) -> Claims:

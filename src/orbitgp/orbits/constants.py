@@ -7,7 +7,7 @@ make every step wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache, wraps
+from functools import cache, wraps
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 def constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """``make(*args)`` in float64, or else in ``dtype`` on ``device``, kept for the next call. Not to be written to."""
 
-    @lru_cache(maxsize=64)
+    @cache  # a recorded step goes on using those it was recorded with
     @wraps(make)
     def kept(*args: Hashable, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
         with torch.inference_mode(False):  # what is kept may be needed by a backward pass later

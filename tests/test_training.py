@@ -15,6 +15,7 @@ from gpytorch.priors import GammaPrior, LogNormalPrior
 import orbitgp.refits
 import orbitgp.training
 from orbitgp.elbo import elbo
+from orbitgp.epochs import Epochs
 from orbitgp.evidence import measure_evidence
 from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Gaussian, make_likelihood
@@ -112,8 +113,8 @@ def test_the_seed_decides_every_bit(kind):
     first, again, other = (make_trainer(**KINDS[kind], seed=seed) for seed in (3, 3, 4))
     assert without_seconds(first.run()) == without_seconds(again.run())
     assert_same(parameters(first), parameters(again))
-    assert torch.equal(first._next_rows(), again._next_rows())
-    assert not torch.equal(first._next_rows(), other._next_rows())
+    assert torch.equal(first.epochs.take(9), again.epochs.take(9))
+    assert not torch.equal(first.epochs.take(9), other.epochs.take(9))
     assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
 
 
@@ -349,11 +350,34 @@ def test_parts_of_the_data_stand_for_all_of_them():
 
 
 def test_minibatches_use_every_datum_once_before_any_again():
-    trainer = make_trainer(batch_size=7)
-    rows = torch.cat([trainer._next_rows() for _ in range(30)])
+    epochs = Epochs(30, torch.Generator().manual_seed(0))
+    rows = torch.cat([epochs.take(7) for _ in range(30)])
     for epoch in rows.split(30):
         assert sorted(epoch.tolist()) == list(range(30))
     assert not torch.equal(rows[:30], rows[30:60])
+
+
+def test_refits_from_parts_of_the_data_average_to_one_from_all():
+    """Without noise of the orbit nothing but the choice of parts is left, and an epoch of them leaves nothing out."""
+    whole, parts = (make_trainer(Identity(), posterior_rows=rows) for rows in (30, 10))
+    whole.posterior.update(1.0)
+    for i in range(3):
+        parts.posterior.update(1 / (i + 1))
+    torch.testing.assert_close(tuple(parts.posterior.stats), tuple(whole.posterior.stats))
+    parts.posterior.update(1.0)
+    assert not torch.allclose(parts.model.q_mean, whole.model.q_mean)
+    parts.polish()
+    torch.testing.assert_close(parts.model.q_mean, whole.model.q_mean)
+
+
+def test_the_end_takes_less_than_training_where_data_are_many(monkeypatch):
+    seen = []
+    for steps, rows in ((40, 10), (400, 10), (400, 30)):
+        trainer = make_trainer(posterior_rows=rows, posterior_every=2, polish_passes=6)
+        trainer.steps = steps
+        monkeypatch.setattr(trainer.posterior, "polish", seen.append)
+        trainer.polish()
+    assert seen == [1, 6, 6]
 
 
 # What is learned, and what is not
@@ -461,11 +485,13 @@ def test_polishing_averages_passes(monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(orbitgp.refits, "statistics", keep)
+    before = trainer.posterior.stats
     trainer.polish()
     assert len(seen) == 4
     average = Statistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
-    for found, expected in zip(trainer.posterior.stats, average.whitened(trainer.model.factor()), strict=True):
-        torch.testing.assert_close(found, expected)
+    # What was there before counts as four more.
+    expected = before.mix(average.whitened(trainer.model.factor()), 0.5)
+    torch.testing.assert_close(tuple(trainer.posterior.stats), tuple(expected))
 
 
 # Failure

@@ -23,7 +23,8 @@ class Options:
         found together: log odds may be far from where they start), ``orbit_rate`` of the orbit, ``inducing_rate`` of the
         inducing points (in units of the spread of the inputs), each reached after a number of warm-up steps.
         ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to
-        average. ``posterior_every`` is how many steps pass from one refit of q(u) to the next.
+        average. ``posterior_every`` is how many steps pass from one refit of q(u) to the next. In the end q(u) is averaged over
+        ``polish_passes`` over all data (fewer where there are so many data that this would take long).
     Local parameters, where the likelihood has any: ``local`` is where they come from (:mod:`orbitgp.local`); where the orbit is
         enumerated, each refit of q(u) finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a
         recognition network.

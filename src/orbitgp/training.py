@@ -27,6 +27,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from orbitgp.capture import Replayed
+from orbitgp.epochs import Epochs
 from orbitgp.health import Health
 from orbitgp.history import Record, headline, hyperparameters
 from orbitgp.inducing import initial_inducing
@@ -84,7 +85,7 @@ class Trainer:
         self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
         self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
         self.posterior.refresh_local()
-        self.order = torch.empty(0, dtype=torch.long, device=self.x.device)
+        self.epochs = Epochs(len(self.x), self.generator)
         self.steps = 0
         self.seconds = 0.0
         self.bounds: list[Tensor] = []
@@ -137,7 +138,7 @@ class Trainer:
             self.posterior.update(self.posterior.rho(factor))
         for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
             group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
-        self.bounds.append(self.gradient(self._next_rows()).clone())
+        self.bounds.append(self.gradient(self.epochs.take(min(self.options.batch_size, len(self.x)))).clone())
         self.health.saw_gradient(self.model.orbit)
         self.optimizer.step()
         if not self.natural:
@@ -203,10 +204,14 @@ class Trainer:
         self.seconds, self.screened = seconds, True
 
     def polish(self) -> None:
-        """With all else fixed, q(u) from an average over many passes: noise out, nothing else changed."""
+        """With all else fixed, q(u) from an average over passes over all data.
+
+        Where there are many, the passes together take a quarter of what training has seen of them at most.
+        """
         if self.natural:
-            for i in range(self.options.polish_passes):
-                self.posterior.update(min(1.0 / (i + 1), self.posterior.rho()))
+            seen = self.steps // self.options.posterior_every * self.posterior.size
+            enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
+            self.posterior.polish(min(self.options.polish_passes, max(1, enough)))
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""
@@ -242,6 +247,8 @@ class Trainer:
             "generator": self.generator.get_state(),
             "stats": None if self.posterior.stats is None else tuple(self.posterior.stats),
             "blend": self.posterior.blend,
+            "order": self.epochs.order,
+            "posterior_order": self.posterior.epochs.order,
             **{name: getattr(self, name) for name in _STATE},
         }
 
@@ -257,6 +264,7 @@ class Trainer:
         self.generator.set_state(state["generator"])
         self.posterior.stats = None if state["stats"] is None else Statistics(*state["stats"])
         self.posterior.blend = state["blend"]
+        self.epochs.order, self.posterior.epochs.order = state["order"], state["posterior_order"]
         for name in _STATE:
             setattr(self, name, state[name])
 
@@ -277,18 +285,9 @@ class Trainer:
         self.optimizer.state.pop(model.inducing, None)
         self.posterior.stats = None
 
-    def _next_rows(self) -> Int[Tensor, " rows"]:
-        """Rows of the next minibatch: every datum once before any comes again."""
-        size = min(self.options.batch_size, len(self.x))
-        while len(self.order) < size:
-            fresh = torch.randperm(len(self.x), generator=self.generator, device=self.x.device)
-            self.order = torch.cat([self.order, fresh])
-        rows, self.order = self.order[:size], self.order[size:]
-        return rows
-
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
-_STATE = ("order", "steps", "seconds", "bounds", "history", "screened")
+_STATE = ("steps", "seconds", "bounds", "history", "screened")
 
 
 def _schedule(fraction: float, hold: float = 0.5) -> float:

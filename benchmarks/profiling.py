@@ -14,13 +14,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
-from orbitgp import kernels, variational
+from orbitgp import gram, kernels, variational
 from orbitgp.orbits import interpolation
 
 STAGES = {
     "k_fu and k_ff": kernels._Sums,
     "interpolation": interpolation._Interpolate,
-    "Kuu": kernels._Gram,
+    "Kuu": gram.Gram,
     "Cholesky and solves": variational._Whiten,
 }
 REST = "the rest: draws, moments, covariance of q(u), bound, autograd"

@@ -14,6 +14,8 @@ from typing import Any
 import gpytorch
 import torch
 
+from orbitgp import files
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -54,7 +56,8 @@ def save(results: dict[str, Any], folder: Path = RESULTS) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (re.sub(r"[^a-z0-9]+", "-", results["setting"]["hardware"].lower()).strip("-") + ".json")
     before = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**before, **results}, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps({**before, **results}, indent=2, ensure_ascii=False) + "\n"
+    files.replace(path, lambda beside: beside.write_text(text))
 
 
 def markdown(results: dict[str, Any]) -> str:

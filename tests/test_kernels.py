@@ -22,7 +22,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
-from orbitgp import kernels
+import orbitgp.gram
 from orbitgp.kernels import Covariance, Stationary, covariance
 from orbitgp.orbits import Pairing
 
@@ -343,7 +343,7 @@ def test_double_kuu_of_single_points(shape, ard, offset):
 @ALL_KERNELS
 def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scaled, step, monkeypatch):
     """However many sets are done at a time."""
-    monkeypatch.setattr(kernels, "_strips", lambda z: [slice(i, min(i + step, len(z))) for i in range(0, len(z), step)])
+    monkeypatch.setattr(orbitgp.gram, "_strips", lambda z: [slice(i, min(i + step, len(z))) for i in range(0, len(z), step)])
     kernel = make(shape, ard, scaled)
     z = torch.randn(5, 3, DIM, dtype=torch.float64).requires_grad_()
     weights = torch.randn(5, 5, dtype=torch.float64)
@@ -372,8 +372,8 @@ def test_double_kuu_of_sets_of_single_points(shape):
 
 
 def test_kuu_of_many_sets_is_done_in_strips():
-    assert len(kernels._strips(torch.empty(100, 40, 1))) > 5
-    assert kernels._strips(torch.empty(3, 2, 1)) == [slice(0, 3)]
+    assert len(orbitgp.gram._strips(torch.empty(100, 40, 1))) > 5
+    assert orbitgp.gram._strips(torch.empty(3, 2, 1)) == [slice(0, 3)]
 
 
 # Kernels of the user

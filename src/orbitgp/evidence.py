@@ -47,7 +47,7 @@ class Evidence:
 def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:
     """Slices of rows small enough that their samples, and the kernel between these, fit into memory with ease."""
     max_elements = chunk_elements(x.device)
-    samples = getattr(model.orbit, "size", 1) if num_samples is None else num_samples
+    samples = model.samples_per_row(num_samples)
     rows = max(1, max_elements // (samples * max(model.num_points, x[0].numel(), samples)))
     for start in range(0, len(x), rows):
         yield slice(start, start + rows)

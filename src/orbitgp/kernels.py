@@ -24,9 +24,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from orbitgp.gram import Gram, SetGram, set_means
 from orbitgp.orbits import Pairing
 from orbitgp.pairs import Blocks, pair_sides, pair_weights
-from orbitgp.tensor_cores import TensorCoreSums, tensor_cores, with_columns
+from orbitgp.tensor_cores import TensorCoreSums
 
 
 def covariance(kernel: Kernel) -> Covariance:
@@ -51,7 +52,7 @@ class Covariance(nn.Module):
         """Kuu, in the given precision, or else in that of z; of sets of points, the mean over the pairs of two sets."""
         points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
         kuu = self._dense(points, points)
-        return kuu if z.ndim == 2 else _set_means(kuu, z.shape[1])
+        return kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
 
     def sums(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
@@ -101,7 +102,7 @@ class Stationary(Covariance):
     ) -> Float[Tensor, "inducing inducing"]:
         centred = z - z.detach().reshape(-1, z.shape[-1]).mean(0)
         z, gamma, variance = self._scaled(centred, dtype)
-        kuu: Tensor = (_Gram if z.ndim == 2 else _SetGram).apply(z, gamma, variance, self.profile)
+        kuu: Tensor = (Gram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile)
         return kuu
 
     def sums(
@@ -328,119 +329,3 @@ def _chunks(xa: Blocks, inducing: int) -> list[slice]:
     most = max(1, samples // max(1, blocks * size))
     step = -(-rows // -(-rows // most)) if rows else 1  # as many chunks as needed, all of a size
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
-
-
-class _Gram(torch.autograd.Function):
-    """variance * k(z, z): symmetric, so the forward pass is half a GEMM, and the backward pass one, in the dtype of z.
-
-    Kuu needs more digits than its gradient: what is lost of them here (3e-6 at M = 1200) is less than what is lost before.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile) -> Tensor:
-        d2 = _squared_distances(z.to(gamma.dtype))
-        k, slope = profile.value_and_slope(d2 * (profile.kappa * gamma))
-        k.fill_diagonal_(1.0)
-        ctx.save_for_backward(z, gamma, variance, d2, k, slope)
-        ctx.profile = profile
-        return variance * k
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, gamma, variance, d2, k, slope = ctx.saved_tensors
-        need_z, need_gamma, need_variance, _ = ctx.needs_input_grad
-        grad_z = grad_gamma = None
-        grad_variance = torch.linalg.vecdot(grad.flatten(), k.flatten()) if need_variance else None
-        w = (grad * slope).fill_diagonal_(0.0)
-        scale = ctx.profile.kappa * ctx.profile.rate * variance
-        if need_gamma:
-            grad_gamma = torch.linalg.vecdot(w.flatten(), d2.flatten()) * scale
-        if need_z:
-            w = (w + w.mT).mul_(2 * scale * gamma).to(z.dtype)
-            grad_z = torch.addmm(z * w.sum(1, keepdim=True), w, z, alpha=-1)
-        return grad_z, grad_gamma, grad_variance, None
-
-
-class _SetGram(torch.autograd.Function):
-    """The mean of variance * k over the pairs of two sets of points: (M, P, D) to (M, M).
-
-    The (MP)^2 pairs are made a few sets at a time and not kept. The backward pass makes them again, in the dtype of z.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile) -> Tensor:
-        size, samples, dim = z.shape
-        points = z.reshape(-1, dim).to(gamma.dtype)
-        norms = torch.linalg.vecdot(points, points)
-        means = points.new_empty(size, size)
-        for sets in _strips(z):
-            rows, columns = slice(sets.start * samples, sets.stop * samples), slice(sets.stop * samples)
-            d2 = torch.addmm(norms[rows, None] + norms[columns], points[rows], points[columns].mT, alpha=-2)
-            k = profile.value(d2.mul_(profile.kappa * gamma))
-            k.diagonal(rows.start).fill_(1.0)  # a point with itself
-            block = _set_means(k, samples)
-            means[sets, : sets.stop] = block
-            means[: sets.start, sets] = block[:, : sets.start].mT
-        ctx.save_for_backward(z, gamma, variance, means)
-        ctx.profile = profile
-        return variance * means
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, gamma, variance, means = ctx.saved_tensors
-        size, samples, dim = z.shape
-        grad_variance = torch.linalg.vecdot(grad.flatten(), means.flatten()) if ctx.needs_input_grad[2] else None
-        if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
-            return None, None, grad_variance, None
-        # Each pair of points counts twice, once from either side: W = dL/dh, both ways.
-        scale = ctx.profile.rate * variance / samples**2
-        pairs = ((grad + grad.mT) * scale).to(z.dtype)
-        kappa_gamma = (ctx.profile.kappa * gamma).to(z.dtype)
-        points = z.reshape(-1, dim)
-        norms = torch.linalg.vecdot(points, points)
-        grad_z, total = torch.empty_like(points), gamma.new_zeros(())
-        # A column of ones sums the rows of W as the product rounds them, so that x rowsum(W) - W x cancels where it should.
-        right = with_columns(points, dim)
-        right[:, :dim], right[:, dim] = points, 1.0
-        with tensor_cores(points.is_cuda and ctx.profile.smooth):
-            for sets in _strips(z):
-                rows = slice(sets.start * samples, sets.stop * samples)
-                left = points[rows]
-                d2 = torch.addmm(norms[rows, None] + norms, left, points.mT, alpha=-2)
-                slopes = ctx.profile.value_and_slope(d2.mul_(kappa_gamma))[1].view(-1, samples, size, samples)
-                w = slopes.mul_(pairs[sets, None, :, None]).view(-1, len(points))
-                w.diagonal(rows.start).zero_()
-                sums = w @ right
-                towards, row = sums[:, :dim], sums[:, dim]
-                # sum(W * d^2) with d^2 = |x|^2 + |z|^2 - 2 x.z, and W symmetric
-                total += (row * norms[rows] - torch.linalg.vecdot(towards, left)).sum(dtype=total.dtype)
-                grad_z[rows] = (left * row[:, None] - towards).mul_(2 * kappa_gamma)
-        return grad_z.view_as(z), ctx.profile.kappa * total, grad_variance, None
-
-
-def _set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, "sets othersets"]:
-    """Means over the pairs of two sets of consecutive points."""
-    return k.unflatten(1, (-1, samples)).mean(-1).unflatten(0, (-1, samples)).mean(1)
-
-
-def _strips(z: Float[Tensor, "inducing samples dim"]) -> list[slice]:
-    """Slices of sets: what stays in the cache of a CPU, and what bounds the memory on a GPU."""
-    size, samples, _ = z.shape
-    step = max(1, (2**20 if z.device.type == "cpu" else 2**26) // (size * samples**2))
-    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
-
-
-def _squared_distances(z: Float[Tensor, "inducing dim"]) -> Float[Tensor, "inducing inducing"]:
-    """|z_i - z_j|^2; on a CPU only its lower triangle is computed, a few rows at a time, and mirrored."""
-    size = len(z)
-    step = 128 if z.device.type == "cpu" else max(1, size)
-    norms = torch.linalg.vecdot(z, z)
-    d2 = z.new_empty(size, size)
-    for start in range(0, size, step):
-        end = start + step
-        block = torch.addmm(norms[start:end, None] + norms[:end], z[start:end], z[:end].mT, alpha=-2)
-        d2[start:end, :end] = block
-        d2[:start, start:end] = block[:, :start].mT
-    return d2.fill_diagonal_(0.0)

@@ -255,7 +255,7 @@ class _Whiten(torch.autograd.Function):
     def forward(ctx: Any, kuu: Tensor, k: Tensor, dtype: torch.dtype, invert: bool) -> Tensor:
         lower = _cholesky(kuu)
         if invert:
-            lower = torch.linalg.solve_triangular(lower, torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device), upper=False)
+            lower = inverse(lower)
         a = k @ lower.mT if invert else _solve(lower, k)
         ctx.save_for_backward(kuu, lower, a)
         ctx.dtype, ctx.invert = dtype, invert
@@ -290,6 +290,11 @@ def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducin
     """
     factor, info = torch.linalg.cholesky_ex(kuu, check_errors=kuu.device.type == "cpu")
     return factor if kuu.device.type == "cpu" else torch.where(info == 0, factor, torch.nan)
+
+
+def inverse(factor: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
+    """L^-1: on a GPU, products with it take a fraction of the time of solves."""
+    return torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype, device=factor.device), upper=False)
 
 
 def _solve(factor: Float[Tensor, "inducing inducing"], k: Float[Tensor, "rows inducing"]) -> Float[Tensor, "rows inducing"]:

@@ -196,10 +196,7 @@ def main(arguments: list[str] | None = None) -> runs.Claims:
     options = parser.parse_args(arguments)
     sizes = options.inducing or (QUICK_SIZES if options.quick else SIZES)
     todo = all_runs(sizes, **(QUICK if options.quick else FULL))
-    records = runs.execute(todo, options.out / "learning_curve", options.device, options.jobs)
-    print(table(records))
-    runs.draw(figure, records, options.out / "learning_curve.png")
-    return runs.say(check(records))
+    return runs.conclude("learning_curve", todo, options, table, check, figure)
 
 
 if __name__ == "__main__":

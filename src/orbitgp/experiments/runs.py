@@ -276,6 +276,22 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     return result
 
 
+def conclude(
+    name: str,
+    todo: Sequence[Run],
+    options: argparse.Namespace,
+    table: Callable[[Sequence[Record]], str],
+    check: Callable[[Sequence[Record]], Claims],
+    figure: Callable[[Sequence[Record], Path], None] | None = None,
+) -> Claims:
+    """Train what has no record yet, print the table, draw the picture if there is one, say what holds."""
+    records = execute(todo, options.out / name, options.device, options.jobs)
+    print(table(records))
+    if figure is not None:
+        draw(figure, records, options.out / f"{name}.png")
+    return say(check(records))
+
+
 def compare_models(
     name: str,
     description: str,
@@ -300,6 +316,4 @@ def compare_models(
     given = {"num_inducing": chosen.inducing, "max_steps": chosen.steps}
     settings = (quick if chosen.quick else full) | {name: value for name, value in given.items() if value is not None}
     todo = make(1 if chosen.quick else chosen.seeds, chosen.models, **settings)
-    records = execute(todo, chosen.out / name, chosen.device, chosen.jobs)
-    print(table(records))
-    return say(check(records))
+    return conclude(name, todo, chosen, table, check)

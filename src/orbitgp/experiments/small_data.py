@@ -135,10 +135,7 @@ def main(arguments: list[str] | None = None) -> runs.Claims:
     sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
     seeds, settings = (1, QUICK) if options.quick else (options.seeds, FULL)
     todo = all_runs(seeds, sizes, **settings)
-    records = runs.execute(todo, options.out / "small_data", options.device, options.jobs)
-    print(table(records))
-    runs.draw(figure, records, options.out / "small_data.png")
-    return runs.say(check(records))
+    return runs.conclude("small_data", todo, options, table, check, figure)
 
 
 if __name__ == "__main__":

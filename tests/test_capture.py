@@ -109,7 +109,7 @@ def test_what_waits_for_the_device_is_launched():
     trainer = Trainer(*problem(Waiting()), Options(max_steps=8, batch_size=20, num_samples=8))
     trainer.run()
     assert trainer.gradient.replays == 0
-    assert len(trainer.history) == 8
+    assert trainer.history[-1]["step"] == 8
 
 
 @pytest.mark.parametrize("late", [False, True])

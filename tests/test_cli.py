@@ -73,6 +73,22 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
     assert "12/24 steps" in result.stderr or "24/24 steps" in result.stderr
 
 
+def test_learn_with_a_feature_map(some):
+    words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "gradients", *QUICK]
+    result = call(*words, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(Path("run/result.json").read_text())
+    assert "--feature-map gradients" in found["again"]
+    assert "OrientedGradients" in Path("run/report.html").read_text()
+    assert call("predict", "run", some / "few.npz").exit_code == 0
+
+
+def test_feature_maps_are_for_images(some):
+    result = call("learn", some / "table.csv", "--target", "sum", "--feature-map", "gradients", *QUICK)
+    assert result.exit_code == 1
+    assert "--feature-map is for images, but the inputs have shape (2,)" in " ".join(result.stderr.split())
+
+
 def test_show_says_it_again(learned):
     run, _ = learned
     result = call("show", run)

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitgp import callbacks, orbits
+    from orbitgp import callbacks, feature_maps, orbits
     from orbitgp.comparison import Comparison, compare
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.evidence import Evidence
@@ -37,13 +37,14 @@ __all__ = [
     "InvariantKernel",
     "callbacks",
     "compare",
+    "feature_maps",
     "insensitivity",
     "orbits",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("callbacks", "orbits"):
+    if name in ("callbacks", "feature_maps", "orbits"):
         return import_module(f"orbitgp.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from orbitgp.feature_maps import FeatureMapKernel
 from orbitgp.gram import Gram, SetGram, set_means
 from orbitgp.orbits import Pairing
 from orbitgp.pairs import Blocks, pair_sides, pair_weights
@@ -36,7 +37,7 @@ def covariance(kernel: Kernel) -> Covariance:
     plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
     if plain and type(base) in (RBFKernel, MaternKernel):
         return Stationary(kernel)
-    return Covariance(kernel)
+    return OfFeatures(kernel) if type(kernel) is FeatureMapKernel else Covariance(kernel)
 
 
 class Covariance(nn.Module):
@@ -87,6 +88,24 @@ class _Dense(nn.Module):
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+class OfFeatures(Covariance):
+    """A kernel of mapped inputs: map once, then what is fastest for the kernel of the features."""
+
+    @property
+    def of_vectors(self) -> Covariance:
+        return covariance(self.kernel.base_kernel)  # a new view of it: a part of this module would save it twice
+
+    def gram(
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "inducing inducing"]:
+        return self.of_vectors.gram(self.kernel.map(z), dtype)
+
+    def sums(
+        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
+    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+        return self.of_vectors.sums(self.kernel.map(xa), self.kernel.map(z), pairing)
 
 
 class Stationary(Covariance):

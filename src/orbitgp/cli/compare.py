@@ -67,6 +67,7 @@ def compare(
     task: o.Task = "auto",
     data_dir: o.DataDir = None,
     likelihood: o.Likelihood = "gaussian",  # for classes, too: of their likelihoods it is the cheapest, and exact
+    feature_map: o.FeatureMap = "none",
     num_inducing: o.NumInducing = 128,
     num_samples: o.NumSamples = 16,
     max_steps: o.MaxSteps = 150,
@@ -99,6 +100,7 @@ def compare(
     source = o.DataOptions(data, target, targets, test, test_fraction, max_data, image_shape, resize, invert, data_dir, seed)
     settings: dict[str, Any] = {
         "likelihood": likelihood,
+        "feature_map": None if feature_map == "none" else feature_map,
         "num_inducing": num_inducing,
         "num_samples": num_samples,
         "max_steps": max_steps,

@@ -56,6 +56,7 @@ def learn(
     task: o.Task = "auto",
     data_dir: o.DataDir = None,
     likelihood: o.Likelihood = "auto",
+    feature_map: o.FeatureMap = "none",
     num_inducing: o.NumInducing = 200,
     num_samples: o.NumSamples = 16,
     max_steps: o.MaxSteps = 250,
@@ -95,6 +96,7 @@ def learn(
         )
         settings = {
             "likelihood": likelihood,
+            "feature_map": None if feature_map == "none" else feature_map,
             "num_inducing": num_inducing,
             "num_samples": num_samples,
             "max_steps": max_steps,
@@ -180,8 +182,12 @@ def estimator(config: dict[str, Any], orbit: Any) -> Any:
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Settings as the estimator takes them."""
-    shape = config["reading"]["image_shape"]
-    return {**config["settings"], "image_shape": tuple(shape) if shape else None}
+    from orbitgp.feature_maps import OrientedGradients
+
+    shape, settings = config["reading"]["image_shape"], dict(config["settings"])
+    if settings.get("feature_map") is not None:
+        settings["feature_map"] = OrientedGradients()
+    return {**settings, "image_shape": tuple(shape) if shape else None}
 
 
 def features(config: dict[str, Any], data: Data) -> tuple[int, ...]:
@@ -202,6 +208,11 @@ def check(config: dict[str, Any], data: Data) -> None:
         except ValueError as error:
             hint = str(error).replace("set image_shape.", "say what shape the rows have, as in --image-shape 28x28.")
             raise ValueError(hint) from None
+    if config["settings"]["feature_map"] is not None and len(shape) not in (2, 3):
+        raise ValueError(
+            f"--feature-map is for images, but the inputs have shape {shape}: "
+            "say what shape the rows have, as in --image-shape 28x28."
+        )
 
 
 def _train(folder: Folder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:

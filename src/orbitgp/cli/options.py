@@ -92,6 +92,10 @@ Likelihood = Annotated[
         metavar="NAME", help="How targets follow from the function: gaussian, softmax, student-t, …", rich_help_panel=_TRAIN
     ),
 ]
+FeatureMap = Annotated[
+    Literal["none", "gradients"],
+    typer.Option(help="What the function sees of an image: its pixels, or its oriented gradients.", rich_help_panel=_TRAIN),
+]
 NumInducing = Annotated[
     int, typer.Option("--num-inducing", "-m", min=1, metavar="N", help="Inducing points.", rich_help_panel=_TRAIN)
 ]

@@ -58,6 +58,7 @@ def listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str,
         "Orbit": config["orbit"],
         "Likelihood": type(model.likelihood_).__name__,
         "Kernel": _kernel(model),
+        "Feature map": type(model.feature_map).__name__ if model.feature_map is not None else "",
         "Inducing points": f"{len(model.model_.inducing):,}",
         "Orbit samples": f"{settings['num_samples']} for each datum and step",
         "Steps": f"{model.history_[-1]['step']:,} of {settings['max_steps']:,}, batches of {settings['batch_size']:,}",
@@ -68,7 +69,8 @@ def listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str,
 
 
 def _kernel(model: Any) -> str:
-    names = [type(part).__name__ for part in model.kernel_.modules() if type(part).__name__.endswith("Kernel")]
+    kernel = model.kernel_ if model.feature_map is None else model.kernel_.base_kernel
+    names = [type(part).__name__ for part in kernel.modules() if type(part).__name__.endswith("Kernel")]
     return " of ".join(dict.fromkeys(names))
 
 

@@ -74,6 +74,7 @@ class InvariantEstimator(BaseEstimator):
     _: KW_ONLY
     likelihood: str | Likelihood = "auto"
     mean: MeanName = "constant"
+    feature_map: nn.Module | None = None
     num_inducing: int | None = None
     inducing_samples: int | None = None
     num_samples: int | None = None
@@ -143,13 +144,15 @@ class InvariantEstimator(BaseEstimator):
         orbit: Orbit | None = None,
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
+        feature_map: nn.Module | None = None,
     ) -> Estimator:
         """The estimator that was saved in this file.
 
-        ``orbit``, ``kernel`` and ``likelihood`` are for objects of your own classes, which a file cannot rebuild: hand in one
-        that was built like the one that was fitted; its parameters are taken from the file.
+        ``orbit``, ``kernel``, ``likelihood`` and ``feature_map`` are for objects of your own classes, which a file cannot
+        rebuild: hand in one that was built like the one that was fitted; its parameters are taken from the file.
         """
-        return load_estimator(cls, Path(path), _kind(cls), {"orbit": orbit, "kernel": kernel, "likelihood": likelihood})
+        handed_in = {"orbit": orbit, "kernel": kernel, "likelihood": likelihood, "feature_map": feature_map}
+        return load_estimator(cls, Path(path), _kind(cls), handed_in)
 
     def _fit(self, X: Any, y: Any, run: Run) -> None:
         settings = check_settings(self.get_params(deep=False))
@@ -170,7 +173,7 @@ class InvariantEstimator(BaseEstimator):
         task = self._task(x, targets)
         task = task._replace(y=task.y.to(device), likelihood=task.likelihood.to(device))
 
-        kernel = initial_kernel(self.kernel, x, task.variance, generator)
+        kernel = initial_kernel(self.kernel, x, task.variance, generator, self.feature_map)
         size = inducing_count(settings["num_inducing"], len(x), orbit)
         averaged = settings["inducing_samples"] or 1  # with more than one, an inducing point brings its own orbit samples
         inducing = initial_inducing(x, Identity() if averaged > 1 else orbit, kernel, size, options.inducing, generator)

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import torch
 from gpytorch.kernels import Kernel
+from torch import nn
 
 from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import FiniteOrbit, Orbit
@@ -32,6 +33,11 @@ _COUNTS = (
     "num_predict_samples",
     "batch_size",
     "max_steps",
+)
+_OBJECTS = (
+    ("orbit", Orbit, "orbitgp.orbits.Orbit"),
+    ("kernel", Kernel, "gpytorch.kernels.Kernel"),
+    ("feature_map", nn.Module, "torch.nn.Module"),
 )
 _TRAINING = ("optimizer", "max_steps", "max_seconds", "batch_size", "num_samples", "num_groups", "draws")
 
@@ -63,7 +69,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         if settings[name] is not None:
             _check_name(name, settings[name], known)
     _check_options(settings["options"])
-    for name, kind, example in (("orbit", Orbit, "orbitgp.orbits.Orbit"), ("kernel", Kernel, "gpytorch.kernels.Kernel")):
+    for name, kind, example in _OBJECTS:
         value = settings[name]
         if isinstance(value, type):
             raise TypeError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...).")

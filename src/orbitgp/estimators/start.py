@@ -13,51 +13,94 @@ import torch
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+
+from orbitgp.feature_maps import FeatureMapKernel
 
 _MAX_ROWS = 1000  # the median of half a million distances is known well enough
 
 
 def initial_kernel(
-    kernel: Kernel | None, x: Float[Tensor, "rows *features"], variance: float, generator: torch.Generator
+    kernel: Kernel | None,
+    x: Float[Tensor, "rows *features"],
+    variance: float,
+    generator: torch.Generator,
+    feature_map: nn.Module | None = None,
 ) -> Kernel:
-    """A copy of the user's kernel, checked on two rows, or the default one."""
-    flat = x.flatten(1).double()
+    """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
+    rows = (x[:2] if kernel is not None else _some(x, generator)).flatten(1).double()
+    if feature_map is None:
+        return _of_vectors(kernel, rows, variance)
+    shape = tuple(x.shape[1:]) if x.ndim > 2 else None
+    mapped = FeatureMapKernel(RBFKernel(), deepcopy(feature_map), shape).double().to(x.device)
+    with torch.no_grad():
+        _check_map(mapped.feature_map, x[:2])
+        rows = mapped.map(rows)
+    mapped.base_kernel = _of_vectors(kernel, rows, variance)
+    return mapped
+
+
+def _of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float) -> Kernel:
     if kernel is not None:
         kernel = deepcopy(kernel).double().to(x.device)
-        _check_kernel(kernel, flat[:2])
+        _check_kernel(kernel, x)
         return kernel
     # Learned on the log scale: a step of the optimiser is then the same fraction of it, whatever the units of the data.
     log_scale = {"transform": torch.exp, "inv_transform": torch.log}
     kernel = ScaleKernel(RBFKernel(lengthscale_constraint=Positive(**log_scale)), outputscale_constraint=Positive(**log_scale))
     kernel = kernel.double().to(x.device)
-    kernel.base_kernel.lengthscale = median_distance(flat, generator)
+    kernel.base_kernel.lengthscale = median_distance(x)
     kernel.outputscale = variance if variance > 0 else 1.0
     return kernel
+
+
+def _check_map(feature_map: nn.Module, x: Float[Tensor, "rows *features"]) -> None:
+    name, shape = type(feature_map).__name__, tuple(x.shape[1:])
+    try:
+        mapped = feature_map(x.double())
+    except Exception as error:
+        raise ValueError(f"the feature map {name} cannot be evaluated on inputs of shape {shape}: {_reason(error)}") from error
+    if not isinstance(mapped, Tensor) or mapped.ndim != 2 or len(mapped) != len(x) or not mapped.shape[1]:
+        got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
+        raise ValueError(f"the feature map {name} must take {len(x)} inputs to vectors ({len(x)}, D), but gives {got}.")
+    if not mapped.isfinite().all():
+        raise ValueError(f"the feature map {name} takes the first inputs to numbers that are not finite.")
 
 
 @torch.no_grad()
 def _check_kernel(kernel: Kernel, x: Float[Tensor, "rows dim"]) -> None:
     dim = x.shape[1]
+    # What is inside of a map counts features of its own.
+    maps = [part for part in kernel.modules() if isinstance(part, FeatureMapKernel)]
+    mapped = {id(part) for outer in maps for part in outer.base_kernel.modules()}
     for part in kernel.sub_kernels():
-        if part.ard_num_dims not in (None, 1, dim if part.active_dims is None else len(part.active_dims)):
+        seen = dim if part.active_dims is None else len(part.active_dims)
+        if part.ard_num_dims not in (None, 1, seen) and id(part) not in mapped:
             raise ValueError(f"the kernel has lengthscales for {part.ard_num_dims} features, but the inputs have {dim}.")
     try:
         shape = tuple(kernel(x).to_dense().shape)
     except (RuntimeError, IndexError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"the kernel cannot be evaluated on inputs of {dim} features: {reason}") from error
+        raise ValueError(f"the kernel cannot be evaluated on inputs of {dim} features: {_reason(error)}") from error
     if shape != (len(x), len(x)):
         raise ValueError(
             f"the kernel must be of one output, without a batch shape; for {len(x)} inputs it gives shape {shape}."
         )
 
 
-def median_distance(x: Float[Tensor, "rows dim"], generator: torch.Generator) -> float:
+def _reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _some(x: Float[Tensor, "rows *features"], generator: torch.Generator) -> Float[Tensor, "some *features"]:
+    """All rows, or as many as will do, at random."""
+    if len(x) <= _MAX_ROWS:
+        return x
+    order = torch.randperm(len(x), generator=generator, device=generator.device)
+    return x[order[:_MAX_ROWS].to(x.device)]
+
+
+def median_distance(x: Float[Tensor, "rows dim"]) -> float:
     """The median distance between different rows (1 where there are none)."""
-    if len(x) > _MAX_ROWS:
-        order = torch.randperm(len(x), generator=generator, device=generator.device)
-        x = x[order[:_MAX_ROWS].to(x.device)]
     distances = torch.pdist(x)
     distances = distances[distances > 0]
     return float(distances.median()) if len(distances) else 1.0

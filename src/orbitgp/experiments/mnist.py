@@ -2,7 +2,8 @@
 
 Five orbits, three seeds each: none, rotations, affine maps, local deformations (the paper's four) and the composition of the
 last two. Then, to see how far it goes, that composition with more time, with a likelihood made for classes, and with the
-thickness of strokes too. The seed decides inducing points, minibatches and orbit samples; the data are the standard split.
+thickness of strokes too; and orbits of a g that sees oriented gradients instead of pixels. The seed decides
+inducing points, minibatches and orbit samples; the data are the standard split.
 
 ``python -m orbitgp.experiments.mnist --device cuda --jobs 5`` writes results/mnist/*.json and prints the table.
 """
@@ -19,6 +20,10 @@ from orbitgp.experiments import runs
 
 LONGER, DIRICHLET = "affine * deformation, longer", "affine * deformation, Dirichlet"
 THICKNESS = "affine * deformation * thickness, Dirichlet"
+GRADIENTS = {
+    f"{orbit}, gradients, Dirichlet": {"orbit": orbit.replace(" ", ""), "likelihood": "dirichlet", "gradients": {}}
+    for orbit in ("none", "affine", "affine * deformation")
+}
 MODELS: dict[str, dict[str, Any]] = {
     "none": {"orbit": "none"},
     "rotation": {"orbit": "rotation(10)"},
@@ -28,6 +33,7 @@ MODELS: dict[str, dict[str, Any]] = {
     LONGER: {"orbit": "affine*deformation"},
     DIRICHLET: {"orbit": "affine*deformation", "likelihood": "dirichlet"},
     THICKNESS: {"orbit": "affine*deformation*thickness", "likelihood": "dirichlet"},
+    **GRADIENTS,
 }
 GOALS = {
     1.0: "",
@@ -51,6 +57,8 @@ FULL_OF = {
     # With a covariance for each class a refit takes several times as long as a step.
     DIRICHLET: {"inducing_samples": 8, "max_steps": 600, "options": runs.OPTIONS | {"posterior_every": 4}},
     THICKNESS: {"inducing_samples": 8, "max_steps": 1000, "options": runs.OPTIONS | {"posterior_every": 4}},
+    **{name: {"inducing_samples": 8, "max_steps": 800, "options": runs.OPTIONS | {"posterior_every": 4}} for name in GRADIENTS},
+    "none, gradients, Dirichlet": {"inducing_samples": 1, "max_steps": 1500, "options": runs.OPTIONS | {"posterior_every": 4}},
 }
 QUICK: dict[str, Any] = {
     "num_train": 1000,

@@ -27,6 +27,7 @@ from orbitgp import files, metrics
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.experiments.record import provenance
+from orbitgp.feature_maps import OrientedGradients
 from orbitgp.orbit_names import make_orbit
 
 Record = dict[str, Any]
@@ -48,6 +49,7 @@ class Run:
     model: str  # what the tables call it
     orbit: str = "none"
     likelihood: str = "gaussian"
+    gradients: dict[str, Any] | None = None  # arguments of OrientedGradients; None where the kernel sees pixels
     seed: int = 0
     num_inducing: int = 1000
     inducing_samples: int = 1
@@ -73,6 +75,7 @@ class Run:
         model = InvariantGPClassifier(
             make_orbit(self.orbit),
             likelihood=self.likelihood,
+            feature_map=None if self.gradients is None else OrientedGradients(**self.gradients),
             device=device,
             random_state=self.seed,
             **{name: getattr(self, name) for name in ("num_inducing", "inducing_samples", *budget)},
@@ -153,7 +156,8 @@ def _is_done(run: Run, path: Path) -> bool:
     if not path.exists():
         return False
     settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
-    return bool(settings == json.loads(json.dumps(asdict(run))))
+    later = {"gradients": None}  # a setting that the first records do not name
+    return bool(later | settings == json.loads(json.dumps(asdict(run))))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Small data: the fewer digits, the more an invariance is worth, and the bound says which one to take.
 
-312 to 60,000 digits of MNIST, drawn with the seed, and three models of each: no orbit, learned affine maps, and these composed
-with learned local deformations. Of the three, the one with the highest bound is the one to use: no digit is held out to choose.
+312 to 60,000 digits of MNIST, drawn with the seed, and four models of each: no orbit, learned affine maps, these composed with
+learned local deformations, and learned affine maps for a g that sees oriented gradients instead of pixels. Of the four, the
+one with the highest bound is the one to use: no digit is held out to choose.
 
 ``python -m orbitgp.experiments.small_data --device cuda --jobs 5`` writes results/small_data/*.json and results/small_data.png.
 """
@@ -21,7 +22,12 @@ from orbitgp.datasets import Dataset, mnist
 from orbitgp.experiments import runs
 
 SIZES = (312, 1250, 5000, 20_000, 60_000)
-MODELS = {"none": "none", "affine": "affine", "affine * deformation": "affine*deformation"}
+MODELS: dict[str, dict[str, Any]] = {
+    "none": {"orbit": "none"},
+    "affine": {"orbit": "affine"},
+    "affine * deformation": {"orbit": "affine*deformation"},
+    "affine, gradients": {"orbit": "affine", "gradients": {}},
+}
 
 FULL: dict[str, Any] = {
     "num_inducing": 1000,
@@ -68,10 +74,10 @@ def all_runs(seeds: int, sizes: Sequence[int] = SIZES, **settings: Any) -> list[
     """Every model of every size with every seed."""
     fewest = [settings | {"num_inducing": min(settings["num_inducing"], POINTS_PER_DIGIT * size)} for size in sizes]
     return [
-        SmallData(name, orbit, seed=seed, num_train=size, **fitting)
+        SmallData(name, seed=seed, num_train=size, **fitting, **model)
         for size, fitting in zip(sizes, fewest, strict=True)
         for seed in range(seeds)
-        for name, orbit in MODELS.items()
+        for name, model in MODELS.items()
     ]
 
 

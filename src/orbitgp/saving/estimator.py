@@ -2,10 +2,10 @@
 
 The file holds the constructor's arguments, what ``fit`` learned (orbit, kernel, likelihood, inducing points, q(u)), and what
 it noted (labels, shapes, scales, evidence, history, versions). Orbit, kernel and likelihood occur twice: as they were given, so
-that the loaded estimator can be cloned and fitted again, and as they were learned.
+that the loaded estimator can be cloned and fitted again, and as they were learned. So does a feature map.
 
 Objects of classes that nobody registered are handed in by the reader. To see that they are the right ones, the file also holds
-one prediction, at the first inducing point.
+two predictions, at the first and the last inducing point.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.evidence import Evidence
+from orbitgp.feature_maps import FeatureMapKernel
 from orbitgp.saving.container import Contents, SavedFileError, read, write
 from orbitgp.saving.modules import pack, put, unpack
 from orbitgp.saving.registry import class_name
@@ -32,7 +33,6 @@ from orbitgp.variational import InvariantGP
 Loaded = TypeVar("Loaded")
 
 KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegressor"}
-_MODULES = ("orbit", "kernel", "likelihood")
 _OWN = ("model_", "orbit_", "kernel_", "likelihood_", "evidence_", "history_")
 _PROBE_SAMPLES = 16
 
@@ -43,7 +43,7 @@ def save_estimator(estimator: Any, path: Path, kind: str) -> None:
     """Write a fitted estimator, whole or not at all."""
     tensors: Tensors = {}
     given = estimator.get_params(deep=False)
-    learned = {name: getattr(estimator, f"{name}_") for name in _MODULES}
+    learned = _learned(estimator)
     model: InvariantGP = estimator.model_
     attributes = {name: value for name, value in vars(estimator).items() if name not in given and name not in _OWN}
     noted = {**attributes, "evidence_": asdict(estimator.evidence_), "history_": estimator.history_}
@@ -55,7 +55,7 @@ def save_estimator(estimator: Any, path: Path, kind: str) -> None:
         "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch", "scikit-learn", "numpy")},
         "python": platform.python_version(),
     }
-    tensors["probe"] = _probe(model, estimator.likelihood_)
+    tensors["probes"] = _probe(model, estimator.likelihood_)
     if name := _undefined(tensors):
         raise ValueError(f"the model cannot be saved: {name!r} holds a number that is not finite.")
     write(path, kind, config, tensors)
@@ -89,13 +89,17 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
     learned = {
         name: unpack(packed, tensors, f"learned.{name}", handed_in.get(name)) for name, packed in config["learned"].items()
     }
+    noted = {name: decode(value, tensors) for name, value in config["noted"].items()}
+    if "feature_map" in learned:
+        shape = tuple(noted["input_shape_"])
+        learned["kernel"] = FeatureMapKernel(learned["kernel"], learned["feature_map"], shape if len(shape) > 1 else None)
     model = _read_posterior(config["posterior"], tensors, learned)
     likelihood = learned["likelihood"]
-    if handed_in and not torch.allclose(_probe(model, likelihood), tensors["probe"], rtol=1e-3, atol=1e-6):
+    probe = next(name for name in ("probes", "probe") if name in tensors)
+    if handed_in and not torch.allclose(_probe(model, likelihood, probe), tensors[probe], rtol=1e-3, atol=1e-6):
         names = " and ".join(handed_in)
         raise SavedFileError(f"{path} was not fitted with the {names} handed in: it predicts something else with it.")
     estimator = cls(**arguments)
-    noted = {name: decode(value, tensors) for name, value in config["noted"].items()}
     noted["evidence_"] = Evidence(**noted["evidence_"])
     fitted = {"model_": model, "orbit_": model.orbit, "kernel_": model.kernel, "likelihood_": likelihood, **noted}
     for name, value in fitted.items():
@@ -174,10 +178,24 @@ def _check_handed_in(path: Path, config: Mapping[str, Any], handed_in: Mapping[s
         raise SavedFileError(f"{path} cannot rebuild {what}: hand it in, load(path, {arguments}).")
 
 
+def _learned(estimator: Any) -> dict[str, nn.Module]:
+    """Orbit, kernel and likelihood; where the user gave a feature map, that and the kernel of its features."""
+    learned = {name: getattr(estimator, f"{name}_") for name in ("orbit", "kernel", "likelihood")}
+    if estimator.feature_map is not None:
+        mapped = learned["kernel"]
+        learned |= {"kernel": mapped.base_kernel, "feature_map": mapped.feature_map}
+    return learned
+
+
 @torch.no_grad()
-def _probe(model: InvariantGP, likelihood: Any) -> Float[Tensor, "..."]:
-    """A prediction that tells one orbit, kernel or likelihood from another: in the law's own terms, where it has any."""
-    mean, variance = model.predict(model.inducing.detach()[:1], _PROBE_SAMPLES)
+def _probe(model: InvariantGP, likelihood: Any, name: str = "probes") -> Float[Tensor, "..."]:
+    """Predictions that tell one orbit, kernel or likelihood from another: in the law's own terms, where it has any.
+
+    At the first inducing point and at the last: at the first, of a model without an orbit, whatever the kernel does between
+    points drops out. The first files have that one alone.
+    """
+    points = model.inducing.detach()[[0] if name == "probe" else [0, -1]]
+    mean, variance = model.predict(points, _PROBE_SAMPLES)
     law = likelihood.predictive(mean, variance)
     said = [getattr(law, name) for name in ("probs", "mean", "std") if hasattr(law, name)]
     return torch.cat([part.flatten().double() for part in (mean, variance, *said)])

@@ -17,6 +17,7 @@ from gpytorch.priors import Prior
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import nn
 
+from orbitgp.feature_maps import FeatureMapKernel
 from orbitgp.invariant_kernel import InvariantKernel
 from orbitgp.saving.registry import Arguments, register, register_function
 
@@ -75,6 +76,11 @@ _kernel(
     lambda kernel: {
         **{name: getattr(kernel, name) for name in ("base_kernel", "orbit", "normalise", "image_shape", "max_entries")}
     },
+)
+
+_kernel(
+    FeatureMapKernel,
+    lambda kernel: {name: getattr(kernel, name) for name in ("base_kernel", "feature_map", "image_shape")},
 )
 
 

@@ -1,4 +1,4 @@
-"""The orbits and likelihoods of this library in the register.
+"""The orbits, feature maps and likelihoods of this library in the register.
 
 Arguments say how many parameters there are; their values, learned or not, are tensors of the file.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orbitgp import likelihoods, orbits
+from orbitgp import feature_maps, likelihoods, orbits
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.affine import _Ranged
 from orbitgp.orbits.field import SmoothField
@@ -57,6 +57,12 @@ _orbit(orbits.LocalDeformation, lambda o: _field(o.field))
 _orbit(
     orbits.TangentDeformation,
     lambda o: {**_field(o.field), "thickness": None if o.thickness is None else 0.3, "blur": o.blur},
+)
+
+register(
+    feature_maps.OrientedGradients,
+    lambda m: {name: getattr(m, name) for name in ("orientations", "cell", "learn")},
+    name="feature_map:OrientedGradients",
 )
 
 

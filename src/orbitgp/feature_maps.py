@@ -1,0 +1,198 @@
+"""What g sees of an input: a feature map between the orbit and the kernel.
+
+    f(x) = E_{x_a ~ p(x_a | x)} g(x_a),    k_g(x, x') = k(phi(x), phi(x'))
+
+Distances between pixels know nothing of neighbourhoods: a stroke that moves by its own width is as far from itself as from any
+other. A map phi with a wider view makes a better prior, and the evidence says by how much: targets are the same, so models with
+and without one compare. The orbit acts on the inputs, before phi, and inducing points are inputs too.
+
+Any ``nn.Module`` that takes rows of inputs (N, ...) to rows of vectors (N, D), each on its own and without chance, will do;
+:class:`FeatureMapKernel` makes of it and a kernel of vectors a kernel of inputs. :class:`OrientedGradients` is one for images.
+"""
+
+from __future__ import annotations
+
+from math import inf, log, pi, prod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gpytorch import Module
+from gpytorch.constraints import Positive
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from orbitgp.orbits.constants import constant
+
+
+class FeatureMapKernel(Kernel):
+    """k(phi(x), phi(x')), for a kernel of vectors and a feature map: an ordinary GPyTorch kernel.
+
+    Args:
+        base_kernel: a kernel of what the map yields.
+        feature_map: a module from inputs (N, D), or images if ``image_shape`` is given, to vectors (N, D'). If it has
+            parameters, they are learned with those of the kernel.
+        image_shape: the shape (H, W) or (C, H, W) of the images that the rows of x hold.
+    """
+
+    def __init__(self, base_kernel: Kernel, feature_map: nn.Module, image_shape: tuple[int, ...] | None = None) -> None:
+        super().__init__()
+        self.base_kernel = base_kernel
+        self.feature_map = feature_map
+        self.image_shape = image_shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.base_kernel.dtype  # the kernel's alone: a parameter of the map may have another
+
+    @property
+    def device(self) -> torch.device | None:
+        return self.base_kernel.device
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.base_kernel.batch_shape
+
+    def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
+        """phi(x), a few rows at a time: what a map holds on its way may be many times its input, and is made again for its
+        gradient."""
+        shape = self.image_shape or x.shape[-1:]
+        if prod(shape) != x.shape[-1]:
+            raise ValueError(f"image_shape {tuple(shape)} has {prod(shape)} pixels, but the inputs have {x.shape[-1]}.")
+        rows = x.reshape(-1, *shape)
+        parts = rows.split(max(1, _PART[rows.is_cuda] // x.shape[-1]))
+        if len(parts) == 1 or not torch.is_grad_enabled():
+            mapped = [self._mapped(part) for part in parts]
+        else:
+            mapped = [checkpoint(self._mapped, part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+        return torch.cat(mapped).reshape(*x.shape[:-1], mapped[0].shape[-1])
+
+    def _mapped(self, rows: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
+        """The map in the precision of its input, whatever that of its parameters."""
+        state = (*self.feature_map.named_parameters(), *self.feature_map.named_buffers())
+        cast = {name: t.to(rows.dtype) for name, t in state if t.is_floating_point()}
+        mapped: Tensor = torch.func.functional_call(self.feature_map, cast, (rows,))
+        return mapped
+
+    def forward(
+        self,
+        x1: Float[Tensor, "*batch1 n dim"],
+        x2: Float[Tensor, "*batch2 m dim"],
+        diag: bool = False,
+        **params: Any,
+    ) -> Any:
+        phi1 = self.map(x1)
+        return self.base_kernel(phi1, phi1 if x1 is x2 else self.map(x2), diag=diag, **params)
+
+
+_PART = {False: 2**18, True: 2**25}  # numbers in the rows that are mapped at once, on a CPU (whose cache is small), on a GPU
+
+
+class OrientedGradients(Module):
+    """Where in an image edges run in which direction, whatever the contrast: histograms of oriented gradients, made smooth.
+
+    The gradient of the smoothed image has a strength and a direction. Each of ``orientations`` directions, evenly around the
+    circle, takes of the strength what its tuning curve exp(sharpness * (cos(angle) - 1)) says; Gaussian windows one ``cell``
+    apart average that over the image; a power below one brings strong and weak edges closer; and the vector gets unit length.
+    All of it is differentiable, in the image too, so that orbits are learned through it. Images with several channels have
+    these features for each.
+
+    Args:
+        orientations: how many directions.
+        cell: distance of windows, in pixels; by default a seventh of the shorter side of the image, and two at least.
+        window: their standard deviation, in cells.
+        smoothing: standard deviation, in cells, of the blur before the gradient.
+        sharpness: how narrow the tuning curves are.
+        power: of the means in each window.
+        learn: whether the last four are learned, from these first values, with everything else.
+    """
+
+    raw_window: nn.Parameter
+    raw_smoothing: nn.Parameter
+    raw_sharpness: nn.Parameter
+    raw_power: nn.Parameter
+
+    def __init__(
+        self,
+        orientations: int = 8,
+        cell: float | None = None,
+        window: float = 0.625,
+        smoothing: float = 0.25,
+        sharpness: float = 9.0,
+        power: float = 0.4,
+        learn: bool = True,
+    ) -> None:
+        super().__init__()
+        if orientations < 1:
+            raise ValueError(f"orientations must be at least 1, got {orientations}.")
+        if cell is not None and not 0 < cell < inf:
+            raise ValueError(f"cell must be positive and finite, got {cell}.")
+        self.orientations, self.cell, self.learn = orientations, cell, learn
+        for name, value in {"window": window, "smoothing": smoothing, "sharpness": sharpness, "power": power}.items():
+            if not 0 < value < inf:
+                raise ValueError(f"{name} must be positive and finite, got {value}.")
+            parameter = nn.Parameter(torch.tensor(value, dtype=torch.float64).log(), requires_grad=learn)
+            self.register_parameter(f"raw_{name}", parameter)
+            self.register_constraint(f"raw_{name}", Positive(transform=torch.exp, inv_transform=torch.log))
+
+    def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
+        if x.ndim not in (3, 4) or 0 in x.shape[1:]:
+            raise ValueError(
+                f"OrientedGradients takes images (H, W) or (C, H, W), but the inputs have shape {tuple(x.shape[1:])}: "
+                "set image_shape."
+            )
+        window, smoothing, sharpness, power = (
+            raw.to(x.dtype).exp() for raw in (self.raw_window, self.raw_smoothing, self.raw_sharpness, self.raw_power)
+        )
+        height, width = x.shape[-2:]
+        cell = self.cell or max(min(height, width) / 7, 2.0)
+        blur_y, blur_x = (_windows(n, n, cell * smoothing) for n in (height, width))
+        dx, dy = _separable(x, blur_y, _differences(blur_x)), _separable(x, _differences(blur_y), blur_x)
+        squared = dx.square() + dy.square() + _FLAT
+        # The logarithm of the strength times a tuning curve is linear in the direction: one small product makes all of them.
+        # (To the base of two: 2^h takes two thirds of the time of e^h.)
+        sharpness = sharpness / log(2)
+        terms = torch.stack([dx * squared.rsqrt(), dy * squared.rsqrt(), 0.5 * squared.log2() - sharpness])
+        cosine, sine = _compass(self.orientations, dtype=x.dtype, device=x.device)
+        edges = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1).mm(terms.flatten(1)).exp2()
+        pool_y, pool_x = (_windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))
+        means = _separable(edges.unflatten(1, dx.shape), pool_x, pool_y).movedim(0, 1)
+        return F.normalize((means + _FAINT).pow(power).flatten(1), dim=1)
+
+    def extra_repr(self) -> str:
+        learned = (f"{name.removeprefix('raw_')}={raw.exp().item():.3g}" for name, raw in self.named_parameters())
+        return ", ".join([f"orientations={self.orientations}", f"cell={self.cell}", *learned])
+
+
+_FLAT = 1e-6  # squared strength of a gradient that has no direction
+_FAINT = 1e-4  # means below are no edges
+
+
+def _separable(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    """(down x across^T)^T: each product is one of two matrices, not one for each image."""
+    return (x @ across.mT).mT.contiguous() @ down.mT
+
+
+def _windows(size: int, number: int, width: Tensor) -> Tensor:
+    """Gaussian weights (number, size) of windows whose centres lie evenly; each sums to one."""
+    squared = _squared_distances(size, number, dtype=width.dtype, device=width.device)
+    return torch.softmax(-0.5 * squared / width.square(), 1)
+
+
+def _differences(blur: Tensor) -> Tensor:
+    """Central differences of what is blurred, zero outside of the image."""
+    return 0.5 * (F.pad(blur[1:], (0, 0, 0, 1)) - F.pad(blur[:-1], (0, 0, 1, 0)))
+
+
+@constant
+def _compass(orientations: int) -> Tensor:
+    angles = torch.arange(orientations, dtype=torch.float64) * (2 * pi / orientations)
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+@constant
+def _squared_distances(size: int, number: int) -> Tensor:
+    centres = (torch.arange(number, dtype=torch.float64) + 0.5) * (size / number) - 0.5
+    return (torch.arange(size, dtype=torch.float64) - centres[:, None]).square()

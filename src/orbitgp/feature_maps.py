@@ -163,7 +163,8 @@ class OrientedGradients(Module):
 
     def extra_repr(self) -> str:
         learned = (f"{name.removeprefix('raw_')}={raw.exp().item():.3g}" for name, raw in self.named_parameters())
-        return ", ".join([f"orientations={self.orientations}", f"cell={self.cell}", *learned])
+        cell = [] if self.cell is None else [f"cell={self.cell}"]
+        return ", ".join([f"orientations={self.orientations}", *cell, *learned])
 
 
 _FLAT = 1e-6  # squared strength of a gradient that has no direction

@@ -88,11 +88,23 @@ def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(mnist.MNIST, "run", lambda self, device: made.append(self) or found[0])
     runs.execute(todo, tmp_path)
     assert not made
+    first = tmp_path / "none-0.json"  # as the first records were, without a setting that came later
+    settings = {name: value for name, value in found[0]["settings"].items() if name != "gradients"}
+    first.write_text(json.dumps({**found[0], "settings": settings}))
+    runs.execute(todo[:1], tmp_path)
+    assert not made
     other = replace(todo[0], num_inducing=5)  # not what the record is of
     runs.execute([other], tmp_path)
     assert made == [other]
     with pytest.raises(ValueError, match="one name"):
         runs.execute([todo[0], other], tmp_path)
+
+
+def test_a_run_that_sees_gradients(tmp_path):
+    (run,) = mnist.all_runs(1, ["affine, gradients, Dirichlet"], num_train=24, **TINY)
+    (found,) = runs.execute([run], tmp_path)
+    assert {"window", "smoothing", "sharpness", "power"} <= set(found["history"][-1])
+    assert found["settings"]["gradients"] == {}
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
@@ -136,6 +148,8 @@ def test_mnist_is_held_against_the_paper():
     wrong = failing(mnist.check(best))
     assert all(claim.startswith(mnist.THICKNESS) for claim in wrong)
     assert ["0.84" in claim or "0.56" in claim for claim in wrong] == [True, True]
+    blind = record("none, gradients, Dirichlet", 0.0044, -3e6, likelihood="dirichlet")
+    assert failing(mnist.check([worse, blind]))[-3] == f"{blind['settings']['model']}: more evidence than {mnist.DIRICHLET}"
 
 
 def test_learned_rotations_are_held_against_the_fixed_one(tmp_path):

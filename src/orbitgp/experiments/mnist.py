@@ -104,12 +104,14 @@ def all_runs(
 def check(records: Sequence[runs.Record]) -> runs.Claims:
     """What the experiment is to show; the paper's errors are asked of the full size alone."""
     found = runs.rows(records)
-    none = next((row for row in found if row.model == "none"), None)
+    none, pixels = (next((row for row in found if row.model == name), None) for name in ("none", DIRICHLET))
     wrong = runs.disagreements(found)
     claims = {"the bound ranks the models as the test error does" + "".join(f"; not {a} / {b}" for a, b in wrong): not wrong}
     for row in found:
         if none is not None and row is not none and row.likelihood == none.likelihood:
             claims[f"{row.model}: more evidence than none"] = row.evidence > none.evidence
+        if pixels is not None and row.model in GRADIENTS:
+            claims[f"{row.model}: more evidence than {pixels.model}"] = row.evidence > pixels.evidence
         if row.model in PAPER and row.train == 60_000:
             mean, stderr = PAPER[row.model]
             claims[f"{row.model}: error at most the paper's {mean} + {stderr} %"] = 100 * row.error <= mean + stderr

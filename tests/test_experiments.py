@@ -169,20 +169,24 @@ def test_learned_rotations_are_held_against_the_fixed_one(tmp_path):
 
 
 def test_small_data_reports_what_the_bound_picks(tmp_path):
-    sizes = {100: [(0.2, 1.0), (0.1, 2.0), (0.15, 3.0)], 400: [(0.1, 9.0), (0.2, 8.0), (0.3, 7.0)]}
+    sizes = {
+        100: [(0.2, 1.0), (0.1, 2.0), (0.15, 3.0), (0.3, 0.0)],
+        400: [(0.1, 9.0), (0.2, 8.0), (0.3, 7.0), (0.05, 6.0)],
+    }
     found = [
         record(name, *value, train=size)
         for size, values in sizes.items()
         for name, value in zip(small_data.MODELS, values, strict=True)
     ]
     assert failing(small_data.check(found)) == ["400 digits: the bound picks none, with less error than none"]
-    assert "| 100 | 20.00 % | 10.00 % | **15.00 %** |" in small_data.table(found)
+    assert "| 100 | 20.00 % | 10.00 % | **15.00 %** | 30.00 % |" in small_data.table(found)
     small_data.figure(found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     todo = small_data.all_runs(2, (4, 20), **TINY)
-    assert [run.num_inducing for run in todo[::6]] == [6, 6]
-    assert len({run.name() for run in todo}) == len(todo) == 12
-    first, second = todo[0].data(), todo[3].data()
+    assert [run.num_inducing for run in todo[::8]] == [6, 6]
+    assert len({run.name() for run in todo}) == len(todo) == 16
+    assert [run.gradients for run in todo[:4]] == [None, None, None, {}]
+    first, second = todo[0].data(), todo[4].data()
     assert len(first.y_train) == 4
     assert not np.array_equal(first.x_train, second.x_train)
 

@@ -61,7 +61,7 @@ TAIL = """## What was weighed
 ACCURACY = """## Time to accuracy
 
 MNIST, 60,000 digits, learned affine maps, from a cold start; the paper ends at 1.35 %. Seconds count everything from the
-call of `fit` on, with five for the start of CUDA in the first of a process (M = 1,000 and M = 2,000).
+call of `fit` on, with five for the start of CUDA in the first of a process (M = 1,000, 2,000 and 4,000).
 `orbitgp reproduce learning-curve --device cuda`
 
 {table}

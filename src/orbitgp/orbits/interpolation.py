@@ -1,9 +1,9 @@
 """Bilinear interpolation on a CPU, where points are an expansion in functions of the pixel.
 
 Between four pixels an image is v(p, q) = a + b p + c q + d p q, with p and q the place within the cell. With a table of a, b, c
-and d for every cell, interpolation is four look-ups and a few multiplications, and so are the slopes dv/dp and dv/dq. These are
+and d for every cell, interpolation is a look-up and a few multiplications, and so are the slopes dv/dp and dv/dq. These are
 all that the backward pass needs: slope times gradient, and a product with the functions of the pixel. Images are done some at
-a time, which bounds the memory. Forward and backward that takes 0.7 of the time of ``grid_sample``. Where all
+a time, which bounds the memory. Forward and backward that takes two thirds of the time of ``grid_sample``. Where all
 images share their points, as in predictions, these are found once, and it takes 0.7 of the time forward, too. Everywhere else
 ``grid_sample`` is as good or better, and serves (:mod:`orbitgp.orbits.warps`).
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -65,16 +65,16 @@ class _Interpolate(torch.autograd.Function):
                 # By way of int32: straight to int64 takes twice as long.
                 cell = torch.add(p.int(), q.int(), alpha=across).long().flatten(1)
                 p, q = p.frac_(), q.frac_()
-            table = tables[:, part]
-            index = cell.expand(table.shape[1], -1)
+            table = tables[part]
+            index = cell.expand(len(table), -1)
             for channel in range(channels):
-                a, b, c, d = (t.gather(1, index).unflatten(1, p.shape[1:]) for t in table[:, :, channel])
+                a, b, c, d = (t.unflatten(1, p.shape[1:]) for t in _look_up(table[:, channel], index))
                 if slopes is None:
-                    b.addcmul_(q, d)
+                    b = torch.addcmul(b, q, d)
                 else:
                     b = torch.addcmul(b, q, d, out=slopes[0, part, :, channel])
                     torch.addcmul(c, p, d, out=slopes[1, part, :, channel])
-                torch.addcmul(a.addcmul_(q, c), p, b, out=out[part, :, channel])
+                torch.addcmul(torch.addcmul(a, q, c), p, b, out=out[part, :, channel])
         if slopes is not None:
             ctx.save_for_backward(slopes, basis)
         return out.view(rows, samples, channels, height, width)
@@ -92,11 +92,19 @@ class _Interpolate(torch.autograd.Function):
         return None, found[0], found[1], None, None
 
 
-def _cells(images: Float[Tensor, "rows channels height width"]) -> Float[Tensor, "4 rows channels cells"]:
+def _cells(images: Float[Tensor, "rows channels height width"]) -> Float[Tensor, "rows channels cells 4"]:
     """a, b, c, d of every cell between four pixels, with two more rows and columns of zeros around the image."""
     v = F.pad(images, [_BORDER] * 4)
     a, right, below = v[..., :-1, :-1], v[..., :-1, 1:], v[..., 1:, :-1]
-    return torch.stack([a, right - a, below - a, v[..., 1:, 1:] - right - below + a]).flatten(-2)
+    return torch.stack([a, right - a, below - a, v[..., 1:, 1:] - right - below + a], -1).flatten(-3, -2)
+
+
+def _look_up(table: Float[Tensor, "rows cells 4"], index: Int[Tensor, "rows points"]) -> tuple[Tensor, ...]:
+    """a, b, c, d at these cells. In single precision the four lie in 16 bytes, and are looked up as one number."""
+    if table.dtype != torch.float32:
+        return tuple(t.gather(1, index) for t in table.unbind(-1))
+    found = torch.view_as_complex(table.view(torch.float64)).gather(1, index)
+    return torch.view_as_real(found).view(torch.float32).unbind(-1)
 
 
 def _parts(rows: int, points_per_row: int) -> Iterator[slice]:

@@ -12,7 +12,7 @@ Any ``nn.Module`` that takes rows of inputs (N, ...) to rows of vectors (N, D), 
 
 from __future__ import annotations
 
-from math import inf, log, pi, prod
+from math import inf, log, pi
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.constants import constant
+from orbitgp.orbits.images import as_inputs
 
 
 class FeatureMapKernel(Kernel):
@@ -58,10 +59,7 @@ class FeatureMapKernel(Kernel):
     def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
         """phi(x), a few rows at a time: what a map holds on its way may be many times its input, and is made again for its
         gradient."""
-        shape = self.image_shape or x.shape[-1:]
-        if prod(shape) != x.shape[-1]:
-            raise ValueError(f"image_shape {tuple(shape)} has {prod(shape)} pixels, but the inputs have {x.shape[-1]}.")
-        rows = x.reshape(-1, *shape)
+        rows = as_inputs(x, self.image_shape)
         parts = rows.split(max(1, _PART[rows.is_cuda] // x.shape[-1]))
         if len(parts) == 1 or not torch.is_grad_enabled():
             mapped = [self._mapped(part) for part in parts]

@@ -16,7 +16,6 @@ It costs P^2 evaluations of k_g for each entry. Where that is too much, or the o
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits.images import as_inputs
 
 
 class InvariantKernel(Kernel):
@@ -109,11 +109,9 @@ class InvariantKernel(Kernel):
 
     def _elements(self, x: Float[Tensor, "*batch n dim"]) -> Float[Tensor, "*batch n size dim"]:
         """All elements of the orbit of each row, as vectors."""
-        features = self.image_shape or x.shape[-1:]
-        if prod(features) != x.shape[-1]:
-            raise ValueError(f"image_shape {tuple(features)} has {prod(features)} pixels, but the inputs have {x.shape[-1]}.")
-        self.orbit.check(torch.Size(features))
-        xa = self.orbit.elements(x.reshape(-1, *features))
+        rows = as_inputs(x, self.image_shape)
+        self.orbit.check(rows.shape[1:])
+        xa = self.orbit.elements(rows)
         return xa.reshape(*x.shape[:-1], xa.shape[1], x.shape[-1])
 
     def _double_mean(

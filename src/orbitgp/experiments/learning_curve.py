@@ -185,7 +185,7 @@ def figure(records: Sequence[runs.Record], path: Path) -> None:
     for ax in (left, right):
         ax.minorticks_off()
         ax.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, loc="upper right")
+    left.legend(frameon=False, loc="upper right", fontsize=8)
     files.replace(path, lambda beside: fig.savefig(beside, dpi=130))
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from orbitgp.orbits.base import Orbit
 
@@ -16,3 +20,11 @@ class ImageOrbit(Orbit):
                 f"{type(self).__name__} acts on images (H, W) or (C, H, W), but the inputs have shape {tuple(features)}: "
                 "set image_shape."
             )
+
+
+def as_inputs(x: Float[Tensor, "*batch dim"], image_shape: tuple[int, ...] | None) -> Float[Tensor, "rows *features"]:
+    """Flat rows as the inputs that they hold: images of this shape, or the rows themselves."""
+    shape = image_shape or x.shape[-1:]
+    if prod(shape) != x.shape[-1]:
+        raise ValueError(f"image_shape {tuple(shape)} has {prod(shape)} pixels, but the inputs have {x.shape[-1]}.")
+    return x.reshape(-1, *shape)

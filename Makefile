@@ -9,7 +9,7 @@ help:  ## this list
 
 venv: $(STAMP)  ## make .venv/ with the pinned versions of constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt setup.py src/orbitgp/_native.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -e '.[dev]' -c constraints.txt
 	@touch $@

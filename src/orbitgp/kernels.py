@@ -24,10 +24,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from orbitgp import native
 from orbitgp.feature_maps import FeatureMapKernel
 from orbitgp.gram import Gram, SetGram, set_means
 from orbitgp.orbits import Pairing
-from orbitgp.pairs import Blocks, pair_sides, pair_weights
+from orbitgp.pairs import Blocks, pair_sides, pair_weights, two_groups
 from orbitgp.tensor_cores import TensorCoreSums
 
 
@@ -172,6 +173,12 @@ class Profile:
         """Both k and its slope, the slope in the memory of h."""
         raise NotImplementedError
 
+    def value_means(
+        self, h: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"], slope: bool
+    ) -> None:
+        """The means of k over each block, and, if asked for, the slope in the memory of h."""
+        _block_means(self.value_and_slope(h)[0] if slope else self.value(h), out)
+
 
 class RBF(Profile):
     """k = 2^h, h = -d^2 / (2 log 2): its own slope, so nothing more is kept. (2^h takes two thirds of the time of e^h.)"""
@@ -185,6 +192,14 @@ class RBF(Profile):
     def value_and_slope(self, h: Tensor) -> tuple[Tensor, Tensor]:
         k = h.exp2_()
         return k, k
+
+    def value_means(
+        self, h: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"], slope: bool
+    ) -> None:
+        if native.serves(h, out):
+            native.exp2_means(h.flatten(0, 1), out.flatten(0, 1))
+        else:
+            super().value_means(h, out, slope)
 
 
 class Matern(Profile):
@@ -231,7 +246,7 @@ class _Sums(torch.autograd.Function):
     def forward(
         ctx: Any, xa: Tensor, z: Tensor, centre: Tensor, gamma: Tensor, pairing: Pairing, profile: Profile, learns: bool
     ) -> tuple[Tensor, Tensor]:
-        rows, blocks, size, dim = xa.shape
+        rows, blocks, size, _ = xa.shape
         scale = profile.kappa * gamma
         right = torch.cat([-2 * z, z.new_ones(len(z), 1), z.square().sum(1, keepdim=True)], dim=1).mul_(scale)
         # The transpose once, and not in each product: OpenBLAS is a tenth slower with a transposed right side.
@@ -246,14 +261,11 @@ class _Sums(torch.autograd.Function):
             left = _augmented(xa[part], centre, wide)
             h = slopes[part] if learns else slopes[: len(left)]
             torch.mm(left.flatten(0, 2), right_t, out=h.flatten(0, 1))
-            k = profile.value_and_slope(h)[0] if learns else profile.value(h)
-            _block_means(k.view(-1, blocks, size, len(z)), kfu[part])
+            profile.value_means(h.view(-1, blocks, size, len(z)), kfu[part], slope=learns)
 
-            a, b = pair_sides(left, pairing)
-            # Batches of small products with a transposed right side are 30 times slower on some CPUs than the copy.
-            h = torch.baddbmm(a[..., dim, None] + b[..., None, :, dim], a[..., :dim], b[..., :dim].mT.contiguous(), alpha=-2)
+            h = _pair_distances(left, pairing)
             k, slope = profile.value_and_slope(h * scale)
-            if a is b:
+            if not two_groups(pairing):
                 # A sample with itself: rounding must not become a distance, which a kernel with a kink would take the root of.
                 k.diagonal(dim1=-2, dim2=-1).fill_(1.0)
                 h.diagonal(dim1=-2, dim2=-1).zero_()
@@ -299,20 +311,34 @@ class _Sums(torch.autograd.Function):
         return grad_x, grad_z, None, grad_gamma, None, None, None
 
 
+def _pair_distances(left: Float[Tensor, "rows blocks size wide"], pairing: Pairing) -> Float[Tensor, "rows left right"]:
+    """|x - x'|^2 for the pairs that count, from [x, |x|^2, 1]."""
+    if native.serves(left):
+        return native.pair_distances(left, two_groups(pairing))
+    dim = left.shape[-1] - 2
+    a, b = pair_sides(left, pairing)
+    # Batches of small products with a transposed right side are 30 times slower on some CPUs than the copy.
+    return torch.baddbmm(a[..., dim, None] + b[..., None, :, dim], a[..., :dim], b[..., :dim].mT.contiguous(), alpha=-2)
+
+
 def _into_samples(out: Tensor, left: Tensor, to_x: Tensor, w_pairs: Tensor, scale: Tensor, pairing: Pairing) -> None:
     """dL/dx for a few data: through k(x, z), with ``to_x = W Z``, and through the pairs."""
-    dim = out.shape[-1]
+    dim, apart = out.shape[-1], two_groups(pairing)
     row, col, between = w_pairs.sum(-1), w_pairs.sum(-2), w_pairs * (-2 * scale)
-    a, b = pair_sides(left[..., :dim], pairing)
     # One set on both sides: x_i appears as row and as column.
-    sums = (row + col).view(left.shape[:3]) if a is b else torch.stack([row, col], 1)
+    sums = torch.stack([row, col], 1) if apart else (row + col).view(left.shape[:3])
     own = torch.add(to_x[..., dim], sums * scale).mul_(2)
+    if native.serves(left) and dim >= 16:
+        between = torch.stack([between, between.mT], 1) if apart else between + between.mT
+        native.pair_gradients(to_x, left, own, between, out)
+        return
     torch.addcmul(to_x[..., :dim], left[..., :dim], own[..., None], out=out)
-    if a is b:
-        out.flatten(1, 2).baddbmm_(between + between.mT, b)
-    else:
+    a, b = pair_sides(left[..., :dim], pairing)
+    if apart:
         out[:, 0].baddbmm_(between, b)
         out[:, 1].baddbmm_(between.mT, a)
+    else:
+        out.flatten(1, 2).baddbmm_(between + between.mT, b)
 
 
 def _wide(xa: Blocks, parts: list[slice]) -> Float[Tensor, "most blocks size wide"]:
@@ -326,6 +352,9 @@ def _wide(xa: Blocks, parts: list[slice]) -> Float[Tensor, "most blocks size wid
 def _augmented(xa: Blocks, centre: Float[Tensor, " dim"], wide: Tensor) -> Float[Tensor, "rows blocks size wide"]:
     """[x, |x|^2, 1], from the centre, in the memory of ``wide``."""
     dim, wide = xa.shape[-1], wide[: len(xa)]
+    if native.serves(xa, centre):
+        native.augment(xa.flatten(0, 2), centre, wide.flatten(0, 2))
+        return wide
     x = torch.sub(xa, centre, out=wide[..., :dim])
     torch.linalg.vecdot(x, x, out=wide[..., dim])
     return wide

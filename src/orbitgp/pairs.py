@@ -13,7 +13,7 @@ Blocks = Float[Tensor, "rows blocks size dim"]
 
 def pair_sides(xa: Blocks, pairing: Pairing) -> tuple[Tensor, Tensor]:
     """Left and right samples (N, a, D) and (N, b, D) of the pairs that count; one and the same tensor where all do."""
-    if _two_groups(pairing):
+    if two_groups(pairing):
         # Only pairs across the two groups count, and k is symmetric: half the pairs.
         return xa[:, 0], xa[:, 1]
     flat = xa.flatten(1, 2)
@@ -23,7 +23,7 @@ def pair_sides(xa: Blocks, pairing: Pairing) -> tuple[Tensor, Tensor]:
 def pair_weights(xa: Blocks, pairing: Pairing) -> Float[Tensor, "left right"]:
     """The weight of each pair of samples; they sum to one."""
     _, blocks, size, _ = xa.shape
-    if _two_groups(pairing):
+    if two_groups(pairing):
         return xa.new_full((size, size), 2 * pairing.off / size**2)
     between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64, device=xa.device)
     between.fill_diagonal_(pairing.diag)
@@ -31,5 +31,6 @@ def pair_weights(xa: Blocks, pairing: Pairing) -> Float[Tensor, "left right"]:
     return weights.to(xa)
 
 
-def _two_groups(pairing: Pairing) -> bool:
+def two_groups(pairing: Pairing) -> bool:
+    """Whether only pairs across two blocks count."""
     return pairing.blocks == 2 and pairing.diag == 0.0

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from orbitgp import native
 from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct, warps
 from orbitgp.orbits.points import Grid, Points
 
@@ -89,7 +90,8 @@ def test_rows_do_not_see_each_other():
     torch.testing.assert_close(warp.transform(x, u)[2:3], warp.transform(x[2:3], u[2:3]))
 
 
-def test_composition_is_one_interpolation(monkeypatch):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_composition_is_one_interpolation(monkeypatch, dtype):
     calls = []
 
     def counted(function, name):
@@ -100,9 +102,11 @@ def test_composition_is_one_interpolation(monkeypatch):
     warp = Rotation() * Scale() * Affine() * LocalDeformation()
     assert isinstance(warp, WarpProduct)
     assert [type(part) for part in warp.parts] == [Rotation, Scale, Affine, LocalDeformation]
-    warp.sample(torch.rand(2, 8, 8), 4)
-    warp.sample(torch.rand(2, 8, 8, requires_grad=True), 4)
-    assert calls == ["interpolate", "grid_sample"]
+    warp = warp.to(dtype)
+    warp.sample(torch.rand(2, 8, 8, dtype=dtype), 4)
+    warp.sample(torch.rand(2, 8, 8, dtype=dtype, requires_grad=True), 4)
+    compiled = native.serves(torch.rand(1, dtype=dtype))
+    assert calls == ["interpolate", "interpolate" if compiled else "grid_sample"]
 
 
 def test_composition_nests_flat():

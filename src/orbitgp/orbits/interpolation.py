@@ -2,10 +2,13 @@
 
 Between four pixels an image is v(p, q) = a + b p + c q + d p q, with p and q the place within the cell. With a table of a, b, c
 and d for every cell, interpolation is a look-up and a few multiplications, and so are the slopes dv/dp and dv/dq. These are
-all that the backward pass needs: slope times gradient, and a product with the functions of the pixel. Images are done some at
-a time, which bounds the memory. Forward and backward that takes two thirds of the time of ``grid_sample``. Where all
-images share their points, as in predictions, these are found once, and it takes 0.7 of the time forward, too. Everywhere else
-``grid_sample`` is as good or better, and serves (:mod:`orbitgp.orbits.warps`).
+all that the backward pass needs: slope times gradient, and a product with the functions of the pixel.
+
+Compiled (:mod:`orbitgp.native`), all of that is one pass over the points, forward and backward, and takes a quarter of the time
+of ``grid_sample``. In torch, images are done some at a time, which bounds the memory. Forward and backward that takes two
+thirds of the time of ``grid_sample``. Where all images share their points, as in predictions, these are found once, and it
+takes 0.7 of the time forward, too. Everywhere else ``grid_sample`` is as good or better, and serves
+(:mod:`orbitgp.orbits.warps`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from orbitgp import native
 from orbitgp.orbits.points import Expansion, Points
 
 _BORDER = 2  # cells of zeros beyond the outermost that touch the image: points outside are moved there
@@ -26,11 +30,13 @@ _AT_ONCE = 2**20  # points: fewer at once would cost more calls than they save m
 
 
 def pays(points: Points, images: Tensor) -> TypeGuard[Expansion]:
-    """Whether to take :func:`interpolate`: faster with a gradient to come, but not into the images, or with shared points."""
-    if not isinstance(points, Expansion) or images.device.type != "cpu" or images.requires_grad:
+    """Whether to take :func:`interpolate`: compiled, or with a gradient to come, but none of images, or with shared points."""
+    if not isinstance(points, Expansion) or images.device.type != "cpu":
         return False
     faster = _learns(points) or len(points.cx) == len(points.cy) == 1
-    return faster and bool(points.cx.isfinite().all() and points.cy.isfinite().all())  # only numbers can be looked up
+    if not (native.serves(images, points.cx, points.cy) or (faster and not images.requires_grad)):
+        return False
+    return bool(points.cx.isfinite().all() and points.cy.isfinite().all())  # only numbers can be looked up
 
 
 def interpolate(
@@ -40,14 +46,35 @@ def interpolate(
     rows, _, height, width = images.shape
     # From pixels around the centre to cells from the corner of the border: a change of the constant function's coefficient.
     cx, cy = (points.moved((n - 1) / 2 + _BORDER, c) for n, c in ((width, points.cx), (height, points.cy)))
-    learns = _learns(points)
+    compiled = native.serves(images, cx, cy)
+    learns = _learns(points) or (torch.is_grad_enabled() and images.requires_grad)
     shape = (rows if learns else max(len(cx), len(cy)), samples, cx.shape[-1])
-    found: Tensor = _Interpolate.apply(images, cx.expand(shape), cy.expand(shape), points.basis, learns)
+    cx, cy = cx.expand(shape), cy.expand(shape)
+    if compiled:
+        found: Tensor = _Compiled.apply(images, cx, cy, points.basis)
+    else:
+        found = _Interpolate.apply(images, cx, cy, points.basis, learns)
     return found
 
 
 def _learns(points: Expansion) -> bool:
     return torch.is_grad_enabled() and (points.cx.requires_grad or points.cy.requires_grad)
+
+
+class _Compiled(torch.autograd.Function):
+    """One pass over the points; the backward pass makes the slopes again, which costs less than to keep them."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, cx: Tensor, cy: Tensor, basis: Tensor) -> Tensor:
+        ctx.save_for_backward(images, cx, cy, basis)
+        return native.interpolate(images, cx, cy, basis)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        images, cx, cy, basis = ctx.saved_tensors
+        to_x, to_y, to_images = native.interpolate_back(grad, images, cx, cy, basis, ctx.needs_input_grad[0])
+        return to_images, to_x, to_y, None
 
 
 class _Interpolate(torch.autograd.Function):

@@ -1,0 +1,462 @@
+/* The loops that torch takes too many passes for, on a CPU and in single precision: see orbitgp/native.py, which checks shapes
+ * and calls them. Each has a plain version in torch, which is what they are tested against and what serves where this file was
+ * not compiled.
+ *
+ * Tensors come as addresses of contiguous numbers. No function allocates, keeps or returns anything.
+ */
+#define Py_LIMITED_API 0x030b0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum { VERSION = 1 }; /* of the functions' arguments, as native.py expects them */
+
+typedef Py_ssize_t size;
+
+/* On x86 every loop is compiled for the vectors of newer processors, too, and the right one is picked when it is loaded. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define VECTORS
+#endif
+
+/* Four numbers at once, in the words of GCC and Clang. */
+typedef float V4 __attribute__((vector_size(16)));
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t I4 __attribute__((vector_size(16)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (I4){__VA_ARGS__})
+#endif
+
+static inline V4 load(const float *from) {
+    V4 value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+/* The same where fewer than four may be left: zeros beyond them. */
+static inline V4 load_some(const float *from, size left) {
+    V4 value = {0};
+    if (left >= 4) return load(from);
+    for (size i = 0; i < left; i++) value[i] = from[i];
+    return value;
+}
+
+static inline void store4(float *to, V4 a, V4 b, V4 c, V4 d) {
+    memcpy(to, &a, sizeof a), memcpy(to + 4, &b, sizeof b), memcpy(to + 8, &c, sizeof c), memcpy(to + 12, &d, sizeof d);
+}
+
+static inline size least(size a, size b) { return a < b ? a : b; }
+
+static inline float sum(V4 value) { return (value[0] + value[1]) + (value[2] + value[3]); }
+
+/* ---- Interpolation: orbitgp/orbits/interpolation.py has the formulas ---- */
+
+enum { BORDER = 2, TILE = 256, STRIP = 64 };
+
+typedef struct {
+    const float *images, *cx, *cy, *basis;
+    size rows, samples, channels, height, width, terms;
+    int shared; /* one set of points for all images */
+} Warp;
+
+/* a, b, c, d of every cell between four pixels of one image, with two rows and columns of zeros around it. */
+static void fill_cells(const float *image, size height, size width, float *cells) {
+    for (size i = 0; i < height + BORDER + 1; i++) {
+        for (size j = 0; j < width + BORDER + 1; j++) {
+            size y = i - BORDER, x = j - BORDER;
+            int above = y >= 0 && y < height, below = y + 1 >= 0 && y + 1 < height;
+            int left = x >= 0 && x < width, right = x + 1 >= 0 && x + 1 < width;
+            float a = above && left ? image[y * width + x] : 0.0f;
+            float b = above && right ? image[y * width + x + 1] : 0.0f;
+            float c = below && left ? image[(y + 1) * width + x] : 0.0f;
+            float d = below && right ? image[(y + 1) * width + x + 1] : 0.0f;
+            float *cell = cells + 4 * (i * (width + BORDER + 1) + j);
+            cell[0] = a, cell[1] = b - a, cell[2] = c - a, cell[3] = d - b - c + a;
+        }
+    }
+}
+
+/* Which cell each of a tile of points lies in, and where in it. Points begin with the functions 1, x and y. */
+static inline void locate(const Warp *w, size at, size start, size count, int32_t *restrict cell, float *restrict p,
+                          float *restrict q) {
+    const size pixels = w->height * w->width;
+    const int32_t across = (int32_t)(w->width + BORDER + 1);
+    const float most_x = (float)(w->width + BORDER), most_y = (float)(w->height + BORDER);
+    const float *cx = w->cx + at, *cy = w->cy + at;
+    const float *restrict fx = w->basis + pixels + start, *restrict fy = fx + pixels;
+    for (size i = 0; i < count; i++) {
+        p[i] = cx[0] + cx[1] * fx[i] + cx[2] * fy[i];
+        q[i] = cy[0] + cy[1] * fx[i] + cy[2] * fy[i];
+    }
+    for (size k = 3; k < w->terms; k++) {
+        const float x = cx[k], y = cy[k], *restrict f = w->basis + k * pixels + start;
+        for (size i = 0; i < count; i++) p[i] += x * f[i], q[i] += y * f[i];
+    }
+    for (size i = 0; i < count; i++) {
+        float x = p[i] > 0.0f ? p[i] : 0.0f, y = q[i] > 0.0f ? q[i] : 0.0f;
+        x = x < most_x ? x : most_x, y = y < most_y ? y : most_y;
+        const int32_t column = (int32_t)x, row = (int32_t)y;
+        p[i] = x - (float)column, q[i] = y - (float)row;
+        cell[i] = 4 * (row * across + column);
+    }
+    for (size i = count; i < count + 3; i++) cell[i] = 0, p[i] = q[i] = 0.0f; /* points are looked up four at a time */
+}
+
+/* a, b, c, d of four cells, each a vector. */
+static inline void look_up(const float *table, const int32_t *cell, V4 *a, V4 *b, V4 *c, V4 *d) {
+    const V4 r0 = load(table + cell[0]), r1 = load(table + cell[1]), r2 = load(table + cell[2]), r3 = load(table + cell[3]);
+    const V4 ab01 = SHUFFLE(r0, r1, 0, 4, 1, 5), cd01 = SHUFFLE(r0, r1, 2, 6, 3, 7);
+    const V4 ab23 = SHUFFLE(r2, r3, 0, 4, 1, 5), cd23 = SHUFFLE(r2, r3, 2, 6, 3, 7);
+    *a = SHUFFLE(ab01, ab23, 0, 1, 4, 5), *b = SHUFFLE(ab01, ab23, 2, 3, 6, 7);
+    *c = SHUFFLE(cd01, cd23, 0, 1, 4, 5), *d = SHUFFLE(cd01, cd23, 2, 3, 6, 7);
+}
+
+static void warp_sample(const Warp *w, const float *cells, size row, size sample, float *out) {
+    const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
+    const size at = ((w->shared ? 0 : row) * w->samples + sample) * w->terms;
+    int32_t cell[TILE + 3];
+    float p[TILE + 3], q[TILE + 3];
+    out += (row * w->samples + sample) * w->channels * pixels;
+    for (size start = 0; start < pixels; start += TILE) {
+        const size count = pixels - start < TILE ? pixels - start : TILE;
+        locate(w, at, start, count, cell, p, q);
+        for (size channel = 0; channel < w->channels; channel++) {
+            float *to = out + channel * pixels + start;
+            for (size i = 0; i < count; i += 4) {
+                V4 a, b, c, d;
+                look_up(cells + channel * plane, cell + i, &a, &b, &c, &d);
+                const V4 x = load(p + i), y = load(q + i), value = a + y * c + x * (b + y * d);
+                if (i + 4 <= count)
+                    memcpy(to + i, &value, sizeof value);
+                else
+                    memcpy(to + i, &value, (count - i) * sizeof(float));
+            }
+        }
+    }
+}
+
+/* The gradient of a sample, into its coefficients and, with towards, into the cells of its image. */
+static void warp_sample_back(const Warp *w, const float *cells, size row, size sample, const float *grad, float *to_x,
+                             float *to_y, float *towards) {
+    const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
+    const size at = (row * w->samples + sample) * w->terms;
+    int32_t cell[TILE + 3];
+    float p[TILE + 3], q[TILE + 3];
+    V4 gx[TILE / 4], gy[TILE / 4];
+    grad += (row * w->samples + sample) * w->channels * pixels;
+    for (size k = 0; k < w->terms; k++) to_x[at + k] = to_y[at + k] = 0.0f;
+    for (size start = 0; start < pixels; start += TILE) {
+        const size count = pixels - start < TILE ? pixels - start : TILE, fours = (count + 3) / 4;
+        locate(w, at, start, count, cell, p, q);
+        for (size channel = 0; channel < w->channels; channel++) {
+            const float *g = grad + channel * pixels + start;
+            for (size j = 0; j < fours; j++) {
+                V4 a, b, c, d;
+                look_up(cells + channel * plane, cell + 4 * j, &a, &b, &c, &d);
+                const V4 up = load_some(g + 4 * j, count - 4 * j);
+                const V4 x = up * (b + load(q + 4 * j) * d), y = up * (c + load(p + 4 * j) * d);
+                gx[j] = channel ? gx[j] + x : x, gy[j] = channel ? gy[j] + y : y;
+            }
+            for (size i = 0; towards && i < count; i++) {
+                float *c = towards + channel * plane + cell[i];
+                c[0] += g[i], c[1] += g[i] * p[i], c[2] += g[i] * q[i], c[3] += g[i] * p[i] * q[i];
+            }
+        }
+        V4 x = {0}, y = {0}, x1 = {0}, y1 = {0}, x2 = {0}, y2 = {0};
+        const float *f1 = w->basis + pixels + start, *f2 = f1 + pixels;
+        for (size j = 0; j < fours; j++) {
+            const V4 v1 = load_some(f1 + 4 * j, count - 4 * j), v2 = load_some(f2 + 4 * j, count - 4 * j);
+            x += gx[j], x1 += gx[j] * v1, x2 += gx[j] * v2;
+            y += gy[j], y1 += gy[j] * v1, y2 += gy[j] * v2;
+        }
+        to_x[at] += sum(x), to_x[at + 1] += sum(x1), to_x[at + 2] += sum(x2);
+        to_y[at] += sum(y), to_y[at + 1] += sum(y1), to_y[at + 2] += sum(y2);
+        for (size k = 3; k < w->terms; k++) {
+            const float *f = w->basis + k * pixels + start;
+            V4 x = {0}, y = {0};
+            for (size j = 0; j < fours; j++) {
+                const V4 value = load_some(f + 4 * j, count - 4 * j);
+                x += gx[j] * value, y += gy[j] * value;
+            }
+            to_x[at + k] += sum(x), to_y[at + k] += sum(y);
+        }
+    }
+}
+
+/* From the gradient of the cells to that of the pixels. */
+static void unfill_cells(const float *cells, size height, size width, float *image) {
+    const size across = width + BORDER + 1;
+    for (size y = 0; y < height; y++) {
+        for (size x = 0; x < width; x++) {
+            /* A pixel is the upper left, upper right, lower left and lower right corner of four cells. */
+            const float *ul = cells + 4 * ((y + BORDER) * across + x + BORDER), *ur = ul - 4, *ll = ul - 4 * across,
+                        *lr = ll - 4;
+            image[y * width + x] = ul[0] - ul[1] - ul[2] + ul[3] + ur[1] - ur[3] + ll[2] - ll[3] + lr[3];
+        }
+    }
+}
+
+/* Room for the cells of one image for each thread, made by the caller: threads * room numbers. */
+static void interpolate(const Warp *w, float *room, float *out, int threads) {
+    const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1), pixels = w->height * w->width;
+#pragma omp parallel num_threads(threads)
+    {
+        int thread = 0;
+#ifdef _OPENMP
+        thread = omp_get_thread_num();
+#endif
+        float *cells = room + thread * w->channels * plane;
+        size filled = -1;
+#pragma omp for schedule(static)
+        for (size task = 0; task < w->rows * w->samples; task++) {
+            const size row = task / w->samples;
+            for (size c = 0; row != filled && c < w->channels; c++)
+                fill_cells(w->images + (row * w->channels + c) * pixels, w->height, w->width, cells + c * plane);
+            filled = row;
+            warp_sample(w, cells, row, task % w->samples, out);
+        }
+    }
+}
+
+static void interpolate_back(const Warp *w, float *room, const float *grad, float *to_x, float *to_y, float *to_images,
+                             int threads) {
+    const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1), pixels = w->height * w->width;
+#pragma omp parallel num_threads(threads)
+    {
+        int thread = 0;
+#ifdef _OPENMP
+        thread = omp_get_thread_num();
+#endif
+        float *cells = room + thread * w->channels * plane * (to_images ? 2 : 1);
+        float *towards = to_images ? cells + w->channels * plane : NULL;
+#pragma omp for schedule(static)
+        for (size row = 0; row < w->rows; row++) {
+            for (size c = 0; c < w->channels; c++)
+                fill_cells(w->images + (row * w->channels + c) * pixels, w->height, w->width, cells + c * plane);
+            if (towards) memset(towards, 0, sizeof(float) * w->channels * plane);
+            for (size sample = 0; sample < w->samples; sample++)
+                warp_sample_back(w, cells, row, sample, grad, to_x, to_y, towards);
+            for (size c = 0; towards && c < w->channels; c++)
+                unfill_cells(towards + c * plane, w->height, w->width, to_images + (row * w->channels + c) * pixels);
+        }
+    }
+}
+
+/* ---- Kernels: orbitgp/kernels.py ---- */
+
+/* 2^x, to two units of its last place; zero below the smallest normal number, infinite from 127.5 on. NaN stays NaN. */
+static inline float power_of_two(float x) {
+    const float y = x < -126.0f ? -126.0f : (x > 128.0f ? 128.0f : x);
+    const float whole = (y + 12582912.0f) - 12582912.0f; /* the nearest integer */
+    const float f = y - whole;
+    float value = 1.5404010e-4f;
+    value = value * f + 1.3333558e-3f;
+    value = value * f + 9.6181291e-3f;
+    value = value * f + 5.5504109e-2f;
+    value = value * f + 2.4022651e-1f;
+    value = value * f + 6.9314718e-1f;
+    value = value * f + 1.0f;
+    union {
+        int32_t bits;
+        float number;
+    } scale = {((int32_t)whole + 127) * (1 << 23)};
+    return x < -126.0f ? 0.0f : value * scale.number;
+}
+
+/* h to 2^h in place, and its means over blocks of consecutive rows. */
+VECTORS static void exp2_block(float *h, size samples, size columns, float *mean) {
+    const float weight = 1.0f / (float)samples;
+    for (size j = 0; j < columns; j++) mean[j] = 0.0f;
+    for (size i = 0; i < samples; i++, h += columns)
+        for (size j = 0; j < columns; j++) {
+            const float k = power_of_two(h[j]);
+            h[j] = k;
+            mean[j] += k;
+        }
+    for (size j = 0; j < columns; j++) mean[j] *= weight;
+}
+
+/* [x - centre, |x - centre|^2], beside a last column that is there already. */
+VECTORS static void augment_row(const float *x, const float *centre, size dim, float *wide) {
+    float norm = 0.0f;
+#pragma omp simd reduction(+ : norm)
+    for (size j = 0; j < dim; j++) {
+        const float d = x[j] - centre[j];
+        wide[j] = d;
+        norm += d * d;
+    }
+    wide[dim] = norm;
+}
+
+/* |a_i - b_j|^2 = |a_i|^2 + |b_j|^2 - 2 a_i . b_j between rows of [x, |x|^2, 1], four against four. Where fewer are left, the
+ * last of them stands in. */
+static void distances(const float *a, const float *b, size many, size dim, float *out) {
+    const size wide = dim + 2;
+    for (size i = 0; i < many; i += 4) {
+        const float *a0 = a + i * wide, *a1 = a + least(i + 1, many - 1) * wide, *a2 = a + least(i + 2, many - 1) * wide,
+                    *a3 = a + least(i + 3, many - 1) * wide;
+        for (size j = 0; j < many; j += 4) {
+            const float *b0 = b + j * wide, *b1 = b + least(j + 1, many - 1) * wide, *b2 = b + least(j + 2, many - 1) * wide,
+                        *b3 = b + least(j + 3, many - 1) * wide;
+            V4 dots[4][4] = {{{0}}};
+            for (size d = 0; d < dim; d += 4) {
+                const size left = dim - d;
+                const V4 x0 = load_some(a0 + d, left), x1 = load_some(a1 + d, left), x2 = load_some(a2 + d, left),
+                         x3 = load_some(a3 + d, left);
+                V4 y = load_some(b0 + d, left);
+                dots[0][0] += x0 * y, dots[1][0] += x1 * y, dots[2][0] += x2 * y, dots[3][0] += x3 * y;
+                y = load_some(b1 + d, left);
+                dots[0][1] += x0 * y, dots[1][1] += x1 * y, dots[2][1] += x2 * y, dots[3][1] += x3 * y;
+                y = load_some(b2 + d, left);
+                dots[0][2] += x0 * y, dots[1][2] += x1 * y, dots[2][2] += x2 * y, dots[3][2] += x3 * y;
+                y = load_some(b3 + d, left);
+                dots[0][3] += x0 * y, dots[1][3] += x1 * y, dots[2][3] += x2 * y, dots[3][3] += x3 * y;
+            }
+            for (size r = 0; r < 4 && i + r < many; r++)
+                for (size c = 0; c < 4 && j + c < many; c++)
+                    out[(i + r) * many + j + c] = a[(i + r) * wide + dim] + b[(j + c) * wide + dim] - 2.0f * sum(dots[r][c]);
+        }
+    }
+}
+
+/* out_i = to_i + own_i x_i + sum_j between_ij other_j for the samples of one block, four rows of sixteen columns at a time. The
+ * last columns are done twice where sixteen are not left; there must be sixteen at least. */
+static void gather_block(const float *to, const float *x, const float *own, const float *between, const float *other, size many,
+                         size dim, float *out) {
+    const size wide = dim + 2;
+    for (size strip = 0; strip < dim; strip += STRIP)
+        for (size i = 0; i < many; i += 4)
+            for (size begin = strip; begin < least(strip + STRIP, dim); begin += 16) {
+            const size d = least(begin, dim - 16);
+            const size i1 = least(i + 1, many - 1), i2 = least(i + 2, many - 1), i3 = least(i + 3, many - 1);
+            const float *w0 = between + i * many, *w1 = between + i1 * many, *w2 = between + i2 * many, *w3 = between + i3 * many;
+#define BEGIN(r, c) load(to + r * wide + d + 4 * c) + own[r] * load(x + r * wide + d + 4 * c)
+            V4 s00 = BEGIN(i, 0), s01 = BEGIN(i, 1), s02 = BEGIN(i, 2), s03 = BEGIN(i, 3);
+            V4 s10 = BEGIN(i1, 0), s11 = BEGIN(i1, 1), s12 = BEGIN(i1, 2), s13 = BEGIN(i1, 3);
+            V4 s20 = BEGIN(i2, 0), s21 = BEGIN(i2, 1), s22 = BEGIN(i2, 2), s23 = BEGIN(i2, 3);
+            V4 s30 = BEGIN(i3, 0), s31 = BEGIN(i3, 1), s32 = BEGIN(i3, 2), s33 = BEGIN(i3, 3);
+#undef BEGIN
+            for (size j = 0; j < many; j++) {
+                const float *b = other + j * wide + d;
+                const V4 b0 = load(b), b1 = load(b + 4), b2 = load(b + 8), b3 = load(b + 12);
+                s00 += w0[j] * b0, s01 += w0[j] * b1, s02 += w0[j] * b2, s03 += w0[j] * b3;
+                s10 += w1[j] * b0, s11 += w1[j] * b1, s12 += w1[j] * b2, s13 += w1[j] * b3;
+                s20 += w2[j] * b0, s21 += w2[j] * b1, s22 += w2[j] * b2, s23 += w2[j] * b3;
+                s30 += w3[j] * b0, s31 += w3[j] * b1, s32 += w3[j] * b2, s33 += w3[j] * b3;
+            }
+            store4(out + i3 * dim + d, s30, s31, s32, s33); /* where rows stand in for others, the same numbers */
+            store4(out + i2 * dim + d, s20, s21, s22, s23);
+            store4(out + i1 * dim + d, s10, s11, s12, s13);
+            store4(out + i * dim + d, s00, s01, s02, s03);
+            }
+}
+
+/* ---- Python ---- */
+
+#define NUMBERS(address) ((float *)(uintptr_t)(address))
+
+static PyObject *py_interpolate(PyObject *self, PyObject *args) {
+    unsigned long long images, cx, cy, basis, room, out;
+    Warp w;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKKKKKnnnnnnpi", &images, &cx, &cy, &basis, &room, &out, &w.rows, &w.samples, &w.channels,
+                          &w.height, &w.width, &w.terms, &w.shared, &threads))
+        return NULL;
+    w.images = NUMBERS(images), w.cx = NUMBERS(cx), w.cy = NUMBERS(cy), w.basis = NUMBERS(basis);
+    Py_BEGIN_ALLOW_THREADS interpolate(&w, NUMBERS(room), NUMBERS(out), threads);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *py_interpolate_back(PyObject *self, PyObject *args) {
+    unsigned long long images, cx, cy, basis, room, grad, to_x, to_y, to_images;
+    Warp w;
+    int threads;
+    w.shared = 0;
+    if (!PyArg_ParseTuple(args, "KKKKKKKKKnnnnnni", &images, &cx, &cy, &basis, &room, &grad, &to_x, &to_y, &to_images, &w.rows,
+                          &w.samples, &w.channels, &w.height, &w.width, &w.terms, &threads))
+        return NULL;
+    w.images = NUMBERS(images), w.cx = NUMBERS(cx), w.cy = NUMBERS(cy), w.basis = NUMBERS(basis);
+    Py_BEGIN_ALLOW_THREADS interpolate_back(&w, NUMBERS(room), NUMBERS(grad), NUMBERS(to_x), NUMBERS(to_y), NUMBERS(to_images),
+                                            threads);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *py_exp2_means(PyObject *self, PyObject *args) {
+    unsigned long long h, means;
+    size blocks, samples, columns;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKnnni", &h, &means, &blocks, &samples, &columns, &threads)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size b = 0; b < blocks; b++)
+            exp2_block(NUMBERS(h) + b * samples * columns, samples, columns, NUMBERS(means) + b * columns);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *py_augment(PyObject *self, PyObject *args) {
+    unsigned long long x, centre, wide;
+    size rows, dim;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKKnni", &x, &centre, &wide, &rows, &dim, &threads)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size i = 0; i < rows; i++) augment_row(NUMBERS(x) + i * dim, NUMBERS(centre), dim, NUMBERS(wide) + i * (dim + 2));
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *py_pair_distances(PyObject *self, PyObject *args) {
+    unsigned long long x, out;
+    size rows, blocks, samples, dim;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKnnnni", &x, &out, &rows, &blocks, &samples, &dim, &threads)) return NULL;
+    const size row = blocks * samples * (dim + 2);
+    const size many = blocks == 2 ? samples : blocks * samples, second = blocks == 2 ? samples * (dim + 2) : 0;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size n = 0; n < rows; n++)
+            distances(NUMBERS(x) + n * row, NUMBERS(x) + n * row + second, many, dim, NUMBERS(out) + n * many * many);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *py_pair_gradients(PyObject *self, PyObject *args) {
+    unsigned long long to, x, own, between, out;
+    size blocks, samples, dim;
+    int swap, threads;
+    if (!PyArg_ParseTuple(args, "KKKKKnnnpi", &to, &x, &own, &between, &out, &blocks, &samples, &dim, &swap, &threads))
+        return NULL;
+    const size block = samples * (dim + 2);
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size b = 0; b < blocks; b++)
+            gather_block(NUMBERS(to) + b * block, NUMBERS(x) + b * block, NUMBERS(own) + b * samples,
+                         NUMBERS(between) + b * samples * samples, NUMBERS(x) + (swap ? b ^ 1 : b) * block, samples, dim,
+                         NUMBERS(out) + b * samples * dim);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"interpolate", py_interpolate, METH_VARARGS, NULL},
+    {"interpolate_back", py_interpolate_back, METH_VARARGS, NULL},
+    {"exp2_means", py_exp2_means, METH_VARARGS, NULL},
+    {"augment", py_augment, METH_VARARGS, NULL},
+    {"pair_distances", py_pair_distances, METH_VARARGS, NULL},
+    {"pair_gradients", py_pair_gradients, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "orbitgp._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *native = PyModule_Create(&module);
+    if (native && PyModule_AddIntConstant(native, "VERSION", VERSION) < 0) Py_CLEAR(native);
+    return native;
+}

@@ -1,0 +1,120 @@
+"""The loops of ``_native.c``, for float32 tensors on a CPU.
+
+Interpolation and the kernel between samples are made of many small steps for each number. Torch takes a pass over memory for
+each of them; compiled, they take one. A compiler is asked for when the package is installed, and nothing depends on it: where
+there was none, where the tensors are others, or with ``ORBITGP_NATIVE=0`` in the environment, torch does the same work. Callers
+ask :func:`serves` first. Results agree to rounding.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_VERSION = 1  # of the arguments, as in _native.c: a file that was compiled for others is left alone
+
+
+def _load() -> ModuleType | None:
+    if os.environ.get("ORBITGP_NATIVE", "1") == "0":
+        return None
+    try:
+        from orbitgp import _native
+    except ImportError:
+        return None
+    return _native if _native.VERSION == _VERSION else None
+
+
+_library = _load()
+
+
+def serves(*tensors: Tensor) -> bool:
+    """Whether the compiled loops can take these."""
+    return _library is not None and all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
+
+
+def _call(name: str, *arguments: Tensor | int | None) -> None:
+    """Tensors go as the addresses of their numbers, and an absent one as zero."""
+    for tensor in arguments:
+        assert not isinstance(tensor, Tensor) or tensor.is_contiguous(), f"{name} needs contiguous tensors"
+    plain = (a.data_ptr() if isinstance(a, Tensor) else a or 0 for a in arguments)
+    getattr(_library, name)(*plain, torch.get_num_threads())
+
+
+def interpolate(
+    images: Float[Tensor, "rows channels height width"],
+    cx: Float[Tensor, "pointrows samples terms"],
+    cy: Float[Tensor, "pointrows samples terms"],
+    basis: Float[Tensor, "terms pixels"],
+) -> Float[Tensor, "rows samples channels height width"]:
+    """Images at the points ``c @ basis``, in cells from the corner of a border of two; one row of points is for all images."""
+    (rows, channels, height, width), (point_rows, samples, terms) = images.shape, cx.shape
+    images, cx, cy, basis = (t.contiguous() for t in (images, cx, cy, basis))
+    out = images.new_empty(rows, samples, channels, height, width)
+    sizes = (rows, samples, channels, height, width, terms)
+    _call("interpolate", images, cx, cy, basis, _cells(images, 1), out, *sizes, point_rows == 1)
+    return out
+
+
+def interpolate_back(
+    grad: Float[Tensor, "rows samples channels height width"],
+    images: Float[Tensor, "rows channels height width"],
+    cx: Float[Tensor, "rows samples terms"],
+    cy: Float[Tensor, "rows samples terms"],
+    basis: Float[Tensor, "terms pixels"],
+    into_images: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The gradients of cx, of cy and, if asked for, of the images."""
+    (rows, channels, height, width), (_, samples, terms) = images.shape, cx.shape
+    grad, images, cx, cy, basis = (t.contiguous() for t in (grad, images, cx, cy, basis))
+    to_x, to_y = torch.empty_like(cx), torch.empty_like(cy)
+    to_images = torch.empty_like(images) if into_images else None
+    sizes = (rows, samples, channels, height, width, terms)
+    _call("interpolate_back", images, cx, cy, basis, _cells(images, 2), grad, to_x, to_y, to_images, *sizes)
+    return to_x, to_y, to_images
+
+
+def _cells(images: Float[Tensor, "rows channels height width"], copies: int) -> Tensor:
+    """Room for four numbers for each cell of one image, for every thread."""
+    _, channels, height, width = images.shape
+    return images.new_empty(torch.get_num_threads() * copies * channels * (height + 3) * (width + 3) * 4)
+
+
+def exp2_means(h: Float[Tensor, "blocks size columns"], out: Float[Tensor, "blocks columns"]) -> None:
+    """Turn h into 2^h, and write its means over the middle axis."""
+    _call("exp2_means", h, out, *h.shape)
+
+
+def augment(x: Float[Tensor, "rows dim"], centre: Float[Tensor, " dim"], wide: Float[Tensor, "rows wide"]) -> None:
+    """Write [x - centre, |x - centre|^2] into all columns of ``wide`` but the last."""
+    _call("augment", x.contiguous(), centre.contiguous(), wide, *x.shape)
+
+
+def pair_distances(wide: Float[Tensor, "rows blocks size wide"], two_groups: bool) -> Float[Tensor, "rows left right"]:
+    """|x_i - x_j|^2 between the samples of a row, given as [x, |x|^2, 1]: of all, or of two blocks with one another."""
+    rows, blocks, size, columns = wide.shape
+    if not two_groups:
+        blocks, size = 1, blocks * size
+    out = wide.new_empty(rows, size, size)
+    _call("pair_distances", wide, out, rows, blocks, size, columns - 2)
+    return out
+
+
+def pair_gradients(
+    to_x: Float[Tensor, "rows blocks size wide"],
+    wide: Float[Tensor, "rows blocks size wide"],
+    own: Float[Tensor, "rows blocks size"],
+    between: Float[Tensor, "rows ..."],
+    out: Float[Tensor, "rows blocks size dim"],
+) -> None:
+    """Write to_x + own x + between @ others, with all samples of a row as the others, or, with ``between`` by block, the other
+    block. There must be sixteen columns at least.
+    """
+    rows, blocks, size, dim = out.shape
+    two_groups = between.ndim == 4
+    if not two_groups:
+        blocks, size = 1, blocks * size
+    _call("pair_gradients", to_x, wide, own.contiguous(), between.contiguous(), out, rows * blocks, size, dim, two_groups)

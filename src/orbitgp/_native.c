@@ -29,10 +29,10 @@ typedef Py_ssize_t size;
 
 /* Four numbers at once, in the words of GCC and Clang. */
 typedef float V4 __attribute__((vector_size(16)));
+typedef int32_t I4 __attribute__((vector_size(16)));
 #ifdef __clang__
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-typedef int32_t I4 __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (I4){__VA_ARGS__})
 #endif
 
@@ -253,35 +253,32 @@ static void interpolate_back(const Warp *w, float *room, const float *grad, floa
 
 /* ---- Kernels: orbitgp/kernels.py ---- */
 
-/* 2^x, to two units of its last place; zero below the smallest normal number, infinite from 127.5 on. NaN stays NaN. */
-static inline float power_of_two(float x) {
-    const float y = x < -126.0f ? -126.0f : (x > 128.0f ? 128.0f : x);
-    const float whole = (y + 12582912.0f) - 12582912.0f; /* the nearest integer */
-    const float f = y - whole;
-    float value = 1.5404010e-4f;
-    value = value * f + 1.3333558e-3f;
-    value = value * f + 9.6181291e-3f;
-    value = value * f + 5.5504109e-2f;
-    value = value * f + 2.4022651e-1f;
-    value = value * f + 6.9314718e-1f;
-    value = value * f + 1.0f;
-    union {
-        int32_t bits;
-        float number;
-    } scale = {((int32_t)whole + 127) * (1 << 23)};
-    return x < -126.0f ? 0.0f : value * scale.number;
+static inline V4 choose(I4 condition, V4 yes, V4 no) { return (V4)(((I4)yes & condition) | ((I4)no & ~condition)); }
+
+/* 2^x, to two units of its last place; 2^-126 where it would be smaller, infinite from 127.5 on. NaN stays NaN. */
+static inline V4 power_of_two(V4 x) {
+    const V4 above = choose(x < -126.0f, (V4){0} - 126.0f, x), y = choose(above > 128.0f, (V4){0} + 128.0f, above);
+    const V4 shifted = y + 12582912.0f; /* 1.5 2^23: the last bits are the nearest integer */
+    const V4 f = y - (shifted - 12582912.0f), f2 = f * f;
+    const V4 high = (9.6184369e-3f + 1.3398875e-3f * f) + 1.5353362e-4f * f2;
+    const V4 series = (1.0f + 6.9314718e-1f * f) + f2 * ((2.4022648e-1f + 5.5503324e-2f * f) + f2 * high);
+    return series * (V4)(((I4)shifted << 23) + (127 << 23));
 }
 
 /* h to 2^h in place, and its means over blocks of consecutive rows. */
-VECTORS static void exp2_block(float *h, size samples, size columns, float *mean) {
+static void exp2_block(float *restrict h, size samples, size columns, float *restrict mean) {
     const float weight = 1.0f / (float)samples;
-    for (size j = 0; j < columns; j++) mean[j] = 0.0f;
-    for (size i = 0; i < samples; i++, h += columns)
-        for (size j = 0; j < columns; j++) {
-            const float k = power_of_two(h[j]);
-            h[j] = k;
-            mean[j] += k;
+    memset(mean, 0, columns * sizeof(float));
+    for (size i = 0; i < samples; i++, h += columns) {
+        size j = 0;
+        for (; j + 16 <= columns; j += 16) {
+            const V4 a = power_of_two(load(h + j)), b = power_of_two(load(h + j + 4)), c = power_of_two(load(h + j + 8)),
+                     d = power_of_two(load(h + j + 12));
+            store4(h + j, a, b, c, d);
+            store4(mean + j, load(mean + j) + a, load(mean + j + 4) + b, load(mean + j + 8) + c, load(mean + j + 12) + d);
         }
+        for (; j < columns; j++) mean[j] += h[j] = power_of_two((V4){h[j]})[0];
+    }
     for (size j = 0; j < columns; j++) mean[j] *= weight;
 }
 

@@ -158,7 +158,7 @@ def test_columns_of_squared_norms(dim, threads):
     assert (wide[:, -1] == 7.0).all()
 
 
-SIZES = [(3, 2, 1, 16), (3, 2, 10, 49), (1, 2, 7, 20), (2, 3, 5, 33), (4, 1, 6, 17), (5, 2, 4, 64)]
+SIZES = [(3, 2, 1, 16), (3, 2, 3, 5), (3, 2, 10, 49), (1, 2, 7, 20), (2, 3, 5, 33), (4, 1, 6, 17), (5, 2, 4, 64)]
 PAIRS = [(size, two_groups) for size in SIZES for two_groups in (True, False) if size[1] == 2 or not two_groups]
 
 
@@ -179,12 +179,7 @@ def test_distances_between_pairs(shape, two_groups, threads):
 @pytest.mark.parametrize(("shape", "two_groups"), PAIRS)
 def test_gradients_of_pairs(shape, two_groups, threads):
     rows, blocks, size, dim = shape
-    wide, to_x, own, out = (
-        augmented(*shape),
-        torch.randn(rows, blocks, size, dim + 2),
-        torch.randn(shape[:3]),
-        torch.empty(shape),
-    )
+    wide, own, out = augmented(*shape), torch.randn(shape[:3]), torch.randn(shape)
     x = wide[..., :dim].double()
     if two_groups:
         between = torch.randn(rows, 2, size, size)
@@ -192,12 +187,20 @@ def test_gradients_of_pairs(shape, two_groups, threads):
     else:
         between = torch.randn(rows, blocks * size, blocks * size)
         others = (between.double() @ x.flatten(1, 2)).view(shape)
-    native.pair_gradients(to_x, wide, own, between, out)
-    truth = to_x[..., :dim].double() + own[..., None].double() * x + others
+    truth = out.double() + own[..., None].double() * x + others
+    native.pair_gradients(wide, own, between, out)
     torch.testing.assert_close(out.double(), truth, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("dim", [3, 20])  # fewer than sixteen columns: torch does the pairs
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (4, 20, 64), (2, 3, 1001)])
+def test_products_and_the_sums_of_their_rows(shape, threads):
+    slopes, grad, out = torch.randn(shape), torch.randn(shape[0], shape[2]), torch.empty(shape)
+    sums = native.scale(slopes, grad, out)
+    assert torch.equal(out, slopes * grad[:, None])
+    torch.testing.assert_close(sums.double(), out.double().sum(-1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dim", [3, 16, 20])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
 @pytest.mark.parametrize("pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=["two", "three", "all"])
 def test_sums_in_single_precision_equal_gpytorch_in_double(pairing, base, dim):

@@ -16,7 +16,7 @@
 #include <omp.h>
 #endif
 
-enum { VERSION = 1 }; /* of the functions' arguments, as native.py expects them */
+enum { VERSION = 2 }; /* of the functions' arguments, as native.py expects them */
 
 typedef Py_ssize_t size;
 
@@ -325,36 +325,60 @@ static void distances(const float *a, const float *b, size many, size dim, float
     }
 }
 
-/* out_i = to_i + own_i x_i + sum_j between_ij other_j for the samples of one block, four rows of sixteen columns at a time. The
- * last columns are done twice where sixteen are not left; there must be sixteen at least. */
-static void gather_block(const float *to, const float *x, const float *own, const float *between, const float *other, size many,
-                         size dim, float *out) {
-    const size wide = dim + 2;
-    for (size strip = 0; strip < dim; strip += STRIP)
+/* out_i += own_i x_i + sum_j between_ij other_j for the samples of one block, four rows of sixteen columns at a time. Where
+ * fewer rows are left, the last of them is done again from the same start; the last columns, where sixteen are not left, are
+ * moved by one number after the other. */
+static void gather_block(const float *x, const float *own, const float *between, const float *other, size many, size dim,
+                         float *out) {
+    const size wide = dim + 2, whole = dim - dim % 16;
+    for (size strip = 0; strip < whole; strip += STRIP)
         for (size i = 0; i < many; i += 4)
-            for (size begin = strip; begin < least(strip + STRIP, dim); begin += 16) {
-            const size d = least(begin, dim - 16);
-            const size i1 = least(i + 1, many - 1), i2 = least(i + 2, many - 1), i3 = least(i + 3, many - 1);
-            const float *w0 = between + i * many, *w1 = between + i1 * many, *w2 = between + i2 * many, *w3 = between + i3 * many;
-#define BEGIN(r, c) load(to + r * wide + d + 4 * c) + own[r] * load(x + r * wide + d + 4 * c)
-            V4 s00 = BEGIN(i, 0), s01 = BEGIN(i, 1), s02 = BEGIN(i, 2), s03 = BEGIN(i, 3);
-            V4 s10 = BEGIN(i1, 0), s11 = BEGIN(i1, 1), s12 = BEGIN(i1, 2), s13 = BEGIN(i1, 3);
-            V4 s20 = BEGIN(i2, 0), s21 = BEGIN(i2, 1), s22 = BEGIN(i2, 2), s23 = BEGIN(i2, 3);
-            V4 s30 = BEGIN(i3, 0), s31 = BEGIN(i3, 1), s32 = BEGIN(i3, 2), s33 = BEGIN(i3, 3);
+            for (size d = strip; d < least(strip + STRIP, whole); d += 16) {
+                const size i1 = least(i + 1, many - 1), i2 = least(i + 2, many - 1), i3 = least(i + 3, many - 1);
+                const float *w0 = between + i * many, *w1 = between + i1 * many, *w2 = between + i2 * many,
+                            *w3 = between + i3 * many;
+#define BEGIN(r, c) load(out + r * dim + d + 4 * c) + own[r] * load(x + r * wide + d + 4 * c)
+                V4 s00 = BEGIN(i, 0), s01 = BEGIN(i, 1), s02 = BEGIN(i, 2), s03 = BEGIN(i, 3);
+                V4 s10 = BEGIN(i1, 0), s11 = BEGIN(i1, 1), s12 = BEGIN(i1, 2), s13 = BEGIN(i1, 3);
+                V4 s20 = BEGIN(i2, 0), s21 = BEGIN(i2, 1), s22 = BEGIN(i2, 2), s23 = BEGIN(i2, 3);
+                V4 s30 = BEGIN(i3, 0), s31 = BEGIN(i3, 1), s32 = BEGIN(i3, 2), s33 = BEGIN(i3, 3);
 #undef BEGIN
-            for (size j = 0; j < many; j++) {
-                const float *b = other + j * wide + d;
-                const V4 b0 = load(b), b1 = load(b + 4), b2 = load(b + 8), b3 = load(b + 12);
-                s00 += w0[j] * b0, s01 += w0[j] * b1, s02 += w0[j] * b2, s03 += w0[j] * b3;
-                s10 += w1[j] * b0, s11 += w1[j] * b1, s12 += w1[j] * b2, s13 += w1[j] * b3;
-                s20 += w2[j] * b0, s21 += w2[j] * b1, s22 += w2[j] * b2, s23 += w2[j] * b3;
-                s30 += w3[j] * b0, s31 += w3[j] * b1, s32 += w3[j] * b2, s33 += w3[j] * b3;
+                for (size j = 0; j < many; j++) {
+                    const float *b = other + j * wide + d;
+                    const V4 b0 = load(b), b1 = load(b + 4), b2 = load(b + 8), b3 = load(b + 12);
+                    s00 += w0[j] * b0, s01 += w0[j] * b1, s02 += w0[j] * b2, s03 += w0[j] * b3;
+                    s10 += w1[j] * b0, s11 += w1[j] * b1, s12 += w1[j] * b2, s13 += w1[j] * b3;
+                    s20 += w2[j] * b0, s21 += w2[j] * b1, s22 += w2[j] * b2, s23 += w2[j] * b3;
+                    s30 += w3[j] * b0, s31 += w3[j] * b1, s32 += w3[j] * b2, s33 += w3[j] * b3;
+                }
+                store4(out + i * dim + d, s00, s01, s02, s03); /* rows that stand in for others: the same numbers again */
+                store4(out + i1 * dim + d, s10, s11, s12, s13);
+                store4(out + i2 * dim + d, s20, s21, s22, s23);
+                store4(out + i3 * dim + d, s30, s31, s32, s33);
             }
-            store4(out + i3 * dim + d, s30, s31, s32, s33); /* where rows stand in for others, the same numbers */
-            store4(out + i2 * dim + d, s20, s21, s22, s23);
-            store4(out + i1 * dim + d, s10, s11, s12, s13);
-            store4(out + i * dim + d, s00, s01, s02, s03);
-            }
+    for (size i = 0; i < many; i++)
+        for (size d = whole; d < dim; d++) {
+            float value = out[i * dim + d] + own[i] * x[i * wide + d];
+            for (size j = 0; j < many; j++) value += between[i * many + j] * other[j * wide + d];
+            out[i * dim + d] = value;
+        }
+}
+
+/* w = slopes * grad for rows of slopes that share a row of grad, and the sums of their rows. */
+static void scale_block(const float *slopes, const float *grad, size samples, size columns, float *w, float *sums) {
+    for (size i = 0; i < samples; i++, slopes += columns, w += columns) {
+        V4 a = {0}, b = {0};
+        size j = 0;
+        for (; j + 16 <= columns; j += 16) {
+            const V4 w0 = load(slopes + j) * load(grad + j), w1 = load(slopes + j + 4) * load(grad + j + 4),
+                     w2 = load(slopes + j + 8) * load(grad + j + 8), w3 = load(slopes + j + 12) * load(grad + j + 12);
+            store4(w + j, w0, w1, w2, w3);
+            a += w0 + w1, b += w2 + w3;
+        }
+        float total = sum(a + b);
+        for (; j < columns; j++) total += w[j] = slopes[j] * grad[j];
+        sums[i] = total;
+    }
 }
 
 /* ---- Python ---- */
@@ -425,18 +449,29 @@ static PyObject *py_pair_distances(PyObject *self, PyObject *args) {
 }
 
 static PyObject *py_pair_gradients(PyObject *self, PyObject *args) {
-    unsigned long long to, x, own, between, out;
+    unsigned long long x, own, between, out;
     size blocks, samples, dim;
     int swap, threads;
-    if (!PyArg_ParseTuple(args, "KKKKKnnnpi", &to, &x, &own, &between, &out, &blocks, &samples, &dim, &swap, &threads))
-        return NULL;
+    if (!PyArg_ParseTuple(args, "KKKKnnnpi", &x, &own, &between, &out, &blocks, &samples, &dim, &swap, &threads)) return NULL;
     const size block = samples * (dim + 2);
     Py_BEGIN_ALLOW_THREADS
 #pragma omp parallel for num_threads(threads) schedule(static)
         for (size b = 0; b < blocks; b++)
-            gather_block(NUMBERS(to) + b * block, NUMBERS(x) + b * block, NUMBERS(own) + b * samples,
-                         NUMBERS(between) + b * samples * samples, NUMBERS(x) + (swap ? b ^ 1 : b) * block, samples, dim,
-                         NUMBERS(out) + b * samples * dim);
+            gather_block(NUMBERS(x) + b * block, NUMBERS(own) + b * samples, NUMBERS(between) + b * samples * samples,
+                         NUMBERS(x) + (swap ? b ^ 1 : b) * block, samples, dim, NUMBERS(out) + b * samples * dim);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *py_scale(PyObject *self, PyObject *args) {
+    unsigned long long slopes, grad, w, sums;
+    size blocks, samples, columns;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKKKnnni", &slopes, &grad, &w, &sums, &blocks, &samples, &columns, &threads)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size b = 0; b < blocks; b++)
+            scale_block(NUMBERS(slopes) + b * samples * columns, NUMBERS(grad) + b * columns, samples, columns,
+                        NUMBERS(w) + b * samples * columns, NUMBERS(sums) + b * samples);
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
@@ -447,6 +482,7 @@ static PyMethodDef methods[] = {
     {"augment", py_augment, METH_VARARGS, NULL},
     {"pair_distances", py_pair_distances, METH_VARARGS, NULL},
     {"pair_gradients", py_pair_gradients, METH_VARARGS, NULL},
+    {"scale", py_scale, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -234,8 +234,8 @@ class _Sums(torch.autograd.Function):
     """Block means of k(xa, z) and weighted pair sums of k(xa, xa'), a few data at a time.
 
     With X = [x, |x|^2, 1] and Z = kappa gamma [-2 z, 1, |z|^2], X Z^T = kappa gamma |x - z|^2. Given W = dL/dh,
-    W Z = [.., kappa gamma rowsum(W), ..] and W^T X = [.., .., colsum(W)], so that
-    dL/dx = (W Z)_x + 2 x (W Z)_1   and   dL/dz = -2 kappa gamma ((W^T X)_x - z colsum(W)).
+    W^T X = [.., .., colsum(W)], and
+    dL/dx = 2 kappa gamma (x rowsum(W) - W z)   and   dL/dz = -2 kappa gamma ((W^T X)_x - z colsum(W)).
 
     What is kept for the backward pass is the slope, and that only if there is one to come. X is made again: while it lies in
     the cache, that costs less than to write it out and to read it back. All data go through the same few buffers: memory that
@@ -286,23 +286,23 @@ class _Sums(torch.autograd.Function):
         _, blocks, size, dim = xa.shape
         kappa, rate = ctx.profile.kappa, ctx.profile.rate
         need_x, need_z, need_gamma = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[3]
-        grad_means = grad_kfu[:, :, None] * (rate / size)
+        grad_means = grad_kfu * (rate / size)
         w_pairs = slopes_pairs * (grad_kff[:, None, None] * (rate * weights))
         grad_x = torch.empty_like(xa, memory_format=torch.contiguous_format) if need_x else None
         grad_z, to_z = None, torch.zeros_like(right)
         grad_gamma = kappa * torch.linalg.vecdot(w_pairs.flatten(), distances.flatten()) if need_gamma else None
         parts = _chunks(xa, len(z))
         wide = _wide(xa, parts)
-        all_w, all_to_x = xa.new_empty(len(wide), blocks, size, len(z)), torch.empty_like(wide)
+        all_w, towards = xa.new_empty(len(wide), blocks, size, len(z)), right[:, :dim].contiguous()
         for part in parts:
             left = _augmented(xa[part], centre, wide)
-            w = torch.mul(slopes[part].view(-1, blocks, size, len(z)), grad_means[part], out=all_w[: len(left)]).flatten(0, 2)
+            w = all_w[: len(left)]
+            row_sums = _scale(slopes[part].view(w.shape), grad_means[part], w)
             if need_z or need_gamma:
-                to_z.addmm_(w.mT, left.flatten(0, 2))
+                to_z.addmm_(w.flatten(0, 2).mT, left.flatten(0, 2))
             if grad_x is not None:
-                to_x = all_to_x[: len(left)]
-                torch.mm(w, right, out=to_x.flatten(0, 2))
-                _into_samples(grad_x[part], left, to_x, w_pairs[part], kappa * gamma, ctx.pairing)
+                torch.mm(w.flatten(0, 2), towards, out=grad_x[part].flatten(0, 2))
+                _add_own_and_pairs(grad_x[part], left, row_sums, w_pairs[part], kappa * gamma, ctx.pairing)
         if need_z:
             grad_z = (to_z[:, :dim] - z * to_z[:, dim + 1 :]) * (-2 * kappa * gamma)
         if grad_gamma is not None:
@@ -321,19 +321,31 @@ def _pair_distances(left: Float[Tensor, "rows blocks size wide"], pairing: Pairi
     return torch.baddbmm(a[..., dim, None] + b[..., None, :, dim], a[..., :dim], b[..., :dim].mT.contiguous(), alpha=-2)
 
 
-def _into_samples(out: Tensor, left: Tensor, to_x: Tensor, w_pairs: Tensor, scale: Tensor, pairing: Pairing) -> None:
-    """dL/dx for a few data: through k(x, z), with ``to_x = W Z``, and through the pairs."""
+def _scale(
+    slopes: Float[Tensor, "rows blocks size inducing"],
+    grad: Float[Tensor, "rows blocks inducing"],
+    out: Float[Tensor, "rows blocks size inducing"],
+) -> Float[Tensor, "rows blocks size"]:
+    """W = slopes * grad, and the sums of its rows."""
+    if native.serves(slopes, grad):
+        return native.scale(slopes.flatten(0, 1), grad.flatten(0, 1), out.flatten(0, 1)).view(out.shape[:3])
+    return torch.mul(slopes, grad[:, :, None], out=out).sum(-1)
+
+
+def _add_own_and_pairs(out: Tensor, left: Tensor, row_sums: Tensor, w_pairs: Tensor, scale: Tensor, pairing: Pairing) -> None:
+    """What else dL/dx has beside W Z: x itself, with the sums of its weights, and through the pairs."""
     dim, apart = out.shape[-1], two_groups(pairing)
     row, col, between = w_pairs.sum(-1), w_pairs.sum(-2), w_pairs * (-2 * scale)
     # One set on both sides: x_i appears as row and as column.
     sums = torch.stack([row, col], 1) if apart else (row + col).view(left.shape[:3])
-    own = torch.add(to_x[..., dim], sums * scale).mul_(2)
-    if native.serves(left) and dim >= 16:
+    own = (row_sums + sums).mul_(2 * scale)
+    if native.serves(left):
         between = torch.stack([between, between.mT], 1) if apart else between + between.mT
-        native.pair_gradients(to_x, left, own, between, out)
+        native.pair_gradients(left, own, between, out)
         return
-    torch.addcmul(to_x[..., :dim], left[..., :dim], own[..., None], out=out)
-    a, b = pair_sides(left[..., :dim], pairing)
+    x = left[..., :dim]
+    out.addcmul_(x, own[..., None])
+    a, b = pair_sides(x, pairing)
     if apart:
         out[:, 0].baddbmm_(between, b)
         out[:, 1].baddbmm_(between.mT, a)

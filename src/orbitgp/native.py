@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_VERSION = 1  # of the arguments, as in _native.c: a file that was compiled for others is left alone
+_VERSION = 2  # of the arguments, as in _native.c: a file that was compiled for others is left alone
 
 
 def _load() -> ModuleType | None:
@@ -104,17 +104,25 @@ def pair_distances(wide: Float[Tensor, "rows blocks size wide"], two_groups: boo
 
 
 def pair_gradients(
-    to_x: Float[Tensor, "rows blocks size wide"],
     wide: Float[Tensor, "rows blocks size wide"],
     own: Float[Tensor, "rows blocks size"],
     between: Float[Tensor, "rows ..."],
     out: Float[Tensor, "rows blocks size dim"],
 ) -> None:
-    """Write to_x + own x + between @ others, with all samples of a row as the others, or, with ``between`` by block, the other
-    block. There must be sixteen columns at least.
-    """
+    """Add own x + between @ others: all samples of a row or, where ``between`` is for each of two blocks, the other block."""
     rows, blocks, size, dim = out.shape
     two_groups = between.ndim == 4
     if not two_groups:
         blocks, size = 1, blocks * size
-    _call("pair_gradients", to_x, wide, own.contiguous(), between.contiguous(), out, rows * blocks, size, dim, two_groups)
+    _call("pair_gradients", wide, own.contiguous(), between.contiguous(), out, rows * blocks, size, dim, two_groups)
+
+
+def scale(
+    slopes: Float[Tensor, "blocks size columns"],
+    grad: Float[Tensor, "blocks columns"],
+    out: Float[Tensor, "blocks size columns"],
+) -> Float[Tensor, "blocks size"]:
+    """Write slopes * grad, and return the sums of its rows."""
+    sums = slopes.new_empty(slopes.shape[:2])
+    _call("scale", slopes, grad.contiguous(), out, sums, *slopes.shape)
+    return sums

@@ -120,7 +120,7 @@ static inline void look_up(const float *table, const int32_t *cell, V4 *a, V4 *b
     *c = SHUFFLE(cd01, cd23, 0, 1, 4, 5), *d = SHUFFLE(cd01, cd23, 2, 3, 6, 7);
 }
 
-static void warp_sample(const Warp *w, const float *cells, size row, size sample, float *out) {
+VECTORS static void warp_sample(const Warp *w, const float *cells, size row, size sample, float *out) {
     const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
     const size at = ((w->shared ? 0 : row) * w->samples + sample) * w->terms;
     int32_t cell[TILE + 3];
@@ -145,7 +145,7 @@ static void warp_sample(const Warp *w, const float *cells, size row, size sample
 }
 
 /* The gradient of a sample, into its coefficients and, with towards, into the cells of its image. */
-static void warp_sample_back(const Warp *w, const float *cells, size row, size sample, const float *grad, float *to_x,
+VECTORS static void warp_sample_back(const Warp *w, const float *cells, size row, size sample, const float *grad, float *to_x,
                              float *to_y, float *towards) {
     const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
     const size at = (row * w->samples + sample) * w->terms;
@@ -266,7 +266,7 @@ static inline V4 power_of_two(V4 x) {
 }
 
 /* h to 2^h in place, and its means over blocks of consecutive rows. */
-static void exp2_block(float *restrict h, size samples, size columns, float *restrict mean) {
+VECTORS static void exp2_block(float *restrict h, size samples, size columns, float *restrict mean) {
     const float weight = 1.0f / (float)samples;
     memset(mean, 0, columns * sizeof(float));
     for (size i = 0; i < samples; i++, h += columns) {
@@ -294,33 +294,57 @@ VECTORS static void augment_row(const float *x, const float *centre, size dim, f
     wide[dim] = norm;
 }
 
+/* As many numbers at once as pay in a product: on x86 the compiler makes of them what the processor has. */
+#ifndef LANES
+#ifdef __x86_64__
+#define LANES 16
+#else
+#define LANES 4
+#endif
+#endif
+typedef float VN __attribute__((vector_size(4 * LANES)));
+
+#define LOAD_SOME(value, from, left)                                  \
+    VN value = {0};                                                   \
+    if (left >= LANES)                                                \
+        memcpy(&value, from, sizeof value);                           \
+    else                                                              \
+        for (size lane = 0; lane < left; lane++) value[lane] = (from)[lane]
+
 /* |a_i - b_j|^2 = |a_i|^2 + |b_j|^2 - 2 a_i . b_j between rows of [x, |x|^2, 1], four against four. Where fewer are left, the
- * last of them stands in. */
-static void distances(const float *a, const float *b, size many, size dim, float *out) {
+ * last of them stands in. Between rows and themselves, half of that is enough. */
+VECTORS static void distances(const float *a, const float *b, size many, size dim, float *out) {
     const size wide = dim + 2;
     for (size i = 0; i < many; i += 4) {
         const float *a0 = a + i * wide, *a1 = a + least(i + 1, many - 1) * wide, *a2 = a + least(i + 2, many - 1) * wide,
                     *a3 = a + least(i + 3, many - 1) * wide;
-        for (size j = 0; j < many; j += 4) {
+        for (size j = a == b ? i : 0; j < many; j += 4) {
             const float *b0 = b + j * wide, *b1 = b + least(j + 1, many - 1) * wide, *b2 = b + least(j + 2, many - 1) * wide,
                         *b3 = b + least(j + 3, many - 1) * wide;
-            V4 dots[4][4] = {{{0}}};
-            for (size d = 0; d < dim; d += 4) {
+            VN dots[4][4] = {{{0}}};
+            for (size d = 0; d < dim; d += LANES) {
                 const size left = dim - d;
-                const V4 x0 = load_some(a0 + d, left), x1 = load_some(a1 + d, left), x2 = load_some(a2 + d, left),
-                         x3 = load_some(a3 + d, left);
-                V4 y = load_some(b0 + d, left);
-                dots[0][0] += x0 * y, dots[1][0] += x1 * y, dots[2][0] += x2 * y, dots[3][0] += x3 * y;
-                y = load_some(b1 + d, left);
-                dots[0][1] += x0 * y, dots[1][1] += x1 * y, dots[2][1] += x2 * y, dots[3][1] += x3 * y;
-                y = load_some(b2 + d, left);
-                dots[0][2] += x0 * y, dots[1][2] += x1 * y, dots[2][2] += x2 * y, dots[3][2] += x3 * y;
-                y = load_some(b3 + d, left);
-                dots[0][3] += x0 * y, dots[1][3] += x1 * y, dots[2][3] += x2 * y, dots[3][3] += x3 * y;
+                LOAD_SOME(x0, a0 + d, left);
+                LOAD_SOME(x1, a1 + d, left);
+                LOAD_SOME(x2, a2 + d, left);
+                LOAD_SOME(x3, a3 + d, left);
+                LOAD_SOME(y0, b0 + d, left);
+                dots[0][0] += x0 * y0, dots[1][0] += x1 * y0, dots[2][0] += x2 * y0, dots[3][0] += x3 * y0;
+                LOAD_SOME(y1, b1 + d, left);
+                dots[0][1] += x0 * y1, dots[1][1] += x1 * y1, dots[2][1] += x2 * y1, dots[3][1] += x3 * y1;
+                LOAD_SOME(y2, b2 + d, left);
+                dots[0][2] += x0 * y2, dots[1][2] += x1 * y2, dots[2][2] += x2 * y2, dots[3][2] += x3 * y2;
+                LOAD_SOME(y3, b3 + d, left);
+                dots[0][3] += x0 * y3, dots[1][3] += x1 * y3, dots[2][3] += x2 * y3, dots[3][3] += x3 * y3;
             }
             for (size r = 0; r < 4 && i + r < many; r++)
-                for (size c = 0; c < 4 && j + c < many; c++)
-                    out[(i + r) * many + j + c] = a[(i + r) * wide + dim] + b[(j + c) * wide + dim] - 2.0f * sum(dots[r][c]);
+                for (size c = 0; c < 4 && j + c < many; c++) {
+                    float dot = 0.0f;
+                    for (int lane = 0; lane < LANES; lane++) dot += dots[r][c][lane];
+                    const float d2 = a[(i + r) * wide + dim] + b[(j + c) * wide + dim] - 2.0f * dot;
+                    out[(i + r) * many + j + c] = d2;
+                    if (a == b) out[(j + c) * many + i + r] = d2;
+                }
         }
     }
 }
@@ -328,7 +352,7 @@ static void distances(const float *a, const float *b, size many, size dim, float
 /* out_i += own_i x_i + sum_j between_ij other_j for the samples of one block, four rows of sixteen columns at a time. Where
  * fewer rows are left, the last of them is done again from the same start; the last columns, where sixteen are not left, are
  * moved by one number after the other. */
-static void gather_block(const float *x, const float *own, const float *between, const float *other, size many, size dim,
+VECTORS static void gather_block(const float *x, const float *own, const float *between, const float *other, size many, size dim,
                          float *out) {
     const size wide = dim + 2, whole = dim - dim % 16;
     for (size strip = 0; strip < whole; strip += STRIP)
@@ -365,7 +389,7 @@ static void gather_block(const float *x, const float *own, const float *between,
 }
 
 /* w = slopes * grad for rows of slopes that share a row of grad, and the sums of their rows. */
-static void scale_block(const float *slopes, const float *grad, size samples, size columns, float *w, float *sums) {
+VECTORS static void scale_block(const float *slopes, const float *grad, size samples, size columns, float *w, float *sums) {
     for (size i = 0; i < samples; i++, slopes += columns, w += columns) {
         V4 a = {0}, b = {0};
         size j = 0;

@@ -8,6 +8,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier
 from orbitgp.elbo import elbo
+from orbitgp.evidence import measure_evidence
 from orbitgp.likelihoods import Gaussian
 from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
@@ -50,6 +51,32 @@ def test_at_the_data_they_are_values_of_f_and_the_bound_is_the_log_marginal_like
     assert best_bound(make_model(Permutation(CYCLE), x, samples=2), x, y) == pytest.approx(exact, abs=1e-6)
     # Values of g at the same six points say less.
     assert best_bound(make_model(Permutation(CYCLE), x, samples=1), x, y) < exact - 0.1
+
+
+def test_sets_are_made_once(monkeypatch):
+    model, x, y = make_model(Rotation(60.0), torch.rand(3, 5, 5), samples=4), torch.rand(9, 5, 5), torch.randn(9, 1)
+    made, made_before = [], model.inducing_sets
+    monkeypatch.setattr(model, "inducing_sets", lambda: made.append(0) or made_before())
+    elbo(model, Gaussian(1, NOISE), model.orbit.sample(x, 4, 2), y, 9).backward()  # for Kuu and k_fu
+    assert len(made) == 1
+    whole, parts = model.predict(x, 4), model.predict(x, 4, max_elements=200)  # for all parts of the data
+    assert len(made) == 3
+    torch.testing.assert_close(parts, whole)
+    measure_evidence(model, Gaussian(1, NOISE), x, y, 4, passes=2)
+    assert len(made) == 6  # the factor, and each pass
+
+
+def test_points_that_moved_are_seen():
+    """What is held for a pass over the data is let go after it, however it ends."""
+    model, x = make_model(Rotation(60.0), torch.rand(3, 5, 5), samples=4), torch.rand(2, 5, 5)
+    with torch.no_grad():
+        model.q_mean.normal_()
+    before = model.predict(x, 4)[0]
+    with pytest.raises(KeyError), model.holding_still():
+        raise KeyError
+    with torch.no_grad():
+        model.inducing.add_(0.5)
+    assert (model.predict(x, 4)[0] - before).abs().max() > 1e-3
 
 
 @torch.no_grad()

@@ -48,6 +48,15 @@ class Covariance(nn.Module):
         super().__init__()
         self.kernel = kernel
 
+    def see(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
+        """Inputs as the kernel ``of_vectors`` takes them. Who needs the same inputs twice can map them once."""
+        return x
+
+    @property
+    def of_vectors(self) -> Covariance:
+        """The kernel of what is seen."""
+        return self
+
     def gram(
         self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
     ) -> Float[Tensor, "inducing inducing"]:
@@ -94,6 +103,9 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 class OfFeatures(Covariance):
     """A kernel of mapped inputs: map once, then what is fastest for the kernel of the features."""
 
+    def see(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
+        return self.kernel.map(x)
+
     @property
     def of_vectors(self) -> Covariance:
         return covariance(self.kernel.base_kernel)  # a new view of it: a part of this module would save it twice
@@ -101,12 +113,12 @@ class OfFeatures(Covariance):
     def gram(
         self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
     ) -> Float[Tensor, "inducing inducing"]:
-        return self.of_vectors.gram(self.kernel.map(z), dtype)
+        return self.of_vectors.gram(self.see(z), dtype)
 
     def sums(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
     ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
-        return self.of_vectors.sums(self.kernel.map(xa), self.kernel.map(z), pairing)
+        return self.of_vectors.sums(self.see(xa), self.see(z), pairing)
 
 
 class Stationary(Covariance):

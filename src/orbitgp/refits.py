@@ -78,26 +78,27 @@ class Refits:
         options, count, size = self.options, len(self.x), size or self.size
         rows = self.epochs.take(size) if size < count else torch.arange(count, device=self.x.device)
         num_samples = options.posterior_samples or options.num_samples
-        factor = self._factor()
-        pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples)]
-        # Moments need a = L^-1 k_u of every datum; without local parameters the sums of k_u will do.
-        whole = self.likelihood.num_locals > 0
-        projections = ((part, self._project(self.sample(part, num_samples), factor if whole else None)) for part in pieces)
-        # Local parameters follow q(u) and q(u) follows them, so the two take turns: what the gradient then sees is the bound at
-        # its best, which lets the kernel move in long steps.
-        kept = projections if self.rounds == 1 else list(projections)
-        before = self.stats
-        for _ in range(self.rounds):
-            total: Statistics | None = None
-            for part, projection in kept:
-                stats = self._statistics(part, projection)
-                total = stats if total is None else Statistics(*(a + b for a, b in zip(total, stats, strict=True)))
-            assert total is not None
-            total = Statistics(*(term * (count / size) for term in (total if whole else total.whitened(factor))))
-            # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
-            last = self.stats if self.likelihood.couples else before
-            self.stats = total if last is None else last.mix(total, rho)
-            self.blend = set_posterior(self.model, self.stats, self.blend)
+        with self.model.holding_still():
+            factor = self._factor()
+            pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples)]
+            # Moments need a = L^-1 k_u of every datum; without local parameters the sums of k_u will do.
+            whole = self.likelihood.num_locals > 0
+            projections = ((part, self._project(self.sample(part, num_samples), factor if whole else None)) for part in pieces)
+            # Local parameters follow q(u) and q(u) follows them, so the two take turns: the gradient then sees the bound at its
+            # best, which lets the kernel move in long steps.
+            kept = projections if self.rounds == 1 else list(projections)
+            before = self.stats
+            for _ in range(self.rounds):
+                total: Statistics | None = None
+                for part, projection in kept:
+                    stats = self._statistics(part, projection)
+                    total = stats if total is None else Statistics(*(a + b for a, b in zip(total, stats, strict=True)))
+                assert total is not None
+                total = Statistics(*(term * (count / size) for term in (total if whole else total.whitened(factor))))
+                # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
+                last = self.stats if self.likelihood.couples else before
+                self.stats = total if last is None else last.mix(total, rho)
+                self.blend = set_posterior(self.model, self.stats, self.blend)
         self.health.saw_refit(self.blend)
 
     def polish(self, passes: int) -> None:
@@ -114,12 +115,13 @@ class Refits:
         """Local parameters of all data from the current q(f), where they follow it."""
         if not self.local.follows_posterior:
             return
-        factor = self.model.factor()
-        index = torch.arange(len(self.x), device=self.x.device)
-        for rows in chunks(self.x, self.model, self.options.num_samples):
-            samples = self.sample(index[rows], self.options.num_samples)
-            moments = self.model.moments(self.model.project(samples, factor), cross=self.likelihood.couples)
-            self.local.refit(index[rows], moments)
+        with self.model.holding_still():
+            factor = self.model.factor()
+            index = torch.arange(len(self.x), device=self.x.device)
+            for rows in chunks(self.x, self.model, self.options.num_samples):
+                samples = self.sample(index[rows], self.options.num_samples)
+                moments = self.model.moments(self.model.project(samples, factor), cross=self.likelihood.couples)
+                self.local.refit(index[rows], moments)
 
     def _factor(self) -> Float[Tensor, "inducing inducing"]:
         """The factor of Kuu. Where there is none, as inducing points have come too close, the jitter grows until there is."""

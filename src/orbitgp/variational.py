@@ -15,6 +15,7 @@ The factor L and all solves are in float64; the kernel between samples and induc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -106,6 +107,7 @@ class InvariantGP(nn.Module):
         self.q_sqrt = nn.Parameter(sqrt)
         self.num_latents = num_latents
         self.jitter = jitter
+        self._held: Tensor | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -113,33 +115,49 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        return _cholesky(self._kuu())
+        return _cholesky(self._kuu(self._points()))
 
     def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
         """The same, or None where Kuu is not positive definite to working precision: here the host waits for the answer."""
-        factor, info = torch.linalg.cholesky_ex(self._kuu())
+        factor, info = torch.linalg.cholesky_ex(self._kuu(self._points()))
         return None if info.item() else factor
-
-    def _kuu(self) -> Float[Tensor, "inducing inducing"]:
-        sets = self.inducing_sets()
-        kuu = self.covariance.gram(sets if sets.shape[1] > 1 else sets[:, 0], torch.float64)
-        return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
         """Block means of a = L^-1 k_u and of m_g, and kff."""
-        raw = self.kernel_means(samples)
+        points = self._points()
+        raw = self._kernel_means(samples, points)
         ku = raw.a.flatten(0, 1)
-        a = _Whiten.apply(self._kuu(), ku, self.inducing.dtype, ku.is_cuda) if factor is None else _solve(factor, ku)
+        a = _Whiten.apply(self._kuu(points), ku, self.inducing.dtype, ku.is_cuda) if factor is None else _solve(factor, ku)
         return raw._replace(a=a.reshape(raw.a.shape))
 
     def kernel_means(self, samples: Samples) -> Projection:
         """The same before whitening, with the block means of k_u for a: what sums over many data can do with."""
-        xa = samples.points.flatten(3)
-        sets = self.inducing_sets()
-        kfu, kff = self.covariance.sums(xa, sets.flatten(0, 1), samples.pairing)
-        if sets.shape[1] > 1:
-            kfu = kfu.unflatten(-1, sets.shape[:2]).mean(-1)
+        return self._kernel_means(samples, self._points())
+
+    def _kernel_means(self, samples: Samples, points: Float[Tensor, "inducing samples seen"]) -> Projection:
+        xa, k = samples.points.flatten(3), self.covariance
+        kfu, kff = k.of_vectors.sums(k.see(xa), points.flatten(0, 1), samples.pairing)
+        if points.shape[1] > 1:
+            kfu = kfu.unflatten(-1, points.shape[:2]).mean(-1)
         return Projection(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
+
+    def _kuu(self, points: Float[Tensor, "inducing samples seen"]) -> Float[Tensor, "inducing inducing"]:
+        kuu = self.covariance.of_vectors.gram(points if points.shape[1] > 1 else points[:, 0], torch.float64)
+        return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
+
+    def _points(self) -> Float[Tensor, "inducing samples seen"]:
+        """The inducing sets as the kernel sees them: what Kuu and k_fu share."""
+        return self.covariance.see(self.inducing_sets()) if self._held is None else self._held
+
+    @contextmanager
+    def holding_still(self) -> Iterator[None]:
+        """While nothing is learned, as in a pass over all data, the inducing sets are made once and not for every batch."""
+        with torch.no_grad():
+            self._held = self._points()
+        try:
+            yield
+        finally:
+            self._held = None
 
     def inducing_sets(self) -> Float[Tensor, "inducing samples dim"]:
         """The points at which each inducing variable averages g."""
@@ -190,16 +208,17 @@ class InvariantGP(nn.Module):
         Rows are streamed so that no intermediate has more than about ``max_elements`` numbers, whatever the number of rows.
         """
         max_elements = max_elements or chunk_elements(x.device)
-        factor = self.factor()
         means, variances = [], []
         samples = self.samples_per_row(num_samples)
-        # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
-        for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):
-            projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
-            means.append((projection.prior_mean + projection.a @ self.q_mean)[:, 0])
-            variance = projection.kff[:, None] + self._reduction(projection.a, projection.pairing)
-            # A posterior variance of a real GP: below zero only by rounding.
-            variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
+        with self.holding_still():
+            factor = self.factor()
+            # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
+            for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):
+                projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
+                means.append((projection.prior_mean + projection.a @ self.q_mean)[:, 0])
+                variance = projection.kff[:, None] + self._reduction(projection.a, projection.pairing)
+                # A posterior variance of a real GP: below zero only by rounding.
+                variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
 
     @torch.no_grad()

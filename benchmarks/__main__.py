@@ -85,7 +85,8 @@ def main() -> None:
 
 def _line(name: str, result: dict[str, Any]) -> str:
     if name == "predictions":
-        return f"predict {result['shape']}: {result['milliseconds']['orbitgp']:,.0f} ms, {result['ratio']['median']:.2f} x GEMM"
+        against = result["ratios"]["orbitgp / GEMM"]["median"]
+        return f"predict {result['shape']}: {result['milliseconds']['orbitgp']:,.0f} ms, {against:.2f} x GEMM"
     if name == "profiles":
         parts = "\n".join(f"  {ms:9.3f} ms  {part[:90]}" for part, ms in result["parts"].items())
         waits = f", {result['launches']:.0f} launches, waits: {result['waits']}" if "waits" in result else ""

@@ -6,6 +6,7 @@ import argparse
 import gc
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from benchmarks.timing import (
     slope,
     timed,
 )
+from orbitgp import native
 from orbitgp.capture import Captured
 
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
@@ -49,6 +51,10 @@ def steps(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     rounds = interleaved({**bare(shape, data), "orbitgp": ours}, args.device, args.seconds, args.clock)
     times = best(rounds)
     ratios = {"orbitgp / bare": ratio(rounds, "orbitgp", BARE), "orbitgp / GEMM": ratio(rounds, "orbitgp", GEMM)}
+    if compiled(args.device):
+        pair = interleaved({"orbitgp": ours, "torch alone": torch_alone(ours)}, args.device, args.seconds / 2, args.clock)
+        times["orbitgp, torch alone"] = best(pair)["torch alone"]
+        ratios["orbitgp / torch alone"] = ratio(pair, "orbitgp", ["torch alone"])
     if "straightforward" in contestants:  # in rounds of its own: it leaves neither cache nor memory as it found them
         pair = interleaved({"orbitgp": ours, "straightforward": Straightforward(shape, data).step}, args.device, 0, args.clock)
         times["straightforward"] = best(pair)["straightforward"]
@@ -93,6 +99,13 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     contestant = Orbitgp(shape, data)
     rounds = interleaved({"bare GEMM": gemm, "orbitgp": lambda: contestant.predict(x)}, args.device, args.seconds, args.clock)
     times = best(rounds)
+    ratios = {"orbitgp / GEMM": ratio(rounds, "orbitgp", ["bare GEMM"])}
+    if compiled(args.device):
+        tasks: dict[str, Task] = {"orbitgp": lambda: contestant.predict(x)}
+        tasks["torch alone"] = torch_alone(tasks["orbitgp"])
+        pair = interleaved(tasks, args.device, 0, args.clock)
+        times["orbitgp, torch alone"] = best(pair)["torch alone"]
+        ratios["orbitgp / torch alone"] = ratio(pair, "orbitgp", ["torch alone"])
     if "straightforward" in _contestants(shape, args):  # a tenth of the images: its time is theirs
         slow = Straightforward(shape, data)
         times["straightforward"] = 1e4 * timed(lambda: slow.predict(x[: NEW_IMAGES // 10]), args.device, args.clock)
@@ -101,9 +114,24 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
         "shape": str(shape),
         "rounds": len(rounds["orbitgp"]),
         "milliseconds": times,
-        "ratio": ratio(rounds, "orbitgp", ["bare GEMM"]),
+        "ratios": ratios,
         "peak_megabytes": {str(count): _peak("orbitgp", str(count), shape, args) for count in counts},
     }
+
+
+def compiled(device: torch.device) -> bool:
+    """Whether there is a version without the compiled loops to compare with."""
+    return native.serves(torch.ones(1, device=device))
+
+
+def torch_alone(task: Task) -> Task:
+    """The same without the compiled loops."""
+
+    def call() -> object:
+        with patch.object(native, "_library", None):
+            return task()
+
+    return call
 
 
 def growth(args: argparse.Namespace) -> dict[str, Any]:

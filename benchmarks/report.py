@@ -107,10 +107,12 @@ def _step_rows(steps: list[dict[str, Any]]) -> list[list[str]]:
     rows.append(["bare GEMM, forward and both backward products", *(_ms(step["gemm"]) for step in steps)])
     rows.append(["sum of the bare operations", *(_ms(step["bare"]) for step in steps)])
     rows.append(["**orbitgp**", *(f"**{_ms(step['milliseconds']['orbitgp'])}**" for step in steps)])
-    rows.append(["straightforward GPyTorch", *(_ms(step["milliseconds"].get("straightforward")) for step in steps)])
+    names = {"orbitgp, torch alone": "orbitgp, torch alone", "straightforward GPyTorch": "straightforward"}
+    rows += [[title, *(_ms(step["milliseconds"].get(name)) for step in steps)] for title, name in names.items()]
     for title, key in (
         ("orbitgp / bare operations", "orbitgp / bare"),
         ("orbitgp / bare GEMM", "orbitgp / GEMM"),
+        ("orbitgp / torch alone", "orbitgp / torch alone"),
         ("straightforward / orbitgp", "straightforward / orbitgp"),
     ):
         rows.append([title, *(f"{step['ratios'][key]['median']:.2f}" if key in step["ratios"] else "–" for step in steps)])
@@ -125,10 +127,11 @@ def _bare_rows(steps: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _prediction_rows(predictions: list[dict[str, Any]]) -> list[list[str]]:
-    names = ("bare GEMM", "orbitgp", "straightforward")
+    names = ("bare GEMM", "orbitgp", "orbitgp, torch alone", "straightforward")
     rows = [["", *(p["shape"] for p in predictions)]]
     rows += [[name, *(_ms(p["milliseconds"].get(name)) for p in predictions)] for name in names]
-    rows.append(["orbitgp / bare GEMM", *(f"{p['ratio']['median']:.2f}" for p in predictions)])
+    for title, key in (("orbitgp / bare GEMM", "orbitgp / GEMM"), ("orbitgp / torch alone", "orbitgp / torch alone")):
+        rows.append([title, *(f"{p['ratios'][key]['median']:.2f}" if key in p["ratios"] else "–" for p in predictions)])
     for count in predictions[0]["peak_megabytes"]:
         rows.append([f"peak memory in MB, {int(count):,} images", *(_ms(p["peak_megabytes"].get(count)) for p in predictions)])
     return rows
@@ -153,5 +156,6 @@ def _ms(value: float | None) -> str:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
+    rows = [row for row in rows if set(row[1:]) != {"–"}]  # what was not measured at any shape
     head, *body = ["| " + " | ".join(row) + " |" for row in rows]
     return [head, "|" + "---|" * len(rows[0]), *body]

@@ -200,6 +200,14 @@ def test_products_and_the_sums_of_their_rows(shape, threads):
     torch.testing.assert_close(sums.double(), out.double().sum(-1), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
+def test_a_triangle_onto_the_other(size, threads):
+    matrix = torch.randn(size, size)
+    truth = matrix.tril() + matrix.tril(-1).mT
+    native.mirror(matrix)
+    assert torch.equal(matrix, truth)
+
+
 @pytest.mark.parametrize("dim", [3, 16, 20])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
 @pytest.mark.parametrize("pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=["two", "three", "all"])

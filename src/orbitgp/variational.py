@@ -293,7 +293,8 @@ class _Whiten(torch.autograd.Function):
 
         if ctx.needs_input_grad[0]:
             c = _mirrored(ga.mT @ a.to(ctx.dtype))
-            grad_kuu = unwhiten(unwhiten(c).mT).to(grad.dtype).mul_(-0.5)
+            # All three matrices are symmetric. The solves like columns one after the other, and everyone else rows.
+            grad_kuu = unwhiten(unwhiten(c.mT).mT).mT.to(grad.dtype).mul_(-0.5)
             excess = torch.linalg.vecdot(grad_kuu.flatten(), kuu.flatten()) + 0.5 * torch.linalg.vecdot(grad, a).sum()
             grad_kuu.diagonal().sub_(excess / kuu.trace())
         if ctx.needs_input_grad[1]:
@@ -314,7 +315,8 @@ def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducin
 
     NaN goes on into the bound, which training looks at from time to time, and into predictions.
     """
-    factor, info = torch.linalg.cholesky_ex(kuu, check_errors=kuu.device.type == "cpu")
+    # Of a symmetric matrix the transpose is the same, and lies in memory as the factorisation wants it.
+    factor, info = torch.linalg.cholesky_ex(kuu.mT, check_errors=kuu.device.type == "cpu")
     return factor if kuu.device.type == "cpu" else torch.where(info == 0, factor, torch.nan)
 
 

@@ -32,9 +32,9 @@ TAIL = """## What was weighed
   pairs of k_ff, and the scaling of slopes. Torch takes a pass over memory for each of their many small steps; compiled,
   they take one, and *torch alone* in the tables is the same without them. Written plainly, the compiler made nothing of
   2^h that torch had not had (16 ms for 4080 × 1200 numbers on two cores, torch 6); four numbers at a time, a series in
-  pairs and no branches take 3, which is what the memory allows. On 16 x86 cores with torch's MKL, which is better at
-  small products, a step still takes 0.5 to 0.9 of the time, with two threads as with sixteen. What is compiled is asked
-  for when the package is installed; where there is no compiler, and with `ORBITGP_NATIVE=0`, torch does all.
+  pairs and no branches take 3, which is what the memory allows. They pay on x86, too, where
+  torch has MKL for small products. The compiler is asked for when the package is installed; where there is none, and
+  with `ORBITGP_NATIVE=0` in the environment, torch does all.
 - **Interpolation** looks up the coefficients of a cell instead of four pixels. Compiled, the backward pass makes the
   slopes again: that costs less than to write them out and to read them back. In torch it keeps them, a million points
   at once, and looks up all four coefficients as one number.

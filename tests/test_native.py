@@ -238,9 +238,11 @@ def test_only_single_precision_on_a_cpu():
     assert not native.serves(torch.ones(1, device="meta"))
 
 
-def test_tensors_with_gaps_are_an_error():
+def test_tensors_with_gaps_or_of_another_kind_are_an_error():
     with pytest.raises(AssertionError, match="contiguous"):
         native.exp2_means(torch.rand(4, 5, 6).mT, torch.rand(4, 5))
+    with pytest.raises(AssertionError, match="float32"):
+        native.exp2_means(torch.rand(4, 5, 6).double(), torch.rand(4, 6))
 
 
 def test_another_version_is_left_alone(monkeypatch):

@@ -20,11 +20,14 @@ enum { VERSION = 3 }; /* of the functions' arguments, as native.py expects them 
 
 typedef Py_ssize_t size;
 
-/* On x86 every loop is compiled for the vectors of newer processors, too, and the right one is picked when it is loaded. */
+/* On x86 every loop is compiled for the vectors of newer processors, too, and the right one is picked when it is loaded. LANES
+ * are as many numbers at once as then pay in a product. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define LANES 16
 #else
 #define VECTORS
+#define LANES 4
 #endif
 
 /* Four numbers at once, in the words of GCC and Clang. */
@@ -162,7 +165,7 @@ VECTORS static void warp_sample(const Warp *w, const float *cells, size row, siz
 
 /* The gradient of a sample, into its coefficients and, with towards, into the cells of its image. */
 VECTORS static void warp_sample_back(const Warp *w, const float *cells, size row, size sample, const float *grad, float *to_x,
-                             float *to_y, float *towards) {
+                                     float *to_y, float *towards) {
     const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
     const size at = (row * w->samples + sample) * w->terms;
     uint32_t cell[TILE + 3];
@@ -221,7 +224,7 @@ static void unfill_cells(const float *cells, size height, size width, float *ima
     }
 }
 
-/* Room for the cells of one image for each thread, made by the caller: threads * room numbers. */
+/* There is room for the cells of one image for each thread, and for their gradients. */
 static void interpolate(const Warp *w, float *room, float *out, int threads) {
     const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1), pixels = w->height * w->width;
 #pragma omp parallel num_threads(threads)
@@ -310,21 +313,13 @@ VECTORS static void augment_row(const float *x, const float *centre, size dim, f
     wide[dim] = norm;
 }
 
-/* As many numbers at once as pay in a product: on x86 the compiler makes of them what the processor has. */
-#ifndef LANES
-#ifdef __x86_64__
-#define LANES 16
-#else
-#define LANES 4
-#endif
-#endif
 typedef float VN __attribute__((vector_size(4 * LANES)));
 
-#define LOAD_SOME(value, from, left)                                  \
-    VN value = {0};                                                   \
-    if (left >= LANES)                                                \
-        memcpy(&value, from, sizeof value);                           \
-    else                                                              \
+#define LOAD_SOME(value, from, left)        \
+    VN value = {0};                         \
+    if (left >= LANES)                      \
+        memcpy(&value, from, sizeof value); \
+    else                                    \
         for (size lane = 0; lane < left; lane++) value[lane] = (from)[lane]
 
 /* |a_i - b_j|^2 = |a_i|^2 + |b_j|^2 - 2 a_i . b_j between rows of [x, |x|^2, 1], four against four. Where fewer are left, the
@@ -368,8 +363,8 @@ VECTORS static void distances(const float *a, const float *b, size many, size di
 /* out_i += own_i x_i + sum_j between_ij other_j for the samples of one block, four rows of sixteen columns at a time. Where
  * fewer rows are left, the last of them is done again from the same start; the last columns, where sixteen are not left, are
  * moved by one number after the other. */
-VECTORS static void gather_block(const float *x, const float *own, const float *between, const float *other, size many, size dim,
-                         float *out) {
+VECTORS static void gather_block(const float *x, const float *own, const float *between, const float *other, size many,
+                                 size dim, float *out) {
     const size wide = dim + 2, whole = dim - dim % 16;
     for (size strip = 0; strip < whole; strip += STRIP)
         for (size i = 0; i < many; i += 4)

@@ -38,8 +38,9 @@ def serves(*tensors: Tensor) -> bool:
 
 def _call(name: str, *arguments: Tensor | int | None) -> None:
     """Tensors go as the addresses of their numbers, and an absent one as zero."""
-    for tensor in arguments:
-        assert not isinstance(tensor, Tensor) or tensor.is_contiguous(), f"{name} needs contiguous tensors"
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    assert serves(*tensors), f"{name} needs float32 on a CPU"
+    assert all(t.is_contiguous() for t in tensors), f"{name} needs contiguous tensors"
     plain = (a.data_ptr() if isinstance(a, Tensor) else a or 0 for a in arguments)
     getattr(_library, name)(*plain, torch.get_num_threads())
 
@@ -52,6 +53,10 @@ def interpolate(
 ) -> Float[Tensor, "rows samples channels height width"]:
     """Images at the points ``c @ basis``, in cells from the corner of a border of two; one row of points is for all images."""
     (rows, channels, height, width), (point_rows, samples, terms) = images.shape, cx.shape
+    assert cx.shape == cy.shape
+    assert point_rows in (1, rows)
+    assert basis.shape == (terms, height * width)
+    assert terms >= 3
     images, cx, cy, basis = (t.contiguous() for t in (images, cx, cy, basis))
     out = images.new_empty(rows, samples, channels, height, width)
     sizes = (rows, samples, channels, height, width, terms)
@@ -69,6 +74,11 @@ def interpolate_back(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of cx, of cy and, if asked for, of the images."""
     (rows, channels, height, width), (_, samples, terms) = images.shape, cx.shape
+    assert len(cx) == rows
+    assert cx.shape == cy.shape
+    assert basis.shape == (terms, height * width)
+    assert terms >= 3
+    assert grad.shape == (rows, samples, channels, height, width)
     grad, images, cx, cy, basis = (t.contiguous() for t in (grad, images, cx, cy, basis))
     to_x, to_y = torch.empty_like(cx), torch.empty_like(cy)
     to_images = torch.empty_like(images) if into_images else None
@@ -85,17 +95,21 @@ def _cells(images: Float[Tensor, "rows channels height width"], copies: int) -> 
 
 def exp2_means(h: Float[Tensor, "blocks size columns"], out: Float[Tensor, "blocks columns"]) -> None:
     """Turn h into 2^h, and write its means over the middle axis."""
+    assert out.shape == (h.shape[0], h.shape[2])
     _call("exp2_means", h, out, *h.shape)
 
 
 def augment(x: Float[Tensor, "rows dim"], centre: Float[Tensor, " dim"], wide: Float[Tensor, "rows wide"]) -> None:
     """Write [x - centre, |x - centre|^2] into all columns of ``wide`` but the last."""
+    assert wide.shape == (len(x), x.shape[1] + 2)
+    assert len(centre) == x.shape[1]
     _call("augment", x.contiguous(), centre.contiguous(), wide, *x.shape)
 
 
 def pair_distances(wide: Float[Tensor, "rows blocks size wide"], two_groups: bool) -> Float[Tensor, "rows left right"]:
     """|x_i - x_j|^2 between the samples of a row, given as [x, |x|^2, 1]: of all, or of two blocks with one another."""
     rows, blocks, size, columns = wide.shape
+    assert blocks == 2 or not two_groups
     if not two_groups:
         blocks, size = 1, blocks * size
     out = wide.new_empty(rows, size, size)
@@ -114,6 +128,10 @@ def pair_gradients(
     two_groups = between.ndim == 4
     if not two_groups:
         blocks, size = 1, blocks * size
+    assert wide.numel() == rows * blocks * size * (dim + 2)
+    assert own.numel() == rows * blocks * size
+    assert between.numel() == rows * blocks * size**2
+    assert blocks == 2 or not two_groups
     _call("pair_gradients", wide, own.contiguous(), between.contiguous(), out, rows * blocks, size, dim, two_groups)
 
 
@@ -123,6 +141,8 @@ def scale(
     out: Float[Tensor, "blocks size columns"],
 ) -> Float[Tensor, "blocks size"]:
     """Write slopes * grad, and return the sums of its rows."""
+    assert out.shape == slopes.shape
+    assert grad.shape == (slopes.shape[0], slopes.shape[2])
     sums = slopes.new_empty(slopes.shape[:2])
     _call("scale", slopes, grad.contiguous(), out, sums, *slopes.shape)
     return sums
@@ -130,4 +150,5 @@ def scale(
 
 def mirror(matrix: Float[Tensor, "size size"]) -> None:
     """Write the lower triangle onto the upper."""
+    assert matrix.shape == (len(matrix), len(matrix))
     _call("mirror", matrix, len(matrix))

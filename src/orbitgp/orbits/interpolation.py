@@ -34,7 +34,7 @@ def pays(points: Points, images: Tensor) -> TypeGuard[Expansion]:
     if not isinstance(points, Expansion) or images.device.type != "cpu":
         return False
     faster = _learns(points) or len(points.cx) == len(points.cy) == 1
-    if not (native.serves(images, points.cx, points.cy) or (faster and not images.requires_grad)):
+    if not (native.serves(images, points.cx, points.cy, points.basis) or (faster and not images.requires_grad)):
         return False
     return bool(points.cx.isfinite().all() and points.cy.isfinite().all())  # only numbers can be looked up
 
@@ -46,7 +46,7 @@ def interpolate(
     rows, _, height, width = images.shape
     # From pixels around the centre to cells from the corner of the border: a change of the constant function's coefficient.
     cx, cy = (points.moved((n - 1) / 2 + _BORDER, c) for n, c in ((width, points.cx), (height, points.cy)))
-    compiled = native.serves(images, cx, cy)
+    compiled = native.serves(images, cx, cy, points.basis)
     learns = _learns(points) or (torch.is_grad_enabled() and images.requires_grad)
     shape = (rows if learns else max(len(cx), len(cy)), samples, cx.shape[-1])
     cx, cy = cx.expand(shape), cy.expand(shape)

@@ -68,7 +68,7 @@ def by_hand(images, cx, cy, basis):
     return found.view(rows, -1, channels, height, width)
 
 
-@pytest.mark.parametrize("terms", [3, 4, 9])
+@pytest.mark.parametrize("terms", [3, 4, 9, 14])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_interpolation_and_its_gradients_by_hand(shape, terms, threads):
     images, cx, cy, basis = problem(shape, terms, spread=0.4)

@@ -105,6 +105,11 @@ def test_composition_is_one_interpolation(monkeypatch, dtype):
     warp = warp.to(dtype)
     warp.sample(torch.rand(2, 8, 8, dtype=dtype), 4)
     warp.sample(torch.rand(2, 8, 8, dtype=dtype, requires_grad=True), 4)
+    assert calls == ["interpolate", "grid_sample"]
+    calls.clear()
+    warp = (Rotation() * Scale() * Affine()).to(dtype)  # few functions of the pixel: compiled, where it is
+    warp.sample(torch.rand(2, 8, 8, dtype=dtype), 4)
+    warp.sample(torch.rand(2, 8, 8, dtype=dtype, requires_grad=True), 4)
     compiled = native.serves(torch.rand(1, dtype=dtype))
     assert calls == ["interpolate", "interpolate" if compiled else "grid_sample"]
 

@@ -26,6 +26,7 @@ from orbitgp import native
 from orbitgp.orbits.points import Expansion, Points
 
 _BORDER = 2  # cells of zeros beyond the outermost that touch the image: points outside are moved there
+_TERMS = 16  # functions of the pixel: with more, points are most of the work, and products of large matrices make them faster
 _AT_ONCE = 2**20  # points: fewer at once would cost more calls than they save misses of the cache
 
 
@@ -34,7 +35,7 @@ def pays(points: Points, images: Tensor) -> TypeGuard[Expansion]:
     if not isinstance(points, Expansion) or images.device.type != "cpu":
         return False
     faster = _learns(points) or len(points.cx) == len(points.cy) == 1
-    if not (native.serves(images, points.cx, points.cy, points.basis) or (faster and not images.requires_grad)):
+    if not (_compiled(points, images) or (faster and not images.requires_grad)):
         return False
     return bool(points.cx.isfinite().all() and points.cy.isfinite().all())  # only numbers can be looked up
 
@@ -46,15 +47,18 @@ def interpolate(
     rows, _, height, width = images.shape
     # From pixels around the centre to cells from the corner of the border: a change of the constant function's coefficient.
     cx, cy = (points.moved((n - 1) / 2 + _BORDER, c) for n, c in ((width, points.cx), (height, points.cy)))
-    compiled = native.serves(images, cx, cy, points.basis)
     learns = _learns(points) or (torch.is_grad_enabled() and images.requires_grad)
     shape = (rows if learns else max(len(cx), len(cy)), samples, cx.shape[-1])
     cx, cy = cx.expand(shape), cy.expand(shape)
-    if compiled:
+    if _compiled(points, images):
         found: Tensor = _Compiled.apply(images, cx, cy, points.basis)
     else:
         found = _Interpolate.apply(images, cx, cy, points.basis, learns)
     return found
+
+
+def _compiled(points: Expansion, images: Tensor) -> bool:
+    return len(points.basis) <= _TERMS and native.serves(images, points.cx, points.cy, points.basis)
 
 
 def _learns(points: Expansion) -> bool:

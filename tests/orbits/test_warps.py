@@ -103,8 +103,8 @@ def test_composition_is_one_interpolation(monkeypatch, dtype):
     assert isinstance(warp, WarpProduct)
     assert [type(part) for part in warp.parts] == [Rotation, Scale, Affine, LocalDeformation]
     warp = warp.to(dtype)
-    warp.sample(torch.rand(2, 8, 8, dtype=dtype), 4)
-    warp.sample(torch.rand(2, 8, 8, dtype=dtype, requires_grad=True), 4)
+    warp.sample(torch.rand(2, 28, 28, dtype=dtype), 4)
+    warp.sample(torch.rand(2, 28, 28, dtype=dtype, requires_grad=True), 4)
     assert calls == ["interpolate", "grid_sample"]
     calls.clear()
     warp = (Rotation() * Scale() * Affine()).to(dtype)  # few functions of the pixel: compiled, where it is

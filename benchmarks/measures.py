@@ -51,10 +51,7 @@ def steps(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     rounds = interleaved({**bare(shape, data), "orbitgp": ours}, args.device, args.seconds, args.clock)
     times = best(rounds)
     ratios = {"orbitgp / bare": ratio(rounds, "orbitgp", BARE), "orbitgp / GEMM": ratio(rounds, "orbitgp", GEMM)}
-    if compiled(args.device):
-        pair = interleaved({"orbitgp": ours, "torch alone": torch_alone(ours)}, args.device, args.seconds / 2, args.clock)
-        times["orbitgp, torch alone"] = best(pair)["torch alone"]
-        ratios["orbitgp / torch alone"] = ratio(pair, "orbitgp", ["torch alone"])
+    _add_torch_alone(ours, times, ratios, args, args.seconds / 2)
     if "straightforward" in contestants:  # in rounds of its own: it leaves neither cache nor memory as it found them
         pair = interleaved({"orbitgp": ours, "straightforward": Straightforward(shape, data).step}, args.device, 0, args.clock)
         times["straightforward"] = best(pair)["straightforward"]
@@ -97,15 +94,14 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
             xa @ z.mT
 
     contestant = Orbitgp(shape, data)
-    rounds = interleaved({"bare GEMM": gemm, "orbitgp": lambda: contestant.predict(x)}, args.device, args.seconds, args.clock)
+
+    def ours() -> object:
+        return contestant.predict(x)
+
+    rounds = interleaved({"bare GEMM": gemm, "orbitgp": ours}, args.device, args.seconds, args.clock)
     times = best(rounds)
     ratios = {"orbitgp / GEMM": ratio(rounds, "orbitgp", ["bare GEMM"])}
-    if compiled(args.device):
-        tasks: dict[str, Task] = {"orbitgp": lambda: contestant.predict(x)}
-        tasks["torch alone"] = torch_alone(tasks["orbitgp"])
-        pair = interleaved(tasks, args.device, 0, args.clock)
-        times["orbitgp, torch alone"] = best(pair)["torch alone"]
-        ratios["orbitgp / torch alone"] = ratio(pair, "orbitgp", ["torch alone"])
+    _add_torch_alone(ours, times, ratios, args, 0)
     if "straightforward" in _contestants(shape, args):  # a tenth of the images: its time is theirs
         slow = Straightforward(shape, data)
         times["straightforward"] = 1e4 * timed(lambda: slow.predict(x[: NEW_IMAGES // 10]), args.device, args.clock)
@@ -119,19 +115,20 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def compiled(device: torch.device) -> bool:
-    """Whether there is a version without the compiled loops to compare with."""
-    return native.serves(torch.ones(1, device=device))
+def _add_torch_alone(
+    ours: Task, times: dict[str, float], ratios: dict[str, dict[str, float]], args: argparse.Namespace, seconds: float
+) -> None:
+    """The same task without the compiled loops, where there are any, in rounds of its own."""
+    if not native.serves(torch.ones(1, device=args.device)):
+        return
 
-
-def torch_alone(task: Task) -> Task:
-    """The same without the compiled loops."""
-
-    def call() -> object:
+    def torch_alone() -> object:
         with patch.object(native, "_library", None):
-            return task()
+            return ours()
 
-    return call
+    pair = interleaved({"orbitgp": ours, "torch alone": torch_alone}, args.device, seconds, args.clock)
+    times["orbitgp, torch alone"] = best(pair)["torch alone"]
+    ratios["orbitgp / torch alone"] = ratio(pair, "orbitgp", ["torch alone"])
 
 
 def growth(args: argparse.Namespace) -> dict[str, Any]:

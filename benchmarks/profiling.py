@@ -14,11 +14,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
-from orbitgp import gram, kernels, variational
+from orbitgp import gram, sums, variational
 from orbitgp.orbits import interpolation
 
 STAGES = {
-    "k_fu and k_ff": [kernels._Sums],
+    "k_fu and k_ff": [sums.Sums],
     "interpolation": [interpolation._Interpolate, interpolation._Compiled],
     "Kuu": [gram.Gram],
     "Cholesky and solves": [variational._Whiten],

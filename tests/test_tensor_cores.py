@@ -6,8 +6,9 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from orbitgp.kernels import Stationary, _Sums
+from orbitgp.kernels import Stationary
 from orbitgp.orbits import Pairing
+from orbitgp.sums import Sums
 from orbitgp.tensor_cores import TensorCoreSums, _in_three, tensor_cores, with_columns
 
 PAIRINGS = {"two groups": Pairing.groups(2), "three groups": Pairing.groups(3), "exact": Pairing.exact()}
@@ -34,7 +35,7 @@ def run(function, pairing, profile, dtype=torch.float64):
 @pytest.mark.parametrize("base", [RBFKernel(), MaternKernel(0.5), MaternKernel(1.5), MaternKernel(2.5)], ids=str)
 def test_values_and_gradients_are_those_of_the_reference(pairing, base):
     profile = Stationary(ScaleKernel(base)).profile
-    for ours, reference in zip(run(TensorCoreSums, pairing, profile), run(_Sums, pairing, profile), strict=True):
+    for ours, reference in zip(run(TensorCoreSums, pairing, profile), run(Sums, pairing, profile), strict=True):
         torch.testing.assert_close(ours, reference, rtol=1e-9, atol=1e-9)
 
 

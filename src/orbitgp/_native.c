@@ -57,6 +57,14 @@ static inline void store4(float *to, V4 a, V4 b, V4 c, V4 d) {
     memcpy(to, &a, sizeof a), memcpy(to + 4, &b, sizeof b), memcpy(to + 8, &c, sizeof c), memcpy(to + 12, &d, sizeof d);
 }
 
+static inline int thread_number(void) {
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
 static inline size least(size a, size b) { return a < b ? a : b; }
 
 static inline float sum(V4 value) { return (value[0] + value[1]) + (value[2] + value[3]); }
@@ -95,6 +103,13 @@ static void fill_cells(const float *image, size height, size width, float *cells
             cell[0] = a, cell[1] = b - a, cell[2] = c - a, cell[3] = d - b - c + a;
         }
     }
+}
+
+/* The cells of all channels of one image. */
+static void fill_image(const Warp *w, size row, float *cells) {
+    const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1), pixels = w->height * w->width;
+    for (size c = 0; c < w->channels; c++)
+        fill_cells(w->images + (row * w->channels + c) * pixels, w->height, w->width, cells + c * plane);
 }
 
 /* The cell of a point and its place there; points outside go to the border. */
@@ -241,20 +256,15 @@ static void unfill_cells(const float *cells, size height, size width, float *ima
 
 /* There is room for the cells of one image for each thread, and for their gradients. */
 static void interpolate(const Warp *w, float *room, float *out, int threads) {
-    const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1), pixels = w->height * w->width;
+    const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
 #pragma omp parallel num_threads(threads)
     {
-        int thread = 0;
-#ifdef _OPENMP
-        thread = omp_get_thread_num();
-#endif
-        float *cells = room + thread * w->channels * plane;
+        float *cells = room + thread_number() * w->channels * plane;
         size filled = -1;
 #pragma omp for schedule(static)
         for (size task = 0; task < w->rows * w->samples; task++) {
             const size row = task / w->samples;
-            for (size c = 0; row != filled && c < w->channels; c++)
-                fill_cells(w->images + (row * w->channels + c) * pixels, w->height, w->width, cells + c * plane);
+            if (row != filled) fill_image(w, row, cells);
             filled = row;
             warp_sample(w, cells, row, task % w->samples, out);
         }
@@ -266,16 +276,11 @@ static void interpolate_back(const Warp *w, float *room, const float *grad, floa
     const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1), pixels = w->height * w->width;
 #pragma omp parallel num_threads(threads)
     {
-        int thread = 0;
-#ifdef _OPENMP
-        thread = omp_get_thread_num();
-#endif
-        float *cells = room + thread * w->channels * plane * (to_images ? 2 : 1);
+        float *cells = room + thread_number() * w->channels * plane * (to_images ? 2 : 1);
         float *towards = to_images ? cells + w->channels * plane : NULL;
 #pragma omp for schedule(static)
         for (size row = 0; row < w->rows; row++) {
-            for (size c = 0; c < w->channels; c++)
-                fill_cells(w->images + (row * w->channels + c) * pixels, w->height, w->width, cells + c * plane);
+            fill_image(w, row, cells);
             if (towards) memset(towards, 0, sizeof(float) * w->channels * plane);
             for (size sample = 0; sample < w->samples; sample++)
                 warp_sample_back(w, cells, row, sample, grad, to_x, to_y, towards);

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from orbitgp.tensor_cores import tensor_cores, with_columns
 
 if TYPE_CHECKING:
-    from orbitgp.kernels import Profile
+    from orbitgp.profiles import Profile
 
 
 class Gram(torch.autograd.Function):

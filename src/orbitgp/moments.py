@@ -41,7 +41,7 @@ def pair_product(
     """
     if pairing.blocks == 1:
         return pairing.diag * (a[:, 0] * b[:, 0])
-    if pairing.blocks == 2 and pairing.diag == 0.0:
+    if pairing.two_groups:
         (a0, a1), (b0, b1) = a.unbind(1), b.unbind(1)
         return 2 * pairing.off * (a0 * a1) if a is b else pairing.off * (a0 * b1 + a1 * b0)
     same = (a * b).sum(1)

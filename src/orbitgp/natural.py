@@ -104,7 +104,7 @@ def _paired_outers(a: Tensor, weights: Tensor, pairing: Pairing) -> Tensor:
 
 def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
     """sum_n w_n (E a_n) (E a_n)^T, paired: (M, M)."""
-    if pairing.blocks == 2 and pairing.diag == 0.0:
+    if pairing.two_groups:
         half = (a[:, 0] * (pairing.off * weight)[:, None]).mT @ a[:, 1]
         return half + half.mT
     flat, repeated = a.flatten(0, 1), weight.repeat_interleave(a.shape[1])

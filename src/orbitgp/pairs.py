@@ -13,7 +13,7 @@ Blocks = Float[Tensor, "rows blocks size dim"]
 
 def pair_sides(xa: Blocks, pairing: Pairing) -> tuple[Tensor, Tensor]:
     """Left and right samples (N, a, D) and (N, b, D) of the pairs that count; one and the same tensor where all do."""
-    if two_groups(pairing):
+    if pairing.two_groups:
         # Only pairs across the two groups count, and k is symmetric: half the pairs.
         return xa[:, 0], xa[:, 1]
     flat = xa.flatten(1, 2)
@@ -23,14 +23,9 @@ def pair_sides(xa: Blocks, pairing: Pairing) -> tuple[Tensor, Tensor]:
 def pair_weights(xa: Blocks, pairing: Pairing) -> Float[Tensor, "left right"]:
     """The weight of each pair of samples; they sum to one."""
     _, blocks, size, _ = xa.shape
-    if two_groups(pairing):
+    if pairing.two_groups:
         return xa.new_full((size, size), 2 * pairing.off / size**2)
     between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64, device=xa.device)
     between.fill_diagonal_(pairing.diag)
     weights = (between / size**2).repeat_interleave(size, 0).repeat_interleave(size, 1)
     return weights.to(xa)
-
-
-def two_groups(pairing: Pairing) -> bool:
-    """Whether only pairs across two blocks count."""
-    return pairing.blocks == 2 and pairing.diag == 0.0

@@ -26,7 +26,7 @@ from orbitgp.orbits import Pairing
 from orbitgp.pairs import pair_sides, pair_weights
 
 if TYPE_CHECKING:
-    from orbitgp.kernels import Profile
+    from orbitgp.profiles import Profile
 
 
 _TF32 = ~0x1FFF  # the bits of a float32 that a TF32 keeps: sign, exponent and ten of the mantissa

@@ -152,12 +152,13 @@ class InvariantGP(nn.Module):
     @contextmanager
     def holding_still(self) -> Iterator[None]:
         """While nothing is learned, as in a pass over all data, the inducing sets are made once and not for every batch."""
+        before = self._held
         with torch.no_grad():
             self._held = self._points()
         try:
             yield
         finally:
-            self._held = None
+            self._held = before
 
     def inducing_sets(self) -> Float[Tensor, "inducing samples dim"]:
         """The points at which each inducing variable averages g."""

@@ -49,6 +49,11 @@ class Pairing:
     off: float
     diag: float
 
+    @property
+    def two_groups(self) -> bool:
+        """Whether only pairs across two blocks count."""
+        return self.blocks == 2 and self.diag == 0.0
+
     @classmethod
     def groups(cls, groups: int) -> Pairing:
         """Independent groups (every sample its own group: the paper's estimator): pairs of different groups only."""

@@ -4,7 +4,7 @@ Between four pixels an image is v(p, q) = a + b p + c q + d p q, with p and q th
 and d for every cell, interpolation is a look-up and a few multiplications, and so are the slopes dv/dp and dv/dq. These are
 all that the backward pass needs: slope times gradient, and a product with the functions of the pixel.
 
-Compiled (:mod:`orbitgp.native`), all of that is one pass over the points, forward and backward, and takes a quarter of the time
+Compiled (:mod:`orbitgp.native`), all of that is one pass over the points, forward and backward, and takes a third of the time
 of ``grid_sample``. In torch, images are done some at a time, which bounds the memory. Forward and backward that takes two
 thirds of the time of ``grid_sample``. Where all images share their points, as in predictions, these are found once, and it
 takes 0.7 of the time forward, too. Everywhere else ``grid_sample`` is as good or better, and serves

@@ -9,9 +9,9 @@ help:  ## this list
 
 venv: $(STAMP)  ## make .venv/ with the pinned versions of constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt setup.py src/orbitgp/_native.c
+$(STAMP): pyproject.toml constraints.txt setup.py src/orbitgp/_native/loops.c
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	rm -f src/orbitgp/_native*.so
+	rm -f src/orbitgp/_native/*.so
 	$(BIN)/python -m pip install --quiet -e '.[dev]' -c constraints.txt
 	@touch $@
 

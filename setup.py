@@ -1,12 +1,12 @@
-"""The compiled loops (src/orbitgp/_native.c). Where they cannot be built, the package does without them."""
+"""The compiled loops (src/orbitgp/_native/loops.c). Where they cannot be built, the package does without them."""
 
 import sys
 
 from setuptools import Extension, setup
 
 native = Extension(
-    "orbitgp._native",
-    ["src/orbitgp/_native.c"],
+    "orbitgp._native._loops",
+    ["src/orbitgp/_native/loops.c"],
     extra_compile_args=["-O3", "-fopenmp", "-std=gnu11"],
     extra_link_args=["-fopenmp"],
     py_limited_api=True,

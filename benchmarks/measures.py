@@ -26,7 +26,7 @@ from benchmarks.timing import (
     slope,
     timed,
 )
-from orbitgp import native
+from orbitgp import _native
 from orbitgp.capture import Captured
 
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
@@ -119,11 +119,11 @@ def _add_torch_alone(
     ours: Task, times: dict[str, float], ratios: dict[str, dict[str, float]], args: argparse.Namespace, seconds: float
 ) -> None:
     """The same task without the compiled loops, where there are any, in rounds of its own."""
-    if not native.serves(torch.ones(1, device=args.device)):
+    if not _native.serves(torch.ones(1, device=args.device)):
         return
 
     def torch_alone() -> object:
-        with patch.object(native, "_library", None):
+        with patch.object(_native, "_library", None):
             return ours()
 
     pair = interleaved({"orbitgp": ours, "torch alone": torch_alone}, args.device, seconds, args.clock)

@@ -28,7 +28,7 @@ TAIL = """## What was weighed
 - **Memory** on a CPU: samples go through buffers that are used again for every few data, because memory fresh from the
   system costs as much as a pass over it (6 % of a step at (200, 120, 1200) before). What remains of that cost belongs
   to torch's allocator; where that is mimalloc (aarch64 Linux), `MIMALLOC_PURGE_DELAY=-1` in the environment removes it.
-- **Compiled loops** (`src/orbitgp/_native.c`, float32 on a CPU): interpolation and its gradient, 2^h with its means, the
+- **Compiled loops** (`src/orbitgp/_native/loops.c`, float32 on a CPU): interpolation and its gradient, 2^h with its means, the
   pairs of k_ff, and the scaling of slopes. Torch takes a pass over memory for each of their many small steps; compiled,
   they take one, and *torch alone* in the tables is the same without them. Written plainly, the compiler made nothing of
   2^h that torch had not had (16 ms for 4080 × 1200 numbers on two cores, torch 6); four numbers at a time, a series in

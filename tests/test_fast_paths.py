@@ -10,7 +10,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from orbitgp import native
+from orbitgp import _native
 from orbitgp.elbo import elbo
 from orbitgp.kernels import Covariance, Stationary, _mean, covariance
 from orbitgp.likelihoods import Gaussian
@@ -23,7 +23,7 @@ DIM = 4
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="there is no compiler")
 @pytest.mark.skipif(os.environ.get("ORBITGP_NATIVE") == "0", reason="switched off")
 def test_the_loops_are_compiled_where_there_is_a_compiler():
-    assert native.serves(torch.ones(1))
+    assert _native.serves(torch.ones(1))
 
 
 KERNELS = {"rbf": RBFKernel, "matern": lambda: MaternKernel(nu=2.5)}

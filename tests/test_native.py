@@ -11,11 +11,11 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from orbitgp import native
+from orbitgp import _native
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.orbits import Affine, LocalDeformation, Pairing, Rotation
 
-pytestmark = pytest.mark.skipif(not native.serves(torch.ones(1)), reason="the loops were not compiled here")
+pytestmark = pytest.mark.skipif(not _native.serves(torch.ones(1)), reason="the loops were not compiled here")
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -27,7 +27,7 @@ def threads(request):
 
 
 def torch_alone(monkeypatch):
-    monkeypatch.setattr(native, "_library", None)
+    monkeypatch.setattr(_native, "_library", None)
 
 
 # ---- Interpolation
@@ -79,13 +79,13 @@ def test_interpolation_and_its_gradients_by_hand(shape, terms, threads):
     x, y = ends[1] @ basis, ends[2] @ basis
     away = ((x - x.round()).abs() > 1e-4) & ((y - y.round()).abs() > 1e-4)
     upstream = torch.randn_like(truth) * away.view(*away.shape[:2], 1, *shape[1:])
-    torch.testing.assert_close(native.interpolate(*single).double(), truth, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(_native.interpolate(*single).double(), truth, rtol=1e-4, atol=1e-4)
     want = torch.autograd.grad(truth, ends, upstream)
-    to_x, to_y, to_images = native.interpolate_back(upstream.float(), *single, True)
+    to_x, to_y, to_images = _native.interpolate_back(upstream.float(), *single, True)
     assert to_images is not None
     for found, wanted in zip((to_images, to_x, to_y), want, strict=True):
         assert (found.double() - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6
-    again = native.interpolate_back(upstream.float(), *single, False)
+    again = _native.interpolate_back(upstream.float(), *single, False)
     assert again[2] is None
     assert torch.equal(again[0], to_x)
     assert torch.equal(again[1], to_y)
@@ -93,8 +93,8 @@ def test_interpolation_and_its_gradients_by_hand(shape, terms, threads):
 
 def test_points_that_all_images_share(threads):
     images, cx, cy, basis = (t.float() for t in problem((2, 6, 7), 3))
-    shared = native.interpolate(images, cx[:1], cy[:1], basis)
-    apart = native.interpolate(images, cx[:1].expand_as(cx), cy[:1].expand_as(cy), basis)
+    shared = _native.interpolate(images, cx[:1], cy[:1], basis)
+    apart = _native.interpolate(images, cx[:1].expand_as(cx), cy[:1].expand_as(cy), basis)
     assert torch.equal(shared, apart)
 
 
@@ -102,8 +102,8 @@ def test_points_that_all_images_share(threads):
 def test_points_far_outside_are_zero_and_have_no_slope(far):
     images, cx, cy, basis = (t.float() for t in problem((1, 6, 7), 3))
     cx[..., 0] += far
-    assert not native.interpolate(images, cx, cy, basis).any()
-    for gradient in native.interpolate_back(torch.ones(5, 7, 1, 6, 7), images, cx, cy, basis, True):
+    assert not _native.interpolate(images, cx, cy, basis).any()
+    for gradient in _native.interpolate_back(torch.ones(5, 7, 1, 6, 7), images, cx, cy, basis, True):
         assert gradient is not None
         assert not gradient.any()
 
@@ -134,7 +134,7 @@ def test_powers_of_two_and_their_means(shape, threads):
     h[0, 0, 0] = 0.0
     truth = h.double().exp2()
     out = torch.empty(shape[0], shape[2])
-    native.exp2_means(h, out)
+    _native.exp2_means(h, out)
     torch.testing.assert_close(h.double(), truth, rtol=4e-7, atol=0)
     torch.testing.assert_close(out.double(), truth.mean(1), rtol=2e-6, atol=0)
 
@@ -142,7 +142,7 @@ def test_powers_of_two_and_their_means(shape, threads):
 def test_powers_of_two_at_the_ends():
     h = torch.tensor([0.0, 1.0, -1.0, -126.0, -127.0, -1e30, -torch.inf, 127.0, torch.inf, torch.nan, 1e-6, 0.5, -0.5])
     found, out = h.clone()[None, None], torch.empty(1, len(h))
-    native.exp2_means(found, out)
+    _native.exp2_means(found, out)
     truth = h.exp2()
     truth[h < -126] = 2.0**-126  # there is no smaller one
     torch.testing.assert_close(found[0, 0], truth, rtol=4e-7, atol=0, equal_nan=True)
@@ -152,7 +152,7 @@ def test_powers_of_two_at_the_ends():
 @pytest.mark.parametrize("dim", [1, 4, 16, 33])
 def test_columns_of_squared_norms(dim, threads):
     x, centre, wide = torch.randn(13, dim), torch.randn(dim), torch.full((13, dim + 2), 7.0)
-    native.augment(x, centre, wide)
+    _native.augment(x, centre, wide)
     assert torch.equal(wide[:, :dim], x - centre)
     torch.testing.assert_close(wide[:, dim], (x - centre).double().square().sum(1).float(), rtol=1e-6, atol=1e-6)
     assert (wide[:, -1] == 7.0).all()
@@ -173,7 +173,7 @@ def test_distances_between_pairs(shape, two_groups, threads):
     x = wide[..., : shape[-1]].double()
     a, b = (x[:, 0], x[:, 1]) if two_groups else (x.flatten(1, 2), x.flatten(1, 2))
     truth = (a[:, :, None] - b[:, None]).square().sum(-1)
-    torch.testing.assert_close(native.pair_distances(wide, two_groups).double(), truth, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(_native.pair_distances(wide, two_groups).double(), truth, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(("shape", "two_groups"), PAIRS)
@@ -188,14 +188,14 @@ def test_gradients_of_pairs(shape, two_groups, threads):
         between = torch.randn(rows, blocks * size, blocks * size)
         others = (between.double() @ x.flatten(1, 2)).view(shape)
     truth = out.double() + own[..., None].double() * x + others
-    native.pair_gradients(wide, own, between, out)
+    _native.pair_gradients(wide, own, between, out)
     torch.testing.assert_close(out.double(), truth, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (4, 20, 64), (2, 3, 1001)])
 def test_products_and_the_sums_of_their_rows(shape, threads):
     slopes, grad, out = torch.randn(shape), torch.randn(shape[0], shape[2]), torch.empty(shape)
-    sums = native.scale(slopes, grad, out)
+    sums = _native.scale(slopes, grad, out)
     assert torch.equal(out, slopes * grad[:, None])
     torch.testing.assert_close(sums.double(), out.double().sum(-1), rtol=1e-5, atol=1e-4)
 
@@ -204,7 +204,7 @@ def test_products_and_the_sums_of_their_rows(shape, threads):
 def test_a_triangle_onto_the_other(size, threads):
     matrix = torch.randn(size, size)
     truth = matrix.tril() + matrix.tril(-1).mT
-    native.mirror(matrix)
+    _native.mirror(matrix)
     assert torch.equal(matrix, truth)
 
 
@@ -233,25 +233,25 @@ def test_sums_in_single_precision_equal_gpytorch_in_double(pairing, base, dim):
 
 
 def test_only_single_precision_on_a_cpu():
-    assert native.serves(torch.ones(1), torch.ones(1))
-    assert not native.serves(torch.ones(1), torch.ones(1, dtype=torch.float64))
-    assert not native.serves(torch.ones(1, device="meta"))
+    assert _native.serves(torch.ones(1), torch.ones(1))
+    assert not _native.serves(torch.ones(1), torch.ones(1, dtype=torch.float64))
+    assert not _native.serves(torch.ones(1, device="meta"))
 
 
 def test_tensors_with_gaps_or_of_another_kind_are_an_error():
     with pytest.raises(AssertionError, match="contiguous"):
-        native.exp2_means(torch.rand(4, 5, 6).mT, torch.rand(4, 5))
+        _native.exp2_means(torch.rand(4, 5, 6).mT, torch.rand(4, 5))
     with pytest.raises(AssertionError, match="float32"):
-        native.exp2_means(torch.rand(4, 5, 6).double(), torch.rand(4, 6))
+        _native.exp2_means(torch.rand(4, 5, 6).double(), torch.rand(4, 6))
 
 
 def test_another_version_is_left_alone(monkeypatch):
-    monkeypatch.setattr("orbitgp._native", SimpleNamespace(VERSION=0), raising=False)
-    assert native._load() is None
+    monkeypatch.setattr("orbitgp._native._loops", SimpleNamespace(VERSION=0), raising=False)
+    assert _native._load() is None
 
 
 def test_can_be_switched_off():
-    script = "import torch; from orbitgp import native; print(native.serves(torch.ones(1)))"
+    script = "import torch; from orbitgp import _native; print(_native.serves(torch.ones(1)))"
     environment = {**os.environ, "ORBITGP_NATIVE": "0"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""The compiled loops, if they were built; :mod:`orbitgp.native` says what they take."""
+"""The compiled loops, if they were built; :mod:`orbitgp._native` says what they take."""
 
 VERSION: int
 

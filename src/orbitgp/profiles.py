@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp import native
+from orbitgp import _native
 
 
 class Profile:
@@ -53,8 +53,8 @@ class RBF(Profile):
     def value_means(
         self, h: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"], slope: bool
     ) -> None:
-        if native.serves(h, out):
-            native.exp2_means(h.flatten(0, 1), out.flatten(0, 1))
+        if _native.serves(h, out):
+            _native.exp2_means(h.flatten(0, 1), out.flatten(0, 1))
         else:
             super().value_means(h, out, slope)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orbitgp import native
+from orbitgp import _native
 from orbitgp.orbits import Pairing
 from orbitgp.pairs import Blocks, pair_sides, pair_weights
 from orbitgp.profiles import Profile
@@ -101,8 +101,8 @@ class Sums(torch.autograd.Function):
 
 def _pair_distances(left: Float[Tensor, "rows blocks size wide"], pairing: Pairing) -> Float[Tensor, "rows left right"]:
     """|x - x'|^2 for the pairs that count, from [x, |x|^2, 1]."""
-    if native.serves(left):
-        return native.pair_distances(left, pairing.two_groups)
+    if _native.serves(left):
+        return _native.pair_distances(left, pairing.two_groups)
     dim = left.shape[-1] - 2
     a, b = pair_sides(left, pairing)
     # Batches of small products with a transposed right side are 30 times slower on some CPUs than the copy.
@@ -115,8 +115,8 @@ def _scale(
     out: Float[Tensor, "rows blocks size inducing"],
 ) -> Float[Tensor, "rows blocks size"]:
     """W = slopes * grad, and the sums of its rows."""
-    if native.serves(slopes, grad):
-        return native.scale(slopes.flatten(0, 1), grad.flatten(0, 1), out.flatten(0, 1)).view(out.shape[:3])
+    if _native.serves(slopes, grad):
+        return _native.scale(slopes.flatten(0, 1), grad.flatten(0, 1), out.flatten(0, 1)).view(out.shape[:3])
     return torch.mul(slopes, grad[:, :, None], out=out).sum(-1)
 
 
@@ -127,9 +127,9 @@ def _add_own_and_pairs(out: Tensor, left: Tensor, row_sums: Tensor, w_pairs: Ten
     # One set on both sides: x_i appears as row and as column.
     sums = torch.stack([row, col], 1) if apart else (row + col).view(left.shape[:3])
     own = (row_sums + sums).mul_(2 * scale)
-    if native.serves(left):
+    if _native.serves(left):
         between = torch.stack([between, between.mT], 1) if apart else between + between.mT
-        native.pair_gradients(left, own, between, out)
+        _native.pair_gradients(left, own, between, out)
         return
     x = left[..., :dim]
     out.addcmul_(x, own[..., None])
@@ -152,8 +152,8 @@ def _wide(xa: Blocks, parts: list[slice]) -> Float[Tensor, "most blocks size wid
 def _augmented(xa: Blocks, centre: Float[Tensor, " dim"], wide: Tensor) -> Float[Tensor, "rows blocks size wide"]:
     """[x, |x|^2, 1], from the centre, in the memory of ``wide``."""
     dim, wide = xa.shape[-1], wide[: len(xa)]
-    if native.serves(xa, centre):
-        native.augment(xa.flatten(0, 2), centre, wide.flatten(0, 2))
+    if _native.serves(xa, centre):
+        _native.augment(xa.flatten(0, 2), centre, wide.flatten(0, 2))
         return wide
     x = torch.sub(xa, centre, out=wide[..., :dim])
     torch.linalg.vecdot(x, x, out=wide[..., dim])

@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from orbitgp import native
+from orbitgp import _native
 from orbitgp.kernels import covariance
 from orbitgp.moments import Moments, estimate, pair_product
 from orbitgp.orbits import Orbit, Pairing, Samples
@@ -305,8 +305,8 @@ class _Whiten(torch.autograd.Function):
 
 def _mirrored(matrix: Float[Tensor, "size size"]) -> Float[Tensor, "size size"]:
     """The lower triangle on both sides; may overwrite the matrix."""
-    if native.serves(matrix):
-        native.mirror(matrix)
+    if _native.serves(matrix):
+        _native.mirror(matrix)
         return matrix
     return torch.tril(matrix) + torch.tril(matrix, -1).mT
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from orbitgp import native
+from orbitgp import _native
 from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct, warps
 from orbitgp.orbits.points import Grid, Points
 
@@ -110,7 +110,7 @@ def test_composition_is_one_interpolation(monkeypatch, dtype):
     warp = (Rotation() * Scale() * Affine()).to(dtype)  # few functions of the pixel: compiled, where it is
     warp.sample(torch.rand(2, 8, 8, dtype=dtype), 4)
     warp.sample(torch.rand(2, 8, 8, dtype=dtype, requires_grad=True), 4)
-    compiled = native.serves(torch.rand(1, dtype=dtype))
+    compiled = _native.serves(torch.rand(1, dtype=dtype))
     assert calls == ["interpolate", "interpolate" if compiled else "grid_sample"]
 
 

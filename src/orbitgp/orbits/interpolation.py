@@ -4,7 +4,7 @@ Between four pixels an image is v(p, q) = a + b p + c q + d p q, with p and q th
 and d for every cell, interpolation is a look-up and a few multiplications, and so are the slopes dv/dp and dv/dq. These are
 all that the backward pass needs: slope times gradient, and a product with the functions of the pixel.
 
-Compiled (:mod:`orbitgp.native`), all of that is one pass over the points, forward and backward, and takes a third of the time
+Compiled (:mod:`orbitgp._native`), all of that is one pass over the points, forward and backward, and takes a third of the time
 of ``grid_sample``. In torch, images are done some at a time, which bounds the memory. Forward and backward that takes two
 thirds of the time of ``grid_sample``. Where all images share their points, as in predictions, these are found once, and it
 takes 0.7 of the time forward, too. Everywhere else ``grid_sample`` is as good or better, and serves
@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orbitgp import native
+from orbitgp import _native
 from orbitgp.orbits.points import Expansion, Points
 
 _BORDER = 2  # cells of zeros beyond the outermost that touch the image: points outside are moved there
@@ -58,7 +58,7 @@ def interpolate(
 
 
 def _compiled(points: Expansion, images: Tensor) -> bool:
-    return len(points.basis) <= _TERMS and native.serves(images, points.cx, points.cy, points.basis)
+    return len(points.basis) <= _TERMS and _native.serves(images, points.cx, points.cy, points.basis)
 
 
 def _learns(points: Expansion) -> bool:
@@ -71,13 +71,13 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, images: Tensor, cx: Tensor, cy: Tensor, basis: Tensor) -> Tensor:
         ctx.save_for_backward(images, cx, cy, basis)
-        return native.interpolate(images, cx, cy, basis)
+        return _native.interpolate(images, cx, cy, basis)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         images, cx, cy, basis = ctx.saved_tensors
-        to_x, to_y, to_images = native.interpolate_back(grad, images, cx, cy, basis, ctx.needs_input_grad[0])
+        to_x, to_y, to_images = _native.interpolate_back(grad, images, cx, cy, basis, ctx.needs_input_grad[0])
         return to_images, to_x, to_y, None
 
 

@@ -1,4 +1,4 @@
-"""The loops of ``_native.c``, for float32 tensors on a CPU.
+"""The loops of ``loops.c``, for float32 tensors on a CPU.
 
 Interpolation and the kernel between samples are made of many small steps for each number. Torch takes a pass over memory for
 each of them; compiled, they take one. A compiler is asked for when the package is installed, and nothing depends on it: where
@@ -15,17 +15,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_VERSION = 3  # of the arguments, as in _native.c: a file that was compiled for others is left alone
+_VERSION = 3  # of the arguments, as in loops.c: a file that was compiled for others is left alone
 
 
 def _load() -> ModuleType | None:
     if os.environ.get("ORBITGP_NATIVE", "1") == "0":
         return None
     try:
-        from orbitgp import _native
+        from orbitgp._native import _loops
     except ImportError:
         return None
-    return _native if _native.VERSION == _VERSION else None
+    return _loops if _loops.VERSION == _VERSION else None
 
 
 _library = _load()

@@ -561,9 +561,9 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "orbitgp._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "orbitgp._native._loops", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__native(void) {
+PyMODINIT_FUNC PyInit__loops(void) {
     PyObject *native = PyModule_Create(&module);
     if (native && PyModule_AddIntConstant(native, "VERSION", VERSION) < 0) Py_CLEAR(native);
     return native;

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
 from orbitgp import gram, sums, variational
-from orbitgp.orbits import interpolation
+from orbitgp.orbits.images import interpolation
 
 STAGES = {
     "k_fu and k_ff": [sums.Sums],

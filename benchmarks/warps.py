@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation
-from orbitgp.orbits.draws import base_draws
+from orbitgp.orbits.sampling import base_draws
 
 
 def orbits() -> dict[str, Orbit]:

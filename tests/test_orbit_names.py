@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from orbitgp.cli.options import ORBIT_NAMES, complete_orbit
-from orbitgp.orbit_names import NAMES, fixed, make_orbit, quantity_names
 from orbitgp.orbits import (
     Affine,
     Composition,
@@ -18,6 +17,7 @@ from orbitgp.orbits import (
     Translation,
     WarpProduct,
 )
+from orbitgp.orbits.parse import NAMES, fixed, make_orbit, quantity_names
 
 
 def test_names_arguments_and_products():

@@ -17,8 +17,8 @@ from orbitgp.comparison.table import Comparison
 from orbitgp.comparison.verdict import Evidences
 from orbitgp.datasets import digits
 from orbitgp.metrics import ece, error_rate
-from orbitgp.orbit_names import make_orbit
-from orbitgp.orbits.base import Quantity
+from orbitgp.orbits.description import Quantity
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.cases import score
 from orbitgp.report.charts import ticks
 from orbitgp.report.html import Markup, tag

@@ -10,18 +10,8 @@ import pytest
 import torch
 
 from orbitgp.elbo import elbo
-from orbitgp.experiments.toy import (
-    Config,
-    Fit,
-    base_kernel,
-    fit_exact,
-    main,
-    make_data,
-    maximise,
-    replace,
-    table,
-    target,
-)
+from orbitgp.experiments.toy import Config, Fit, base_kernel, fit_exact, main, make_data, maximise, table, target
+from orbitgp.files import replace
 from orbitgp.likelihoods import Gaussian
 from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import Identity, Permutation

@@ -18,7 +18,7 @@ from torch import Tensor
 from orbitgp.elbo import expected_log_likelihood
 from orbitgp.likelihoods import Likelihood
 from orbitgp.moments import Moments
-from orbitgp.orbits.draws import Policy
+from orbitgp.orbits.sampling import Policy
 from orbitgp.variational import InvariantGP, chunk_elements
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.constants import constant
-from orbitgp.orbits.images import as_inputs
+from orbitgp.orbits.images.base import as_inputs
 
 
 class FeatureMapKernel(Kernel):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from orbitgp.kernels import covariance
 from orbitgp.orbits import Orbit, Pairing
-from orbitgp.orbits.draws import base_draws
+from orbitgp.orbits.sampling import base_draws
 
 Method = Literal["random", "kmeans", "greedy"]
 

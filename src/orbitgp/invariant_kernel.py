@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.orbits.images import as_inputs
+from orbitgp.orbits.images.base import as_inputs
 
 
 class InvariantKernel(Kernel):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from orbitgp.feature_maps import FeatureMapKernel
 from orbitgp.gram import Gram, SetGram, set_means
 from orbitgp.orbits import Pairing
-from orbitgp.pairs import Blocks, pair_sides, pair_weights
+from orbitgp.orbits.sampling import Blocks, pair_sides, pair_weights
 from orbitgp.profiles import RBF, Matern, Profile
 from orbitgp.sums import Sums
 from orbitgp.tensor_cores import TensorCoreSums

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from orbitgp.inducing import Method
 from orbitgp.local import LocalName
-from orbitgp.orbits.draws import Policy
+from orbitgp.orbits.sampling import Policy
 
 OptimizerName = Literal["natural", "adam"]
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from orbitgp import _native
 from orbitgp.orbits import Pairing
-from orbitgp.pairs import Blocks, pair_sides, pair_weights
+from orbitgp.orbits.sampling import Blocks, pair_sides, pair_weights
 from orbitgp.profiles import Profile
 
 

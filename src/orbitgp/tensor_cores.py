@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orbitgp.orbits import Pairing
-from orbitgp.pairs import pair_sides, pair_weights
+from orbitgp.orbits.sampling import pair_sides, pair_weights
 
 if TYPE_CHECKING:
     from orbitgp.profiles import Profile

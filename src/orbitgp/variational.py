@@ -28,7 +28,7 @@ from orbitgp import _native
 from orbitgp.kernels import covariance
 from orbitgp.moments import Moments, estimate, pair_product
 from orbitgp.orbits import Orbit, Pairing, Samples
-from orbitgp.orbits.draws import base_draws
+from orbitgp.orbits.sampling import base_draws
 
 MeanName = Literal["zero", "constant", "linear"]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from orbitgp.orbits import draws as module
-from orbitgp.orbits.draws import POLICIES, base_draws
+from orbitgp.orbits import sampling as module
+from orbitgp.orbits.sampling import POLICIES, base_draws
 
 
 def smooth(u: Tensor) -> Tensor:

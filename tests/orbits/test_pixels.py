@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from orbitgp.orbits import Affine, Brightness, Contrast, LocalDeformation, Orbit, TangentDeformation, Thickness
-from orbitgp.orbits.points import Grid
-from orbitgp.orbits.tangent import tangents
-from orbitgp.orbits.thickness import dilated, eroded
+from orbitgp.orbits.images.points import Grid
+from orbitgp.orbits.images.tangent import tangents
+from orbitgp.orbits.images.thickness import dilated, eroded
 
 ORBITS = {
     "tangent": lambda: TangentDeformation(),

@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("matplotlib")
 
 from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Rotation
-from orbitgp.report.orbits import film, ranges, samples
+from orbitgp.plotting import film, ranges, show
 
 
 def images(figure) -> list[np.ndarray]:
@@ -38,7 +38,7 @@ def drawn(figure) -> None:
 def test_the_original_stands_framed_among_its_samples(shape, theme):
     x = torch.rand(shape)
     x[..., 0, :] = 0
-    figure = (Affine() * LocalDeformation()).show(x, num_samples=8, theme=theme, title="an orbit")
+    figure = show(Affine() * LocalDeformation(), x, num_samples=8, theme=theme, title="an orbit")
     drawn(figure)
     assert len(images(figure)) == 9
     (original,) = framed(figure)
@@ -50,20 +50,20 @@ def test_the_original_stands_framed_among_its_samples(shape, theme):
 def test_samples_run_through_the_original():
     x = torch.zeros(9, 9)
     x[4, 4] = 1.0
-    figure = Brightness(0.5).show(x, num_samples=24)
+    figure = show(Brightness(0.5), x, num_samples=24)
     means = [image.mean() for image in images(figure)]
     assert means == sorted(means)
     assert means[12] == pytest.approx(x.mean().item())
 
 
 def test_finite_orbits_signals_and_several_panels():
-    drawn(Flip().show(torch.rand(6, 6)))
-    figure = GaussianNoise().show(torch.rand(20), num_samples=5)
+    drawn(show(Flip(), torch.rand(6, 6)))
+    figure = show(GaussianNoise(), torch.rand(20), num_samples=5)
     assert len(figure.axes[0].lines) == 6
-    figure = Rotation().show([torch.rand(6, 6)] * 3, num_samples=8)
+    figure = show(Rotation(), [torch.rand(6, 6)] * 3, num_samples=8)
     drawn(figure)
     assert len(framed(figure)) == 3
-    drawn(Rotation().show(np.random.default_rng(0).random((6, 6))))
+    drawn(show(Rotation(), np.random.default_rng(0).random((6, 6))))
 
 
 def test_the_film_goes_from_the_first_to_the_last_orbit():
@@ -98,9 +98,9 @@ def test_ranges_before_and_after(theme):
 def test_bad_input_in_one_sentence():
     x = torch.rand(6, 6)
     for make, message in (
-        (lambda: Rotation().show(x, theme="blue"), "theme"),
-        (lambda: samples(Rotation(), x, num_samples=0), "num_samples must be positive"),
-        (lambda: samples(Rotation(), torch.rand(2, 3, 4, 5)), "needs one input"),
+        (lambda: show(Rotation(), x, theme="blue"), "theme"),
+        (lambda: show(Rotation(), x, num_samples=0), "num_samples must be positive"),
+        (lambda: show(Rotation(), torch.rand(2, 3, 4, 5)), "needs one input"),
         (lambda: film([Rotation()], x), "two orbits or more"),
         (lambda: film([Rotation(), Rotation(9)], torch.rand(5)), "one image"),
         (lambda: film([Rotation(), Rotation(9)], x, labels=["a"]), "one label for each"),

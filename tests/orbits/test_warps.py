@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from orbitgp import _native
-from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct, warps
-from orbitgp.orbits.points import Grid, Points
+from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct
+from orbitgp.orbits.images import warps
+from orbitgp.orbits.images.points import Grid, Points
 
 SHAPES = [(28, 28), (8, 8), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
 WARPS = {

@@ -95,7 +95,7 @@ def compare(
     from orbitgp.comparison import compare as compare_orbits
     from orbitgp.comparison.jobs import usable_cores
     from orbitgp.comparison.run import named_orbits
-    from orbitgp.orbit_names import make_orbit
+    from orbitgp.orbits.parse import make_orbit
 
     source = o.DataOptions(data, target, targets, test, test_fraction, max_data, image_shape, resize, invert, data_dir, seed)
     settings: dict[str, Any] = {
@@ -172,7 +172,7 @@ def _plain(result: Any, model: Any) -> float | None:
 
 def _profiled(orbits: list[str], quantity: str, shape: tuple[int, ...]) -> str:
     """The orbit whose quantity is asked for: the first that has it."""
-    from orbitgp.orbit_names import quantity_names
+    from orbitgp.orbits.parse import quantity_names
 
     for text in orbits:
         if quantity in quantity_names(text):

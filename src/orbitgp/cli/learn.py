@@ -199,7 +199,7 @@ def check(config: dict[str, Any], data: Data) -> None:
     """Complain before anything is written."""
     import torch
 
-    from orbitgp.orbit_names import make_orbit
+    from orbitgp.orbits.parse import make_orbit
 
     shape = features(config, data)
     for text in config["orbit"].split("|"):
@@ -219,8 +219,8 @@ def _train(folder: Folder, config: dict[str, Any], data: Data, json_: bool, quie
     import torch
 
     from orbitgp.files import write_json
-    from orbitgp.orbit_names import make_orbit
     from orbitgp.orbits import Identity
+    from orbitgp.orbits.parse import make_orbit
 
     torch.set_num_threads(config["threads"])
     for note in data.notes:

@@ -20,7 +20,7 @@ ORBIT_HELP = (
     "What may happen to an input: a name (none, rotation, affine, translation, scale, shear, deformation, tangent, thickness, "
     'brightness, contrast, noise, flip, rotate90, swap), with arguments ("rotation(30)") or a product ("affine*deformation").'
 )
-# Here, and not from orbitgp.orbit_names: completion must not wait for torch. A test holds the two together.
+# Here, and not from orbitgp.orbits.parse: completion must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "noise", "flip", "rotate90", "swap"),

@@ -85,7 +85,7 @@ class Progress:
         print(words, file=self.stream, flush=True)
 
     def _learned(self, orbit: Mapping[str, Any]) -> str:
-        from orbitgp.orbits.base import Quantity
+        from orbitgp.orbits.description import Quantity
         from orbitgp.report.words import quantity
 
         parts = []

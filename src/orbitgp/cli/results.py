@@ -12,7 +12,7 @@ from orbitgp.cli.folder import Folder
 if TYPE_CHECKING:
     from orbitgp.comparison import Comparison, Profile
     from orbitgp.loading import Data
-    from orbitgp.orbits.base import Description
+    from orbitgp.orbits.description import Description
     from orbitgp.report.page import Content
 
 

@@ -20,7 +20,7 @@ from orbitgp.comparison.workers import Tell, in_processes
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.history import Record
 from orbitgp.orbits import Orbit
-from orbitgp.orbits.base import Description
+from orbitgp.orbits.description import Description
 
 Estimator = InvariantGPClassifier | InvariantGPRegressor
 Watch = Callable[["Job", Record | None], None]

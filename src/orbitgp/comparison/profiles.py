@@ -14,7 +14,7 @@ import numpy as np
 from orbitgp.comparison.jobs import Job, Watch, train_all
 from orbitgp.comparison.run import estimator_for, features
 from orbitgp.loading.data import Task
-from orbitgp.orbit_names import fixed, make_orbit, quantity_names
+from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,8 @@ from orbitgp.comparison.verdict import Evidences
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.settings import inducing_count
 from orbitgp.loading.data import Task, task_of
-from orbitgp.orbit_names import make_orbit
 from orbitgp.orbits import Identity, Orbit
+from orbitgp.orbits.parse import make_orbit
 
 MORE = 2  # times the inducing points, to see whether the order depends on their number
 

@@ -43,7 +43,7 @@ from orbitgp.inducing import initial_inducing
 from orbitgp.likelihoods import Likelihood
 from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import Identity, Orbit
-from orbitgp.orbits.draws import Policy
+from orbitgp.orbits.sampling import Policy
 from orbitgp.saving import load_estimator, save_estimator
 from orbitgp.training import Trainer
 from orbitgp.variational import InvariantGP, MeanName

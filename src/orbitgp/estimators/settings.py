@@ -18,7 +18,7 @@ from torch import nn
 
 from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.orbits.draws import POLICIES
+from orbitgp.orbits.sampling import POLICIES
 from orbitgp.variational import MeanName
 
 NUM_INDUCING = 256

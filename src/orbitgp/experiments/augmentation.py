@@ -21,7 +21,7 @@ import torch
 from orbitgp.datasets import Dataset
 from orbitgp.experiments import runs
 from orbitgp.experiments.mnist import MNIST
-from orbitgp.orbit_names import make_orbit
+from orbitgp.orbits.parse import make_orbit
 
 FIXED = "affine(frozen=['angle', 'scale_x', 'scale_y', 'shear', 'shift_x', 'shift_y'])"
 COPIES = 10

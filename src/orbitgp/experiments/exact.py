@@ -36,8 +36,8 @@ from orbitgp.inducing import initial_inducing
 from orbitgp.invariant_kernel import InvariantKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.natural import set_posterior, statistics
-from orbitgp.orbit_names import make_orbit
 from orbitgp.orbits import FiniteOrbit, Identity
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.variational import InvariantGP
 
 ORBITS = ("none", "flip", "rotate90", "flip*rotate90")

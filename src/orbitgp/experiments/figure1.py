@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 
 from orbitgp import files
+from orbitgp import plotting as pictures
 from orbitgp.datasets import mnist
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.experiments.record import provenance
 from orbitgp.orbits import Affine, LocalDeformation, Orbit
-from orbitgp.report import orbits as pictures
 
 ORBITS = {"affine": Affine, "affine*deformation": lambda: Affine() * LocalDeformation()}
 
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     digits = [data.x_test[i] for i in (0, 1, 4, 7)]
     title = f"the invariance learned from {options.train:,} MNIST digits"
-    around = pictures.samples(model.orbit_, digits, num_samples=24, title=title)
+    around = pictures.show(model.orbit_, digits, num_samples=24, title=title)
     files.replace(options.out / "figure1.png", lambda beside: around.savefig(beside, dpi=150))
     ranges = pictures.ranges(before, model.orbit_, title="ranges, before and after learning")
     files.replace(options.out / "figure1_ranges.png", lambda beside: ranges.savefig(beside, dpi=150))

@@ -28,7 +28,7 @@ from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.experiments.record import provenance
 from orbitgp.feature_maps import OrientedGradients
-from orbitgp.orbit_names import make_orbit
+from orbitgp.orbits.parse import make_orbit
 
 Record = dict[str, Any]
 Claims = dict[str, bool]  # what an experiment is to show, and whether it does

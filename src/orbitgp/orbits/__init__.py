@@ -1,17 +1,19 @@
 """What may change: orbits, base draws, and their composition."""
 
-from orbitgp.orbits.affine import Affine, Rotation, Scale, Shear, Translation
-from orbitgp.orbits.base import Description, Orbit, Pairing, Quantity, Samples
-from orbitgp.orbits.composition import Composition
-from orbitgp.orbits.deformation import LocalDeformation
-from orbitgp.orbits.finite import FiniteOrbit, FiniteProduct, Flip, Identity, Permutation, Rotate90
-from orbitgp.orbits.images import ImageOrbit
-from orbitgp.orbits.intensity import Brightness, Contrast
+from orbitgp.orbits.base import Composition, FiniteOrbit, FiniteProduct, Identity, Orbit
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.images.affine import Affine, Rotation, Scale, Shear, Translation
+from orbitgp.orbits.images.base import ImageOrbit
+from orbitgp.orbits.images.deformation import LocalDeformation
+from orbitgp.orbits.images.flips import Flip, Rotate90
+from orbitgp.orbits.images.intensity import Brightness, Contrast
+from orbitgp.orbits.images.points import Points
+from orbitgp.orbits.images.tangent import TangentDeformation
+from orbitgp.orbits.images.thickness import Thickness
+from orbitgp.orbits.images.warps import Warp, WarpProduct
 from orbitgp.orbits.noise import GaussianNoise
-from orbitgp.orbits.points import Points
-from orbitgp.orbits.tangent import TangentDeformation
-from orbitgp.orbits.thickness import Thickness
-from orbitgp.orbits.warps import Warp, WarpProduct
+from orbitgp.orbits.permutation import Permutation
+from orbitgp.orbits.sampling import Pairing, Samples
 
 __all__ = [
     "Affine",

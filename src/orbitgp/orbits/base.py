@@ -15,131 +15,24 @@ gradient of the marginal likelihood flows through the samples into them. That is
             return x[:, None] + self.width * (2 * u - 1)
 
 Everything else, drawing u, arranging samples in independent groups, composing with ``*``, is here.
+
+``a * b`` lets a act first, then b. Parts that can merge do so (:meth:`Orbit.merge`); the others act one after the other on the
+samples. A finite part inside an infinite composition is enumerated inside every group, so that it adds no noise.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from orbitgp.orbits.draws import Policy, base_draws
+from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.pickling import Portable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Value = float | tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """How blocks of samples combine into an unbiased estimate of a double expectation.
-
-    For blocks b = 1..B of samples with block averages r(b, b') of some pair function,
-    the estimate is ``off * sum_{b != b'} r(b, b') + diag * sum_b r(b, b)``.
-    """
-
-    blocks: int
-    off: float
-    diag: float
-
-    @property
-    def two_groups(self) -> bool:
-        """Whether only pairs across two blocks count."""
-        return self.blocks == 2 and self.diag == 0.0
-
-    @classmethod
-    def groups(cls, groups: int) -> Pairing:
-        """Independent groups (every sample its own group: the paper's estimator): pairs of different groups only."""
-        if groups < 2:
-            raise ValueError(
-                f"an infinite orbit needs at least 2 independent groups of samples for an unbiased estimate, got {groups}: "
-                "set num_groups and num_samples to 2 or more."
-            )
-        return cls(groups, off=1.0 / (groups * (groups - 1)), diag=0.0)
-
-    @classmethod
-    def without_replacement(cls, drawn: int, size: int) -> Pairing:
-        """``drawn`` of ``size`` elements without replacement (appendix B.1, as a mean): each element is a block of its own."""
-        if not 2 <= drawn < size:
-            raise ValueError(f"sampling without replacement takes 2 to {size - 1} of {size} elements, got {drawn}.")
-        off = (size - 1) / (size * drawn * (drawn - 1))
-        return cls(drawn, off=off, diag=1.0 / (size * drawn))
-
-    @classmethod
-    def exact(cls) -> Pairing:
-        """The samples are the whole orbit: one block, all pairs, the diagonal too."""
-        return cls(1, off=0.0, diag=1.0)
-
-
-class Samples(NamedTuple):
-    """Orbit samples of a batch, in blocks, with the rule that makes products of block means unbiased."""
-
-    points: Float[Tensor, "rows blocks size *features"]
-    pairing: Pairing
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One learned quantity in physical units: a number, or a (low, high) range."""
-
-    value: Value
-    unit: str = ""
-
-    def __str__(self) -> str:
-        if isinstance(self.value, tuple):
-            return " … ".join(self._number(end, "+") for end in self.value)
-        return self._number(self.value)
-
-    def _number(self, value: float, sign: str = "") -> str:
-        if self.unit == "×":
-            return f"×{value:.4g}"
-        return f"{value:{sign}.4g}{self.unit if self.unit == '°' else ' ' + self.unit}".rstrip()
-
-
-class Description(Mapping[str, Value]):
-    """What an orbit has learned, by name, in physical units. A mapping to plain numbers that prints as a small table."""
-
-    def __init__(self, title: str, quantities: Mapping[str, Quantity] | None = None) -> None:
-        self.title = title
-        self.quantities = dict(quantities or {})
-
-    def __getitem__(self, name: str) -> Value:
-        return self.quantities[name].value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.quantities)
-
-    def __len__(self) -> int:
-        return len(self.quantities)
-
-    def to_dict(self) -> dict[str, Value]:
-        return dict(self)
-
-    def __repr__(self) -> str:
-        width = max((len(name) for name in self), default=0)
-        lines = [f"  {name:<{width}}  {quantity}" for name, quantity in self.quantities.items()]
-        return "\n".join([self.title, *lines])
-
-    @classmethod
-    def join(cls, parts: Sequence[Description]) -> Description:
-        """Several descriptions as one; a name that occurs more than once carries its title, and then a number, in front."""
-        counts = Counter(name for part in parts for name in part)
-        titles = Counter(part.title for part in parts)
-        seen: Counter[str] = Counter()
-        joined: dict[str, Quantity] = {}
-        for part in parts:
-            seen[part.title] += 1
-            label = part.title.lower() + (str(seen[part.title]) if titles[part.title] > 1 else "")
-            for name, quantity in part.quantities.items():
-                joined[f"{label}.{name}" if counts[name] > 1 else name] = quantity
-        return cls(" * ".join(part.title for part in parts), joined)
+from orbitgp.orbits.sampling import Pairing, Policy, Samples, base_draws
 
 
 class Orbit(Portable):
@@ -206,23 +99,161 @@ class Orbit(Portable):
         xa = self.transform(x, u[0].expand(len(x), -1, -1))
         return Samples(xa[:, None], Pairing.exact())
 
-    def show(
-        self,
-        x: Any,
-        num_samples: int = 24,
-        seed: int = 0,
-        theme: Literal["light", "dark"] = "light",
-        title: str | None = None,
-    ) -> Figure:
-        """A picture of samples around one input (or a list of them); see ``orbitgp.report.orbits`` for this and others."""
-        from orbitgp.report.orbits import samples  # where matplotlib is: an orbit works without it
+    def merge(self, other: Orbit) -> Orbit | None:
+        """One orbit that is this one followed by ``other``, or None where the two do not merge.
 
-        return samples(self, x, num_samples, seed, theme, title)
+        Kinds that have a cheaper form of their composition override this: :class:`FiniteOrbit`, image warps.
+        """
+        return None
 
     def __mul__(self, other: Orbit) -> Orbit:
         """``a * b``: a acts first, then b."""
         if not isinstance(other, Orbit):
             return NotImplemented
-        from orbitgp.orbits.composition import compose
-
         return compose(self, other)
+
+
+class FiniteOrbit(Orbit):
+    """A set of P transformations, all equally likely. Subclasses set ``size`` and write ``elements``."""
+
+    size: int
+
+    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+        """All elements of the orbit of each row of x."""
+        raise NotImplementedError(f"{type(self).__name__} must define elements(x).")
+
+    def select(
+        self, x: Float[Tensor, "rows *features"], index: Int[Tensor, "rows samples"]
+    ) -> Float[Tensor, "rows samples *features"]:
+        """The elements with these numbers; override where making all of them first is wasteful."""
+        return self.elements(x)[torch.arange(len(x), device=x.device)[:, None], index]
+
+    def transform(
+        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
+    ) -> Float[Tensor, "rows allsamples *features"]:
+        """All elements, whatever u: a finite orbit is enumerated, not drawn."""
+        return self.elements(x)
+
+    def sample(
+        self,
+        x: Float[Tensor, "rows *features"],
+        num_samples: int | None,
+        num_groups: int = 2,
+        draws: Policy = "qmc",
+        generator: torch.Generator | None = None,
+    ) -> Samples:
+        """The whole orbit where ``num_samples`` is None or covers it, else that many elements without replacement."""
+        if num_samples is None or num_samples >= self.size:
+            return Samples(self.elements(x)[:, None], Pairing.exact())
+        pairing = Pairing.without_replacement(num_samples, self.size)
+        keys = torch.rand(len(x), self.size, generator=generator, device=x.device)
+        index = keys.topk(num_samples, dim=1).indices
+        return Samples(self.select(x, index)[:, :, None], pairing)
+
+    def fixed(self, x: Float[Tensor, "rows *features"], num_samples: int | None, seed: int = 0) -> Samples:
+        """The whole orbit where ``num_samples`` covers it, else a fixed subset that is the same for every row."""
+        if num_samples is None or num_samples >= self.size:
+            return Samples(self.elements(x)[:, None], Pairing.exact())
+        order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
+        index = order[:num_samples].to(x.device).expand(len(x), -1)
+        return Samples(self.select(x, index)[:, None], Pairing.exact())
+
+    def describe(self) -> Description:
+        return Description(type(self).__name__, {"elements": Quantity(float(self.size))})
+
+    def merge(self, other: Orbit) -> Orbit | None:
+        return FiniteProduct([self, other]) if isinstance(other, FiniteOrbit) else None
+
+
+class Identity(FiniteOrbit):
+    """x_a = x: no invariance, the plain Gaussian process."""
+
+    size = 1
+
+    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+        return x[:, None]
+
+    def describe(self) -> Description:
+        return Description("Identity")
+
+
+class FiniteProduct(FiniteOrbit):
+    """Every element of the first part, followed by every element of the second, and so on."""
+
+    def __init__(self, parts: Sequence[FiniteOrbit]) -> None:
+        super().__init__()
+        flat = [inner for part in parts for inner in (part.parts if isinstance(part, FiniteProduct) else [part])]
+        self.parts: Sequence[FiniteOrbit] = cast("Sequence[FiniteOrbit]", nn.ModuleList(flat))
+        self.size = prod(part.size for part in flat)
+
+    def check(self, features: torch.Size) -> None:
+        for part in self.parts:
+            part.check(features)
+
+    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+        xa = x[:, None]
+        for part in self.parts:
+            xa = part.elements(xa.flatten(0, 1)).reshape(len(x), -1, *x.shape[1:])
+        return xa
+
+
+def compose(first: Orbit, second: Orbit) -> Orbit:
+    """The composition of two orbits in its simplest form."""
+    parts: list[Orbit] = []
+    for part in (*_parts(first), *_parts(second)):
+        if isinstance(part, Identity):
+            continue
+        merged = parts[-1].merge(part) if parts else None
+        if merged is None:
+            parts.append(part)
+        else:
+            parts[-1] = merged
+    if not parts:
+        return Identity()
+    return parts[0] if len(parts) == 1 else Composition(parts)
+
+
+def _parts(orbit: Orbit) -> list[Orbit]:
+    return list(orbit.parts) if isinstance(orbit, Composition) else [orbit]
+
+
+class Composition(Orbit):
+    """Orbits that act one after the other. Base draws are concatenated in the order of the parts."""
+
+    def __init__(self, parts: list[Orbit]) -> None:
+        super().__init__()
+        self.parts: Sequence[Orbit] = cast("Sequence[Orbit]", nn.ModuleList(parts))
+
+    def draws_for(self, features: torch.Size) -> int:
+        return sum(part.draws_for(features) for part in self.parts)
+
+    def check(self, features: torch.Size) -> None:
+        for part in self.parts:
+            part.check(features)
+
+    def transform(
+        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
+    ) -> Float[Tensor, "rows allsamples *features"]:
+        features = x.shape[1:]
+        pieces = torch.split(u, [part.draws_for(features) for part in self.parts], dim=-1)
+        xa = x[:, None]  # (N, K, *features): K grows to S at the first infinite part, and by P at each finite part
+        copies = 1  # finite elements per base draw, adjacent to each other
+        drawn = False
+        for part, piece in zip(self.parts, pieces, strict=True):
+            rows, count = xa.shape[:2]
+            if isinstance(part, FiniteOrbit):
+                xa = part.elements(xa.flatten(0, 1)).reshape(rows, -1, *features)
+                copies *= xa.shape[1] // count
+            elif not drawn:
+                drawn = True
+                # The first infinite part: S draws for each of the elements so far, in the order (draw, element).
+                each = piece[:, None].expand(-1, copies, -1, -1).flatten(0, 1)
+                samples = part.transform(xa.flatten(0, 1), each).reshape(rows, copies, -1, *features)
+                xa = samples.transpose(1, 2).reshape(rows, -1, *features)
+            else:
+                each = piece[:, :, None].expand(-1, -1, count // piece.shape[1], -1).reshape(rows * count, 1, -1)
+                xa = part.transform(xa.flatten(0, 1), each).reshape(rows, -1, *features)
+        return xa
+
+    def describe(self) -> Description:
+        return Description.join([part.describe() for part in self.parts])

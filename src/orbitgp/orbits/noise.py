@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import Description, Orbit, Quantity
+from orbitgp.orbits.base import Orbit
+from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.ranges import Number
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log, log10
 
-from orbitgp.orbits.base import Quantity
+from orbitgp.orbits.description import Quantity
 from orbitgp.report.html import Markup, tag
 from orbitgp.report.words import number
 

@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 import orbitgp
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.files import replace
-from orbitgp.orbits.base import Description
+from orbitgp.orbits.description import Description
 from orbitgp.report import sections
 from orbitgp.report.cases import Scores, score
 from orbitgp.report.html import Markup, join, tag

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Shaped
 
 from orbitgp.orbits import Orbit
+from orbitgp.plotting import draw
 from orbitgp.report.charts import Frame, counted, whole
 from orbitgp.report.html import Markup, tag
-from orbitgp.report.orbits import draw
 from orbitgp.report.png import data_uri
 from orbitgp.report.words import number
 

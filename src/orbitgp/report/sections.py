@@ -10,7 +10,7 @@ from jaxtyping import Shaped
 
 from orbitgp.history import Record
 from orbitgp.orbits import Orbit
-from orbitgp.orbits.base import Description, Quantity
+from orbitgp.orbits.description import Description, Quantity
 from orbitgp.report.cases import Case, Scores
 from orbitgp.report.charts import bound_chart, calibration_chart, curve_chart, history_band, range_bars, ranking_chart, span
 from orbitgp.report.html import Child, Markup, tag

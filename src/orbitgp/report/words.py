@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor, log10
 
-from orbitgp.orbits.base import Description, Quantity
+from orbitgp.orbits.description import Description, Quantity
 
 _SETS = {"Flip": "mirror images", "Rotate90": "quarter turns", "Permutation": "exchanges of coordinates"}
 _RANGES = {

@@ -10,8 +10,8 @@ from typing import Any
 
 from orbitgp import feature_maps, likelihoods, orbits
 from orbitgp.orbits import Orbit
-from orbitgp.orbits.affine import _Ranged
-from orbitgp.orbits.field import SmoothField
+from orbitgp.orbits.images.affine import _Ranged
+from orbitgp.orbits.images.displacement_field import SmoothField
 from orbitgp.saving.registry import Arguments, register
 
 

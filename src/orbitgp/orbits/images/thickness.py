@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.orbits.base import Description, Quantity
-from orbitgp.orbits.images import ImageOrbit
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.images.base import ImageOrbit
 from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
 
 

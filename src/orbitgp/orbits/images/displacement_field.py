@@ -24,9 +24,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from orbitgp.orbits.base import Quantity
 from orbitgp.orbits.constants import constant
-from orbitgp.orbits.points import pixels
+from orbitgp.orbits.description import Quantity
+from orbitgp.orbits.images.points import pixels
 from orbitgp.orbits.ranges import PIXELS, Number
 
 Size = tuple[int, int]

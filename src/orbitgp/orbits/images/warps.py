@@ -28,10 +28,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import Description
-from orbitgp.orbits.images import ImageOrbit
-from orbitgp.orbits.interpolation import interpolate, pays
-from orbitgp.orbits.points import Grid, Points
+from orbitgp.orbits.base import Orbit
+from orbitgp.orbits.description import Description
+from orbitgp.orbits.images.base import ImageOrbit
+from orbitgp.orbits.images.interpolation import interpolate, pays
+from orbitgp.orbits.images.points import Grid, Points
 
 
 class Warp(ImageOrbit):
@@ -60,6 +61,9 @@ class Warp(ImageOrbit):
         if images.shape[1] == 1:
             return tall.view(rows, samples, *x.shape[1:])
         return tall.view(rows, -1, samples, height, width).transpose(1, 2)
+
+    def merge(self, other: Orbit) -> Orbit | None:
+        return WarpProduct([self, other]) if isinstance(other, Warp) else None
 
 
 class WarpProduct(Warp):

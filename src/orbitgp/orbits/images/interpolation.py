@@ -8,7 +8,7 @@ Compiled (:mod:`orbitgp._native`), all of that is one pass over the points, forw
 of ``grid_sample``. In torch, images are done some at a time, which bounds the memory. Forward and backward that takes two
 thirds of the time of ``grid_sample``. Where all images share their points, as in predictions, these are found once, and it
 takes 0.7 of the time forward, too. Everywhere else ``grid_sample`` is as good or better, and serves
-(:mod:`orbitgp.orbits.warps`).
+(:mod:`orbitgp.orbits.images.warps`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orbitgp import _native
-from orbitgp.orbits.points import Expansion, Points
+from orbitgp.orbits.images.points import Expansion, Points
 
 _BORDER = 2  # cells of zeros beyond the outermost that touch the image: points outside are moved there
 _TERMS = 16  # functions of the pixel: with more, points are most of the work, and products of large matrices make them faster

@@ -12,8 +12,9 @@ An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log2
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -81,3 +82,74 @@ def low_discrepancy(points: int, dim: int) -> Float[Tensor, "points dim"]:
     # Skipping no points keeps the net structure; the digital shift moves the origin away from zero.
     sobol = torch.quasirandom.SobolEngine(dim - 1).draw(points, dtype=torch.float64)
     return torch.cat([u, sobol], dim=1)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How blocks of samples combine into an unbiased estimate of a double expectation.
+
+    For blocks b = 1..B of samples with block averages r(b, b') of some pair function,
+    the estimate is ``off * sum_{b != b'} r(b, b') + diag * sum_b r(b, b)``.
+    """
+
+    blocks: int
+    off: float
+    diag: float
+
+    @property
+    def two_groups(self) -> bool:
+        """Whether only pairs across two blocks count."""
+        return self.blocks == 2 and self.diag == 0.0
+
+    @classmethod
+    def groups(cls, groups: int) -> Pairing:
+        """Independent groups (every sample its own group: the paper's estimator): pairs of different groups only."""
+        if groups < 2:
+            raise ValueError(
+                f"an infinite orbit needs at least 2 independent groups of samples for an unbiased estimate, got {groups}: "
+                "set num_groups and num_samples to 2 or more."
+            )
+        return cls(groups, off=1.0 / (groups * (groups - 1)), diag=0.0)
+
+    @classmethod
+    def without_replacement(cls, drawn: int, size: int) -> Pairing:
+        """``drawn`` of ``size`` elements without replacement (appendix B.1, as a mean): each element is a block of its own."""
+        if not 2 <= drawn < size:
+            raise ValueError(f"sampling without replacement takes 2 to {size - 1} of {size} elements, got {drawn}.")
+        off = (size - 1) / (size * drawn * (drawn - 1))
+        return cls(drawn, off=off, diag=1.0 / (size * drawn))
+
+    @classmethod
+    def exact(cls) -> Pairing:
+        """The samples are the whole orbit: one block, all pairs, the diagonal too."""
+        return cls(1, off=0.0, diag=1.0)
+
+
+class Samples(NamedTuple):
+    """Orbit samples of a batch, in blocks, with the rule that makes products of block means unbiased."""
+
+    points: Float[Tensor, "rows blocks size *features"]
+    pairing: Pairing
+
+
+Blocks = Float[Tensor, "rows blocks size dim"]
+
+
+def pair_sides(xa: Blocks, pairing: Pairing) -> tuple[Tensor, Tensor]:
+    """Left and right samples (N, a, D) and (N, b, D) of the pairs that count; one and the same tensor where all do."""
+    if pairing.two_groups:
+        # Only pairs across the two groups count, and k is symmetric: half the pairs.
+        return xa[:, 0], xa[:, 1]
+    flat = xa.flatten(1, 2)
+    return flat, flat
+
+
+def pair_weights(xa: Blocks, pairing: Pairing) -> Float[Tensor, "left right"]:
+    """The weight of each pair of samples; they sum to one."""
+    _, blocks, size, _ = xa.shape
+    if pairing.two_groups:
+        return xa.new_full((size, size), 2 * pairing.off / size**2)
+    between = torch.full((blocks, blocks), pairing.off, dtype=torch.float64, device=xa.device)
+    between.fill_diagonal_(pairing.diag)
+    weights = (between / size**2).repeat_interleave(size, 0).repeat_interleave(size, 1)
+    return weights.to(xa)

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.orbits.base import Description, Quantity
-from orbitgp.orbits.field import SmoothField
-from orbitgp.orbits.images import ImageOrbit
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.images.base import ImageOrbit
+from orbitgp.orbits.images.displacement_field import SmoothField
 from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
 
 

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import Description, Quantity
-from orbitgp.orbits.points import Points
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.images.points import Points
+from orbitgp.orbits.images.warps import Warp
 from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, factors, symmetric
-from orbitgp.orbits.warps import Warp
 
 
 class Rotation(Warp):

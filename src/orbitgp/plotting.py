@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from orbitgp.orbits.base import Description, Orbit, Quantity
-from orbitgp.orbits.draws import base_draws
+from orbitgp.orbits.base import Orbit
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.sampling import base_draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +40,7 @@ _THEMES = {
 }
 
 
-def samples(
+def show(
     orbit: Orbit, x: Any, num_samples: int = 24, seed: int = 0, theme: Theme = "light", title: str | None = None
 ) -> Figure:
     """Samples of the orbit around the original, which is the framed one in the middle: figure 1 of the paper.

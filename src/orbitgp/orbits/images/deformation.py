@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.orbits.base import Description
-from orbitgp.orbits.field import SmoothField
-from orbitgp.orbits.points import Grid, Points
+from orbitgp.orbits.description import Description
+from orbitgp.orbits.images.displacement_field import SmoothField
+from orbitgp.orbits.images.points import Grid, Points
+from orbitgp.orbits.images.warps import Warp
 from orbitgp.orbits.ranges import Number
-from orbitgp.orbits.warps import Warp
 
 
 class LocalDeformation(Warp):

@@ -8,7 +8,8 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.orbits.base import Description, Orbit, Quantity
+from orbitgp.orbits.base import Orbit
+from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.ranges import Ends, Number, Range, factors, symmetric
 
 

@@ -1,0 +1,1 @@
+"""Orbits of images: warps, which move points, and what changes thickness and intensity."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.problem import LENGTHSCALE, NUM_DATA, Orbitgp, Problem, Shape, kernel, problem
 from orbitgp.elbo import elbo
-from orbitgp.kernels import Covariance
+from orbitgp.kernels.covariance import Covariance
 from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import Pairing, Samples
 

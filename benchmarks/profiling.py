@@ -14,7 +14,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
-from orbitgp import gram, sums, variational
+from orbitgp import variational
+from orbitgp.kernels import _expectations_cpu as sums
+from orbitgp.kernels import _kuu as gram
 from orbitgp.orbits.images import interpolation
 
 STAGES = {

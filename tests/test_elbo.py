@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
 from orbitgp.elbo import elbo, expected_log_likelihood
-from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian, make_likelihood
 from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import GaussianNoise, Identity, Permutation

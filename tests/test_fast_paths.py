@@ -12,7 +12,9 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp import _native
 from orbitgp.elbo import elbo
-from orbitgp.kernels import Covariance, Stationary, _mean, covariance
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.dispatch import covariance
+from orbitgp.kernels.stationary import Stationary, _mean
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Pairing, Rotation, Samples
 from orbitgp.variational import InvariantGP, _Whiten

@@ -18,10 +18,12 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-import orbitgp.feature_maps
+import orbitgp.kernels.feature_maps
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
-from orbitgp.feature_maps import FeatureMapKernel, OrientedGradients
-from orbitgp.kernels import Covariance, OfFeatures, covariance
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.dispatch import OfFeatures, covariance
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
 from orbitgp.saving import SavedFileError
 from orbitgp.training import Trainer
@@ -364,7 +366,7 @@ class TestKernel:
             return [out, *torch.autograd.grad((weights * out).sum(), [x, *kernel.parameters()])]
 
         whole = evaluate()
-        monkeypatch.setattr(orbitgp.feature_maps, "_PART", {False: 3 * dim + 1, True: 3 * dim + 1})
+        monkeypatch.setattr(orbitgp.kernels.feature_maps, "_PART", {False: 3 * dim + 1, True: 3 * dim + 1})
         if kind == "vectors":
             kernel.feature_map.seen.clear()
         parts = evaluate()
@@ -381,7 +383,7 @@ class TestKernel:
         kernel, dim = kernel_of("vectors")
         x = rand(3, dim)
         truth = kernel.feature_map(x)
-        monkeypatch.setattr(orbitgp.feature_maps, "_PART", {False: 1, True: 1})
+        monkeypatch.setattr(orbitgp.kernels.feature_maps, "_PART", {False: 1, True: 1})
         torch.testing.assert_close(kernel.map(x), truth)
 
     @KINDS

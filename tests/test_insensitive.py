@@ -6,8 +6,8 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 
-from orbitgp.insensitive import insensitivity
-from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.kernels.insensitivity import insensitivity
+from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90
 
 LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: insensitive, not invariant

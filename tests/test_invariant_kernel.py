@@ -20,7 +20,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior
 
-from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.orbits import FiniteOrbit, Flip, GaussianNoise, Identity, Permutation, Rotate90
 
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]

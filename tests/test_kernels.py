@@ -22,8 +22,10 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
-import orbitgp.gram
-from orbitgp.kernels import Covariance, Stationary, covariance
+import orbitgp.kernels._kuu
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.dispatch import covariance
+from orbitgp.kernels.stationary import Stationary
 from orbitgp.orbits import Pairing
 
 DIM = 3
@@ -343,7 +345,9 @@ def test_double_kuu_of_single_points(shape, ard, offset):
 @ALL_KERNELS
 def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scaled, step, monkeypatch):
     """However many sets are done at a time."""
-    monkeypatch.setattr(orbitgp.gram, "_strips", lambda z: [slice(i, min(i + step, len(z))) for i in range(0, len(z), step)])
+    monkeypatch.setattr(
+        orbitgp.kernels._kuu, "_strips", lambda z: [slice(i, min(i + step, len(z))) for i in range(0, len(z), step)]
+    )
     kernel = make(shape, ard, scaled)
     z = torch.randn(5, 3, DIM, dtype=torch.float64).requires_grad_()
     weights = torch.randn(5, 5, dtype=torch.float64)
@@ -372,8 +376,8 @@ def test_double_kuu_of_sets_of_single_points(shape):
 
 
 def test_kuu_of_many_sets_is_done_in_strips():
-    assert len(orbitgp.gram._strips(torch.empty(100, 40, 1))) > 5
-    assert orbitgp.gram._strips(torch.empty(3, 2, 1)) == [slice(0, 3)]
+    assert len(orbitgp.kernels._kuu._strips(torch.empty(100, 40, 1))) > 5
+    assert orbitgp.kernels._kuu._strips(torch.empty(3, 2, 1)) == [slice(0, 3)]
 
 
 # Kernels of the user

@@ -12,7 +12,8 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp import _native
-from orbitgp.kernels import Covariance, covariance
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.dispatch import covariance
 from orbitgp.orbits import Affine, LocalDeformation, Pairing, Rotation
 
 pytestmark = pytest.mark.skipif(not _native.serves(torch.ones(1)), reason="the loops were not compiled here")

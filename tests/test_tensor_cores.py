@@ -6,10 +6,10 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from orbitgp.kernels import Stationary
+from orbitgp.kernels._expectations_cpu import Sums
+from orbitgp.kernels._expectations_cuda import TensorCoreSums, _in_three, tensor_cores, with_columns
+from orbitgp.kernels.stationary import Stationary
 from orbitgp.orbits import Pairing
-from orbitgp.sums import Sums
-from orbitgp.tensor_cores import TensorCoreSums, _in_three, tensor_cores, with_columns
 
 PAIRINGS = {"two groups": Pairing.groups(2), "three groups": Pairing.groups(3), "exact": Pairing.exact()}
 

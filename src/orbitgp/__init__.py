@@ -6,26 +6,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitgp import callbacks, feature_maps, orbits
-    from orbitgp.comparison import Comparison, compare
+    from orbitgp import datasets, kernels, likelihoods, metrics, orbits, plotting
+    from orbitgp.comparison import Comparison, compare, profile
+    from orbitgp.elbo import elbo
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.evidence import Evidence
-    from orbitgp.insensitive import insensitivity
-    from orbitgp.invariant_kernel import InvariantKernel
+    from orbitgp.kernels.insensitivity import insensitivity
+    from orbitgp.kernels.invariant import InvariantKernel
     from orbitgp.variational import InvariantGP
 
 __version__ = "0.1.0"
 
 # Loaded on first use: ``import orbitgp`` is quick and needs no torch, and orbits need neither GPyTorch nor scikit-learn.
-_LAZY = {
+_MODULES = ("datasets", "kernels", "likelihoods", "metrics", "orbits", "plotting")
+_NAMES = {
     "Comparison": "orbitgp.comparison",
     "Evidence": "orbitgp.evidence",
     "InvariantGP": "orbitgp.variational",
     "InvariantGPClassifier": "orbitgp.estimators",
     "InvariantGPRegressor": "orbitgp.estimators",
-    "InvariantKernel": "orbitgp.invariant_kernel",
+    "InvariantKernel": "orbitgp.kernels.invariant",
     "compare": "orbitgp.comparison",
-    "insensitivity": "orbitgp.insensitive",
+    "elbo": "orbitgp.elbo",
+    "insensitivity": "orbitgp.kernels.insensitivity",
+    "profile": "orbitgp.comparison",
 }
 
 __all__ = [
@@ -35,17 +39,26 @@ __all__ = [
     "InvariantGPClassifier",
     "InvariantGPRegressor",
     "InvariantKernel",
-    "callbacks",
     "compare",
-    "feature_maps",
+    "datasets",
+    "elbo",
     "insensitivity",
+    "kernels",
+    "likelihoods",
+    "metrics",
     "orbits",
+    "plotting",
+    "profile",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("callbacks", "feature_maps", "orbits"):
+    if name in _MODULES:
         return import_module(f"orbitgp.{name}")
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'orbitgp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.kernels import covariance
+from orbitgp.kernels.dispatch import covariance
 from orbitgp.orbits import Orbit, Pairing
 from orbitgp.orbits.sampling import base_draws
 

@@ -31,7 +31,7 @@ from orbitgp.epochs import Epochs
 from orbitgp.health import Health
 from orbitgp.history import Record, headline, hyperparameters
 from orbitgp.inducing import initial_inducing
-from orbitgp.kernels import Stationary
+from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.local import LocalSource, Setting, local_source
 from orbitgp.natural import Statistics

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orbitgp import _native
-from orbitgp.kernels import covariance
+from orbitgp.kernels.dispatch import covariance
 from orbitgp.moments import Moments, estimate, pair_product
 from orbitgp.orbits import Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws

@@ -182,7 +182,7 @@ def estimator(config: dict[str, Any], orbit: Any) -> Any:
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Settings as the estimator takes them."""
-    from orbitgp.feature_maps import OrientedGradients
+    from orbitgp.kernels.oriented_gradients import OrientedGradients
 
     shape, settings = config["reading"]["image_shape"], dict(config["settings"])
     if settings.get("feature_map") is not None:

@@ -29,7 +29,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`); none by default.
         kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
         likelihood: ``gaussian`` (which ``auto`` stands for), ``student-t`` or ``laplace`` for data with outliers, or an object.
-        feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.feature_maps`), such as
+        feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
         num_inducing: inducing points; no more are made than there are places for them.

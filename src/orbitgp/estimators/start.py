@@ -15,7 +15,7 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.feature_maps import FeatureMapKernel
+from orbitgp.kernels.feature_maps import FeatureMapKernel
 
 _MAX_ROWS = 1000  # the median of half a million distances is known well enough
 

@@ -33,7 +33,7 @@ from orbitgp.experiments.record import provenance
 from orbitgp.experiments.runs import Claims
 from orbitgp.experiments.toy import maximise
 from orbitgp.inducing import initial_inducing
-from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import FiniteOrbit, Identity

@@ -27,7 +27,7 @@ from orbitgp import files, metrics
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.experiments.record import provenance
-from orbitgp.feature_maps import OrientedGradients
+from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
 
 Record = dict[str, Any]

@@ -40,7 +40,7 @@ from orbitgp.experiments.record import provenance
 from orbitgp.experiments.runs import Claims, say
 from orbitgp.files import replace, write_json
 from orbitgp.inducing import initial_inducing
-from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.options import Options
 from orbitgp.orbits import FiniteOrbit, Identity, Permutation

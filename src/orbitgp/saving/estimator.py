@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.evidence import Evidence
-from orbitgp.feature_maps import FeatureMapKernel
+from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.saving.container import Contents, SavedFileError, read, write
 from orbitgp.saving.modules import pack, put, unpack
 from orbitgp.saving.registry import class_name

@@ -17,8 +17,8 @@ from gpytorch.priors import Prior
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import nn
 
-from orbitgp.feature_maps import FeatureMapKernel
-from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.saving.registry import Arguments, register, register_function
 
 

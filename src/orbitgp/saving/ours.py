@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orbitgp import feature_maps, likelihoods, orbits
+from orbitgp import likelihoods, orbits
+from orbitgp.kernels import OrientedGradients
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.images.affine import _Ranged
 from orbitgp.orbits.images.displacement_field import SmoothField
@@ -60,7 +61,7 @@ _orbit(
 )
 
 register(
-    feature_maps.OrientedGradients,
+    OrientedGradients,
     lambda m: {name: getattr(m, name) for name in ("orientations", "cell", "learn")},
     name="feature_map:OrientedGradients",
 )

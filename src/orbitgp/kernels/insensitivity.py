@@ -6,7 +6,7 @@ one, and how rarely follows from a single number, the expected squared deviation
     P( [f(x) - f(x_a)]^2 > eps E[f(x) - f(x_a)]^2 ) <= 1/eps
 
 Under the prior, with f normalised to unit variance so that "different" has a scale, that number is 2 (1 - E_a k(x, x_a)),
-with k the normalised :class:`~orbitgp.invariant_kernel.InvariantKernel`: the lemma of appendix A. A group gives expected
+with k the normalised :class:`~orbitgp.kernels.invariant.InvariantKernel`: the lemma of appendix A. A group gives expected
 covariance 1 and deviation 0. Under a posterior it is the mean over the orbit of
 
     E_f [f(x) - f(x_a)]^2 = (m(x) - m(x_a))^2 + v(x, x) - 2 v(x, x_a) + v(x_a, x_a)
@@ -26,7 +26,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.invariant_kernel import InvariantKernel
+from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.orbits import FiniteOrbit, Orbit
 
 Posterior = Callable[[Tensor], tuple[Tensor, Tensor]]

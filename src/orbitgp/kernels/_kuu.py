@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orbitgp.tensor_cores import tensor_cores, with_columns
+from orbitgp.kernels._expectations_cuda import tensor_cores, with_columns
 
 if TYPE_CHECKING:
-    from orbitgp.profiles import Profile
+    from orbitgp.kernels._radial import Profile
 
 
 class Gram(torch.autograd.Function):

@@ -1,91 +1,17 @@
-"""What g sees of an input: a feature map between the orbit and the kernel.
-
-    f(x) = E_{x_a ~ p(x_a | x)} g(x_a),    k_g(x, x') = k(phi(x), phi(x'))
-
-Distances between pixels know nothing of neighbourhoods: a stroke that moves by its own width is as far from itself as from any
-other. A map phi with a wider view makes a better prior, and the evidence says by how much: targets are the same, so models with
-and without one compare. The orbit acts on the inputs, before phi, and inducing points are inputs too.
-
-Any ``nn.Module`` that takes rows of inputs (N, ...) to rows of vectors (N, D), each on its own and without chance, will do;
-:class:`FeatureMapKernel` makes of it and a kernel of vectors a kernel of inputs. :class:`OrientedGradients` is one for images.
-"""
+"""A feature map for images: histograms of oriented gradients, smooth in the image and in four learned constants."""
 
 from __future__ import annotations
 
 from math import inf, log, pi
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from gpytorch import Module
 from gpytorch.constraints import Positive
-from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.constants import constant
-from orbitgp.orbits.images.base import as_inputs
-
-
-class FeatureMapKernel(Kernel):
-    """k(phi(x), phi(x')), for a kernel of vectors and a feature map: an ordinary GPyTorch kernel.
-
-    Args:
-        base_kernel: a kernel of what the map yields.
-        feature_map: a module from inputs (N, D), or images if ``image_shape`` is given, to vectors (N, D'). If it has
-            parameters, they are learned with those of the kernel.
-        image_shape: the shape (H, W) or (C, H, W) of the images that the rows of x hold.
-    """
-
-    def __init__(self, base_kernel: Kernel, feature_map: nn.Module, image_shape: tuple[int, ...] | None = None) -> None:
-        super().__init__()
-        self.base_kernel = base_kernel
-        self.feature_map = feature_map
-        self.image_shape = image_shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.base_kernel.dtype  # the kernel's alone: a parameter of the map may have another
-
-    @property
-    def device(self) -> torch.device | None:
-        return self.base_kernel.device
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        return self.base_kernel.batch_shape
-
-    def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
-        """phi(x), a few rows at a time: what a map holds on its way may be many times its input, and is made again for its
-        gradient."""
-        rows = as_inputs(x, self.image_shape)
-        parts = rows.split(max(1, _PART[rows.is_cuda] // x.shape[-1]))
-        if len(parts) == 1 or not torch.is_grad_enabled():
-            mapped = [self._mapped(part) for part in parts]
-        else:
-            mapped = [checkpoint(self._mapped, part, use_reentrant=False, preserve_rng_state=False) for part in parts]
-        return torch.cat(mapped).reshape(*x.shape[:-1], mapped[0].shape[-1])
-
-    def _mapped(self, rows: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        """The map in the precision of its input, whatever that of its parameters."""
-        state = (*self.feature_map.named_parameters(), *self.feature_map.named_buffers())
-        cast = {name: t.to(rows.dtype) for name, t in state if t.is_floating_point()}
-        mapped: Tensor = torch.func.functional_call(self.feature_map, cast, (rows,))
-        return mapped
-
-    def forward(
-        self,
-        x1: Float[Tensor, "*batch1 n dim"],
-        x2: Float[Tensor, "*batch2 m dim"],
-        diag: bool = False,
-        **params: Any,
-    ) -> Any:
-        phi1 = self.map(x1)
-        return self.base_kernel(phi1, phi1 if x1 is x2 else self.map(x2), diag=diag, **params)
-
-
-_PART = {False: 2**18, True: 2**25}  # numbers in the rows that are mapped at once, on a CPU (whose cache is small), on a GPU
 
 
 class OrientedGradients(Module):

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orbitgp import _native
+from orbitgp.kernels._radial import Profile
 from orbitgp.orbits import Pairing
 from orbitgp.orbits.sampling import Blocks, pair_sides, pair_weights
-from orbitgp.profiles import Profile
 
 
 class Sums(torch.autograd.Function):

@@ -9,7 +9,7 @@ The kernel matrix is read and written a few times beside the products, which cos
 they can on the way: |x|^2 is three more columns of x, each with so few digits that TF32 keeps them all, and a column of ones on
 either side makes the sums over rows and columns that the gradient needs.
 
-The mathematics is that of :class:`orbitgp.kernels.Stationary`'s own sums, which is the reference.
+The mathematics is that of :class:`orbitgp.kernels.covariance.Stationary`'s own sums, which is the reference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orbitgp.orbits import Pairing
 from orbitgp.orbits.sampling import pair_sides, pair_weights
 
 if TYPE_CHECKING:
-    from orbitgp.profiles import Profile
+    from orbitgp.kernels._radial import Profile
 
 
 _TF32 = ~0x1FFF  # the bits of a float32 that a TF32 keeps: sign, exponent and ten of the mantissa

@@ -1,0 +1,9 @@
+"""Kernels of g, what the model asks of them, and the invariant kernel of f."""
+
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.dispatch import covariance
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.invariant import InvariantKernel
+from orbitgp.kernels.oriented_gradients import OrientedGradients
+
+__all__ = ["Covariance", "FeatureMapKernel", "InvariantKernel", "OrientedGradients", "covariance"]

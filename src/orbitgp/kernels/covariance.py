@@ -1,0 +1,84 @@
+"""k_g: the kernel of the function that is averaged over the orbit.
+
+Any ``gpytorch.kernels.Kernel`` serves. The model asks it for three things only:
+
+    gram(Z)           Kuu = k_g(Z, Z), or its means over pairs of sets of points, (M, M)
+    sums(xa, Z)       Kfu, the mean of k_g(x_a, z) over each block of samples, (N, B, M)
+                      and kff, the paired mean of k_g(x_a, x_a') over a datum's own samples, (N,)
+    cross(xa, xb)     the mean of k_g over two sets of samples, for joint predictions
+
+:func:`covariance` picks the implementation: RBF and Matérn kernels (in a ScaleKernel or not, ARD or not) take a hand-written
+path, where one GEMM with two extra columns yields all squared distances, scaled, and
+its backward pass is two GEMMs, beside the row and column sums that the gradient needs. Any other kernel goes through GPyTorch.
+Hyperparameters stay in float64; the large products run in the dtype of the samples.
+"""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.kernels._kuu import set_means
+from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
+
+
+class Covariance(nn.Module):
+    """The general implementation, through GPyTorch's own evaluation."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def see(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
+        """Inputs as the kernel ``of_vectors`` takes them. Who needs the same inputs twice can map them once."""
+        return x
+
+    @property
+    def of_vectors(self) -> Covariance:
+        """The kernel of what is seen."""
+        return self
+
+    def gram(
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
+    ) -> Float[Tensor, "inducing inducing"]:
+        """Kuu + jitter I, in the given precision, or else in that of z; of sets of points, the mean over pairs of two sets."""
+        points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
+        kuu = self._dense(points, points)
+        kuu = kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
+        return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
+
+    def sums(
+        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
+    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+        """Kfu for each block and kff for each datum."""
+        rows, blocks, size, dim = xa.shape
+        kfu = self._dense(xa.reshape(-1, dim), z).reshape(rows, blocks, size, -1).mean(2)
+        return kfu, (self._dense(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
+
+    def cross(self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]) -> Float[Tensor, "rows others"]:
+        """k_f between different data whose samples are finite orbits: the mean over all pairs of samples."""
+        block = self.sums(xa[:, None], xb.flatten(0, 1), Pairing.exact())[0]
+        return block.reshape(len(xa), len(xb), -1).mean(-1)
+
+    def _dense(self, a: Tensor, b: Tensor) -> Tensor:
+        # Hyperparameters are cast to the dtype of the inputs, inside the call, so that gradients reach them.
+        tensors = {name: _cast(t, a.dtype) for name, t in (*self.named_parameters(), *self.named_buffers())}
+        dense: Tensor = torch.func.functional_call(_Dense(self), {f"owner.{n}": t for n, t in tensors.items()}, (a, b))
+        return dense
+
+
+class _Dense(nn.Module):
+    """kernel(a, b).to_dense() as one module call: GPyTorch evaluates lazily, which must happen while parameters are cast."""
+
+    def __init__(self, owner: Covariance) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.owner.kernel(a, b).to_dense()
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -1,0 +1,43 @@
+"""Which implementation serves a kernel."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.stationary import Stationary
+from orbitgp.orbits.sampling import Blocks, Pairing
+
+
+def covariance(kernel: Kernel) -> Covariance:
+    """The fastest implementation of what the model needs from this kernel."""
+    base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+    plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
+    if plain and type(base) in (RBFKernel, MaternKernel):
+        return Stationary(kernel)
+    return OfFeatures(kernel) if type(kernel) is FeatureMapKernel else Covariance(kernel)
+
+
+class OfFeatures(Covariance):
+    """A kernel of mapped inputs: map once, then what is fastest for the kernel of the features."""
+
+    def see(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
+        return self.kernel.map(x)
+
+    @property
+    def of_vectors(self) -> Covariance:
+        return covariance(self.kernel.base_kernel)  # a new view of it: a part of this module would save it twice
+
+    def gram(
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
+    ) -> Float[Tensor, "inducing inducing"]:
+        return self.of_vectors.gram(self.see(z), dtype, jitter)
+
+    def sums(
+        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
+    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+        return self.of_vectors.sums(self.see(xa), self.see(z), pairing)

@@ -1,0 +1,65 @@
+"""The fast path for RBF and Matérn kernels."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.kernels._expectations_cpu import Sums
+from orbitgp.kernels._expectations_cuda import TensorCoreSums
+from orbitgp.kernels._kuu import Gram, SetGram
+from orbitgp.kernels._radial import RBF, Matern, Profile
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.orbits.sampling import Blocks, Pairing
+
+
+class Stationary(Covariance):
+    """RBF and Matérn kernels of a scaled squared distance, k = variance * profile(kappa * gamma * |x - z|^2)."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+        self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
+
+    def gram(
+        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
+    ) -> Float[Tensor, "inducing inducing"]:
+        centred = z - _mean(z.detach().reshape(-1, z.shape[-1]))
+        z, gamma, variance = self._scaled(centred, dtype)
+        kuu: Tensor = (Gram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
+        return kuu
+
+    def sums(
+        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
+    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+        # Centring costs one pass and wins a digit: squared distances cancel less.
+        centre = _mean(z.detach())
+        z, gamma, variance = self._scaled(z - centre)
+        if self._ard():  # far from zero, x / lengthscale loses digits: centre first
+            xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
+        learns = torch.is_grad_enabled() and any(t.requires_grad for t in (xa, z, gamma))
+        function = TensorCoreSums if xa.is_cuda and xa.dtype == torch.float32 and self.profile.smooth else Sums
+        kfu, kff = function.apply(xa, z, centre, gamma, pairing, self.profile, learns)
+        return variance * kfu, variance * kff
+
+    def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, 1/lengthscale^2 and variance. With ARD the inputs are scaled; one lengthscale is applied after the GEMM."""
+        kernel, dtype = self.kernel, dtype or x.dtype
+        base, variance = kernel, torch.ones((), dtype=dtype, device=x.device)
+        if isinstance(kernel, ScaleKernel):
+            base, variance = kernel.base_kernel, kernel.outputscale.to(dtype)
+        lengthscale = base.lengthscale.reshape(-1)
+        if self._ard():
+            return x / lengthscale.to(x.dtype), variance.new_ones(()), variance
+        return x, lengthscale[0].to(dtype).pow(-2), variance
+
+    def _ard(self) -> bool:
+        base = self.kernel.base_kernel if isinstance(self.kernel, ScaleKernel) else self.kernel
+        return bool(base.raw_lengthscale.numel() > 1)
+
+
+def _mean(points: Float[Tensor, "points dim"]) -> Float[Tensor, " dim"]:
+    """The mean of all points, as a product: four times faster on a CPU than torch's own sums over columns."""
+    return points.new_full((len(points),), 1 / max(1, len(points))) @ points

@@ -11,9 +11,9 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from torch import Tensor
 
 from benchmarks.problem import LENGTHSCALE, NUM_DATA, Orbitgp, Problem, Shape, kernel, problem
-from orbitgp.elbo import elbo
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.kernels.covariance import Covariance
-from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import Pairing, Samples
 
 

@@ -11,10 +11,10 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from orbitgp.elbo import elbo
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Rotation
-from orbitgp.variational import InvariantGP
 
 OUTPUTS = 10
 NUM_DATA = 60_000

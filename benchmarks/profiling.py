@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
-from orbitgp import variational
+from orbitgp.inference import model as variational
 from orbitgp.kernels import _expectations_cpu as sums
 from orbitgp.kernels import _kuu as gram
 from orbitgp.orbits.images import interpolation

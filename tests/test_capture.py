@@ -11,12 +11,12 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import capture
 from orbitgp.capture import Captured, Replayed
-from orbitgp.elbo import elbo
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.options import Options
 from orbitgp.orbits import Affine
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

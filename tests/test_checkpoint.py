@@ -25,12 +25,12 @@ from torch.utils._pytree import tree_flatten
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, callbacks
 from orbitgp.checkpoint import Checkpoint, read_checkpoint
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
 from orbitgp.saving import SavedFileError
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 KILLS = int(os.environ.get("ORBITGP_KILLS", "6"))  # 20 take half a minute of a quiet core
 QUICK: dict[str, Any] = {"max_steps": 12, "num_inducing": 8, "num_samples": 4, "batch_size": 8, "random_state": 0}

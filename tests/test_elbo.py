@@ -10,12 +10,12 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
-from orbitgp.elbo import elbo, expected_log_likelihood
+from orbitgp.inference.elbo import elbo, expected_log_likelihood
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian, make_likelihood
-from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
-from orbitgp.variational import InvariantGP
 
 LENGTHSCALE, VARIANCE, NOISE = 0.9, 1.4, 0.05
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.likelihoods import Gaussian, GaussianIndicators, StudentT
 from orbitgp.likelihoods.registry import CLASSIFICATION, REGRESSION
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation

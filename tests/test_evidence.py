@@ -6,11 +6,11 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from orbitgp.elbo import elbo
-from orbitgp.evidence import Evidence, measure_evidence
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.evidence import Evidence, measure_evidence
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
-from orbitgp.variational import InvariantGP
 
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
@@ -111,13 +111,13 @@ def test_the_generator_decides_and_passes_differ():
 
 
 def test_rows_in_pieces_change_nothing(monkeypatch):
-    import orbitgp.evidence
+    import orbitgp.inference.evidence
 
     model = make_model(Permutation(CYCLE), 3, 2)
     x, y = torch.randn(10, 3), torch.randn(10, 2)
     whole = measure_evidence(model, Gaussian(2), x, y)
-    monkeypatch.setattr(orbitgp.evidence, "chunk_elements", lambda device: 40)
-    assert len(list(orbitgp.evidence.chunks(x, model, None))) > 3
+    monkeypatch.setattr(orbitgp.inference.evidence, "chunk_elements", lambda device: 40)
+    assert len(list(orbitgp.inference.evidence.chunks(x, model, None))) > 3
     assert measure_evidence(model, Gaussian(2), x, y).value == pytest.approx(whole.value, rel=1e-12)
 
 

@@ -11,13 +11,14 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp import _native
-from orbitgp.elbo import elbo
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.whitening import Whiten
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.kernels.stationary import Stationary, _mean
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Pairing, Rotation, Samples
-from orbitgp.variational import InvariantGP, _Whiten
 
 DIM = 4
 
@@ -123,13 +124,13 @@ def test_whitening_is_cholesky_and_solve(invert):
     k = torch.randn(4, 6, dtype=torch.float64).requires_grad_()
     upstream = torch.randn(4, 6, dtype=torch.float64)
     apart = torch.linalg.solve_triangular(torch.linalg.cholesky(kuu), k.mT, upper=False).mT
-    together = _Whiten.apply(kuu, k, torch.float64, invert)
+    together = Whiten.apply(kuu, k, torch.float64, invert)
     torch.testing.assert_close(together, apart)
     torch.testing.assert_close(
         torch.autograd.grad(together, [kuu, k], upstream), torch.autograd.grad(apart, [kuu, k], upstream)
     )
     with pytest.raises(torch.linalg.LinAlgError):
-        _Whiten.apply(-kuu, k, torch.float64, invert)
+        Whiten.apply(-kuu, k, torch.float64, invert)
 
 
 @pytest.mark.parametrize("invert", [False, True])
@@ -141,7 +142,7 @@ def test_whitening_with_a_gradient_in_single_precision(scale, invert):
     kuu = (torch.exp(-(((z - z.mT) / 0.3) ** 2)) + 1e-6 * torch.eye(40)).mul(scale).requires_grad_()
     k = torch.exp(-((torch.rand(9, 1, dtype=torch.float64) - z.mT) ** 2)).requires_grad_()
     upstream = torch.randn(9, 40, dtype=torch.float64)
-    single, double = _Whiten.apply(kuu, k, torch.float32, invert), _Whiten.apply(kuu, k, torch.float64, False)
+    single, double = Whiten.apply(kuu, k, torch.float32, invert), Whiten.apply(kuu, k, torch.float64, False)
     torch.testing.assert_close(single, double, rtol=1e-8, atol=1e-8)
     found, truth = (torch.autograd.grad(result, [kuu, k], upstream) for result in (single, double))
     for a, b in zip(found, truth, strict=True):
@@ -155,7 +156,7 @@ def test_whitening_with_a_gradient_in_single_precision(scale, invert):
 def test_whitening_gives_only_the_gradients_that_are_wanted(wanted):
     kuu, k = 2 * torch.eye(3, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
     ends = [t.requires_grad_(w) for t, w in zip((kuu, k), wanted, strict=True)]
-    _Whiten.apply(*ends, torch.float64, False).sum().backward()
+    Whiten.apply(*ends, torch.float64, False).sum().backward()
     assert [t.grad is not None for t in ends] == list(wanted)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import orbitgp.kernels.feature_maps
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
+from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import OfFeatures, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel
@@ -27,7 +28,6 @@ from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
 from orbitgp.saving import SavedFileError
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 NAMES = ("window", "smoothing", "sharpness", "power")
 # Far from the defaults, and from each other.

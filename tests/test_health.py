@@ -7,11 +7,11 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from orbitgp.health import Health
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 
 def test_signal_to_noise_of_the_orbits_gradient():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90
 
 METHODS = pytest.mark.parametrize("method", ["random", "kmeans", "greedy"])

@@ -7,12 +7,12 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier
-from orbitgp.elbo import elbo
-from orbitgp.evidence import measure_evidence
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.evidence import measure_evidence
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.likelihoods import Gaussian
-from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
-from orbitgp.variational import InvariantGP
 
 LENGTHSCALE, VARIANCE, NOISE = 0.8, 1.3, 0.2
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]

@@ -8,9 +8,10 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from orbitgp.moments import Moments, estimate, pair_product
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.moments import estimate, pair_product
+from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import GaussianNoise, Pairing, Permutation, Samples
-from orbitgp.variational import InvariantGP
 
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.9
 REPEATS = 12_000

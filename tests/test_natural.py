@@ -8,11 +8,11 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from orbitgp.elbo import elbo
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.natural_gradient import Statistics, _paired_outer, _paired_outers, set_posterior, statistics
 from orbitgp.likelihoods import Gaussian, Quadratic, make_likelihood
-from orbitgp.natural import Statistics, _paired_outer, _paired_outers, set_posterior, statistics
 from orbitgp.orbits import GaussianNoise, Identity, Pairing, Permutation
-from orbitgp.variational import InvariantGP
 
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.7
 

@@ -14,16 +14,16 @@ from gpytorch.priors import GammaPrior, LogNormalPrior
 
 import orbitgp.refits
 import orbitgp.training
-from orbitgp.elbo import elbo
-from orbitgp.epochs import Epochs
-from orbitgp.evidence import measure_evidence
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.evidence import measure_evidence
+from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.minibatches import Epochs
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.natural_gradient import Statistics, statistics
 from orbitgp.likelihoods import Gaussian, make_likelihood
-from orbitgp.natural import Statistics, statistics
 from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training import Trainer, log_prior, spread
-from orbitgp.variational import InvariantGP
 
 
 @pytest.fixture(autouse=True)

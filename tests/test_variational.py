@@ -14,8 +14,9 @@ from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNorm
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 from torch.distributions import kl_divergence
 
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.prior_mean import PriorMean
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Permutation, Rotation
-from orbitgp.variational import InvariantGP, PriorMean
 
 LENGTHSCALE, VARIANCE = 0.8, 1.3
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orbitgp import datasets, kernels, likelihoods, metrics, orbits, plotting
     from orbitgp.comparison import Comparison, compare, profile
-    from orbitgp.elbo import elbo
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-    from orbitgp.evidence import Evidence
+    from orbitgp.inference.elbo import elbo
+    from orbitgp.inference.evidence import Evidence
+    from orbitgp.inference.model import InvariantGP
     from orbitgp.kernels.insensitivity import insensitivity
     from orbitgp.kernels.invariant import InvariantKernel
-    from orbitgp.variational import InvariantGP
 
 __version__ = "0.1.0"
 
@@ -21,13 +21,13 @@ __version__ = "0.1.0"
 _MODULES = ("datasets", "kernels", "likelihoods", "metrics", "orbits", "plotting")
 _NAMES = {
     "Comparison": "orbitgp.comparison",
-    "Evidence": "orbitgp.evidence",
-    "InvariantGP": "orbitgp.variational",
+    "Evidence": "orbitgp.inference.evidence",
+    "InvariantGP": "orbitgp.inference.model",
     "InvariantGPClassifier": "orbitgp.estimators",
     "InvariantGPRegressor": "orbitgp.estimators",
     "InvariantKernel": "orbitgp.kernels.invariant",
     "compare": "orbitgp.comparison",
-    "elbo": "orbitgp.elbo",
+    "elbo": "orbitgp.inference.elbo",
     "insensitivity": "orbitgp.kernels.insensitivity",
     "profile": "orbitgp.comparison",
 }

@@ -3,7 +3,7 @@
 - ``orbit_snr``: |mean| / standard deviation of the gradient of the orbit's parameters over the last thirty steps, the median
   over parameters. Far below one, the orbit wanders: more samples or larger batches help. It is small at an optimum too.
 - ``cone_exits``: the share of refits of q(u) in which the unbiased second moment was not positive definite enough, so that some
-  of the biased one was blended in (:mod:`orbitgp.natural`). More orbit samples for q(u) help.
+  of the biased one was blended in (:mod:`orbitgp.inference.natural_gradient`). More orbit samples for q(u) help.
 - ``failed_factors``: how often Kuu had no Cholesky factor, so that the jitter was raised.
 """
 

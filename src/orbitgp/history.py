@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
-from orbitgp.variational import InvariantGP
 
 Record = dict[str, Any]
 

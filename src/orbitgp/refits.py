@@ -1,4 +1,4 @@
-"""q(u) in closed form, again and again while everything else moves (:mod:`orbitgp.natural` has the formulas).
+"""q(u) in closed form, again and again while everything else moves (``inference.natural_gradient`` has the formulas).
 
 A refit takes fresh orbit samples of a large batch, forward only, and mixes what they say with what the last refits said.
 Batches go round: refits that are averaged see all data alike, and what one batch has too much of, the others make good. Where
@@ -13,14 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitgp.epochs import Epochs
-from orbitgp.evidence import chunks
 from orbitgp.health import Health
-from orbitgp.local import LocalSource
-from orbitgp.natural import Statistics, set_posterior, statistics
+from orbitgp.inference.evidence import chunks
+from orbitgp.inference.local_parameters import LocalSource
+from orbitgp.inference.minibatches import Epochs
+from orbitgp.inference.model import Projection
+from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics
 from orbitgp.options import Options
 from orbitgp.orbits import Samples
-from orbitgp.variational import Projection
 
 Rows = Int[Tensor, " rows"]
 

@@ -27,18 +27,18 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from orbitgp.capture import Replayed
-from orbitgp.epochs import Epochs
 from orbitgp.health import Health
 from orbitgp.history import Record, headline, hyperparameters
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
+from orbitgp.inference.minibatches import Epochs
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.natural_gradient import Statistics
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
-from orbitgp.local import LocalSource, Setting, local_source
-from orbitgp.natural import Statistics
 from orbitgp.options import Options
 from orbitgp.orbits import Identity, Pairing, Samples
 from orbitgp.refits import Refits
-from orbitgp.variational import InvariantGP
 
 
 @dataclass

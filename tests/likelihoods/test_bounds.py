@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from orbitgp.inference.moments import estimate
 from orbitgp.likelihoods import Bernoulli, Classification, Likelihood, OneVsEach, Quadratic
+from orbitgp.likelihoods.base import Moments
 from orbitgp.likelihoods.gap import gaussian_moments
-from orbitgp.moments import Moments, estimate
 from orbitgp.orbits import Pairing
 
 Targets = Callable[[int], Tensor]

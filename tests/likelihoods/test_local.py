@@ -11,13 +11,13 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setting
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, OneVsEach
-from orbitgp.local import Groups, LocalName, Network, Setting
 from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 

@@ -9,14 +9,14 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
-from orbitgp.elbo import elbo
 from orbitgp.experiments.logistic_bound import DIABETES, bounds
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import OneVsEach, make_likelihood
 from orbitgp.likelihoods.gap import gaussian_moments
 from orbitgp.options import Options
 from orbitgp.orbits import Identity
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 
 def kernel(lengthscale: float, variance: float) -> ScaleKernel:

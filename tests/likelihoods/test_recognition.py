@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from orbitgp.inference.recognition_network import RecognitionNetwork
 from orbitgp.likelihoods import Bernoulli, Bouchard, Gaussian, Likelihood
 from orbitgp.likelihoods.gap import gaussian_moments
-from orbitgp.recognition import RecognitionNetwork
 
 
 @pytest.mark.parametrize("shape", [(5,), (8, 8), (7, 9), (3, 8, 8)], ids=str)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from orbitgp.likelihoods import Categorical, Likelihood, Noise, Quadratic
+from orbitgp.likelihoods.base import Moments
 from orbitgp.likelihoods.gap import gap, gaussian_moments
 from orbitgp.likelihoods.quadrature import normal_average
-from orbitgp.moments import Moments
 
 
 class HyperbolicSecant(Noise):

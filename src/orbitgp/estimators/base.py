@@ -37,16 +37,17 @@ from orbitgp.estimators.settings import (
     usable_device,
 )
 from orbitgp.estimators.start import initial_kernel, prior_variance
-from orbitgp.evidence import Evidence, measure_evidence
 from orbitgp.history import Record
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.evidence import Evidence, measure_evidence
+from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.prior_mean import MeanName
 from orbitgp.likelihoods import Likelihood
 from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.sampling import Policy
 from orbitgp.saving import load_estimator, save_estimator
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP, MeanName
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured

@@ -16,10 +16,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import nn
 
+from orbitgp.inference.prior_mean import MeanName
 from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.sampling import POLICIES
-from orbitgp.variational import MeanName
 
 NUM_INDUCING = 256
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction

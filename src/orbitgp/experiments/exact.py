@@ -27,18 +27,18 @@ from torch import Tensor
 
 from orbitgp import files
 from orbitgp.datasets import digits
-from orbitgp.elbo import elbo
 from orbitgp.experiments import runs
 from orbitgp.experiments.record import provenance
 from orbitgp.experiments.runs import Claims
 from orbitgp.experiments.toy import maximise
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
-from orbitgp.natural import set_posterior, statistics
 from orbitgp.orbits import FiniteOrbit, Identity
 from orbitgp.orbits.parse import make_orbit
-from orbitgp.variational import InvariantGP
 
 ORBITS = ("none", "flip", "rotate90", "flip*rotate90")
 SIZES: dict[str, tuple[int, ...]] = {"f": (25, 50, 100, 150), "g": (25, 50, 150, 300, 600, 1200)}

@@ -21,15 +21,15 @@ from torch import Tensor
 from orbitgp import files, metrics
 from orbitgp.datasets import Dataset, digits
 from orbitgp.estimators.start import initial_kernel
-from orbitgp.evidence import measure_evidence
 from orbitgp.experiments.record import provenance
-from orbitgp.inducing import initial_inducing
+from orbitgp.inference.evidence import measure_evidence
+from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.local_parameters import LocalName
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
-from orbitgp.local import LocalName
 from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import Rotation
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)

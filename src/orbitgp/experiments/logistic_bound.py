@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from orbitgp import files
 from orbitgp.estimators.start import initial_kernel
 from orbitgp.experiments.record import provenance
+from orbitgp.inference.local_parameters import Groups, Setting
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
-from orbitgp.local import Groups, Setting
 from orbitgp.options import Options
 from orbitgp.orbits import Identity
 from orbitgp.training import Trainer
-from orbitgp.variational import InvariantGP
 
 JITTER = 1e-6
 LOG_ODDS_VARIANCE = 10.0

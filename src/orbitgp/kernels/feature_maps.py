@@ -7,7 +7,8 @@ other. A map phi with a wider view makes a better prior, and the evidence says b
 and without one compare. The orbit acts on the inputs, before phi, and inducing points are inputs too.
 
 Any ``nn.Module`` that takes rows of inputs (N, ...) to rows of vectors (N, D), each on its own and without chance, will do;
-:class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs. :class:`orbitgp.kernels.OrientedGradients` is one
+:class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs.
+:class:`orbitgp.kernels.OrientedGradients` is one
 for images.
 """
 

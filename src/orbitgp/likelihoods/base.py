@@ -21,7 +21,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.likelihoods.predictive import Predictive
-from orbitgp.moments import Moments
+
+
+class Moments(NamedTuple):
+    """E f and E f^2 for each datum and latent function; E f f^T too where a likelihood couples latent functions."""
+
+    mean: Float[Tensor, "rows latents"]
+    second: Float[Tensor, "rows latents"]
+    cross: Float[Tensor, "rows latents latents"] | None = None
 
 
 class Quadratic(NamedTuple):

@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.likelihoods.base import Quadratic, required
+from orbitgp.likelihoods.base import Moments, Quadratic, required
 from orbitgp.likelihoods.classification import Softmax
-from orbitgp.moments import Moments
 
 
 class Bohning(Softmax):

@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.likelihoods.base import Likelihood
+from orbitgp.likelihoods.base import Likelihood, Moments
 from orbitgp.likelihoods.bernoulli import Bernoulli
 from orbitgp.likelihoods.quadrature import normal_average
-from orbitgp.moments import Moments
 
 
 class Gap(NamedTuple):

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.base import Quadratic
+from orbitgp.likelihoods.base import Moments, Quadratic
 from orbitgp.likelihoods.noise import Noise
-from orbitgp.moments import Moments
 
 
 class Gaussian(Noise):

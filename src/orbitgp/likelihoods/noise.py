@@ -21,10 +21,9 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 from torch import Tensor
 
-from orbitgp.likelihoods.base import Likelihood, Quadratic, required
+from orbitgp.likelihoods.base import Likelihood, Moments, Quadratic, required
 from orbitgp.likelihoods.polyagamma import root_second
 from orbitgp.likelihoods.predictive import ScaleMixture
-from orbitgp.moments import Moments
 
 
 class Noise(Likelihood):

@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.likelihoods.base import Quadratic, required
+from orbitgp.likelihoods.base import Moments, Quadratic, required
 from orbitgp.likelihoods.classification import Softmax
 from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
-from orbitgp.moments import Moments
 
 
 class OneVsEach(Softmax):

@@ -7,11 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from orbitgp.likelihoods.base import Quadratic, required
+from orbitgp.likelihoods.base import Moments, Quadratic, required
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
 from orbitgp.likelihoods.quadrature import normal_average
-from orbitgp.moments import Moments
 
 
 class StickBreaking(Classification):

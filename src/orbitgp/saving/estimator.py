@@ -22,13 +22,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.evidence import Evidence
+from orbitgp.inference.evidence import Evidence
+from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.saving.container import Contents, SavedFileError, read, write
 from orbitgp.saving.modules import pack, put, unpack
 from orbitgp.saving.registry import class_name
 from orbitgp.saving.values import Inexpressible, Tensors, decode, encode
-from orbitgp.variational import InvariantGP
 
 Loaded = TypeVar("Loaded")
 

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.elbo import expected_log_likelihood
+from orbitgp.inference.elbo import expected_log_likelihood
+from orbitgp.inference.model import InvariantGP, chunk_elements
 from orbitgp.likelihoods import Likelihood
-from orbitgp.moments import Moments
+from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits.sampling import Policy
-from orbitgp.variational import InvariantGP, chunk_elements
 
 
 @dataclass(frozen=True)

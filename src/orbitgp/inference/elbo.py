@@ -5,10 +5,10 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
-from orbitgp.moments import Moments
+from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Samples
-from orbitgp.variational import InvariantGP
 
 
 def elbo(

@@ -21,9 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.inference.model import InvariantGP, Projection
+from orbitgp.inference.whitening import inverse
 from orbitgp.likelihoods import Quadratic
 from orbitgp.orbits import Pairing
-from orbitgp.variational import InvariantGP, Projection, inverse
 
 _BLENDS = (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)
 

@@ -18,12 +18,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.recognition_network import RecognitionNetwork
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import required
-from orbitgp.moments import Moments
+from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import Pairing, Samples
-from orbitgp.recognition import RecognitionNetwork
-from orbitgp.variational import InvariantGP
 
 LocalName = Literal["kept", "network", "groups"]
 

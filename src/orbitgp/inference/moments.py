@@ -15,21 +15,12 @@ Nothing is clamped: an estimate of a variance may be negative, and the bound, wh
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Pairing
-
-
-class Moments(NamedTuple):
-    """E f and E f^2 for each datum and latent function; E f f^T too where a likelihood couples latent functions."""
-
-    mean: Float[Tensor, "rows latents"]
-    second: Float[Tensor, "rows latents"]
-    cross: Float[Tensor, "rows latents latents"] | None = None
 
 
 def pair_product(

@@ -8,7 +8,7 @@ With a(x) = L^-1 k_u(x), the orbit enters only through the block means of a, of 
     E f   = E_a [m_g + a^T m]
     var f = E_aa' k_g - (E a)^T (E a) + (E a)^T S (E a)
 
-where every product of two expectations is taken over pairs of independent blocks (:mod:`orbitgp.moments`).
+where every product of two expectations is taken over pairs of independent blocks (:mod:`orbitgp.inference.moments`).
 The factor L and all solves are in float64; the kernel between samples and inducing points is in the dtype of the data.
 """
 
@@ -16,21 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from orbitgp import _native
+from orbitgp.inference.moments import estimate, pair_product
+from orbitgp.inference.prior_mean import MeanName, PriorMean
+from orbitgp.inference.whitening import Whiten, cholesky, solve
 from orbitgp.kernels.dispatch import covariance
-from orbitgp.moments import Moments, estimate, pair_product
+from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws
-
-MeanName = Literal["zero", "constant", "linear"]
 
 
 class Projection(NamedTuple):
@@ -40,34 +39,6 @@ class Projection(NamedTuple):
     prior_mean: Float[Tensor, "rows blocks latents"]
     kff: Float[Tensor, " rows"]
     pairing: Pairing
-
-
-class PriorMean(nn.Module):
-    """m_g(x) = bias + W (x - centre) / unit: ``zero``, ``constant`` or ``linear``, for each latent function.
-
-    ``centre`` and ``unit`` are where the first inducing points lie and how far apart: W learns alike in any units of x.
-    """
-
-    centre: Tensor
-    unit: Tensor
-
-    def __init__(self, name: MeanName, inducing: Float[Tensor, "inducing dim"], num_latents: int) -> None:
-        super().__init__()
-        if name not in ("zero", "constant", "linear"):
-            raise ValueError(f"mean must be 'zero', 'constant' or 'linear', got {name!r}.")
-        zeros = torch.zeros(num_latents, dtype=torch.float64)
-        self.bias = nn.Parameter(zeros, requires_grad=name != "zero")
-        self.weight = nn.Parameter(zeros.new_zeros(inducing.shape[1], num_latents)) if name == "linear" else None
-        inducing = inducing.detach().double().cpu()
-        spread = inducing.var(0, correction=0).mean().sqrt()
-        self.register_buffer("centre", inducing.mean(0))
-        self.register_buffer("unit", torch.where(spread > 0, spread, 1.0))
-
-    def forward(self, xa: Float[Tensor, "rows blocks size dim"]) -> Float[Tensor, "rows blocks latents"]:
-        """The block means of m_g: linear in x, so the mean of the samples is enough."""
-        if self.weight is None:
-            return self.bias.expand(*xa.shape[:2], -1)
-        return (xa.mean(2).double() - self.centre) / self.unit @ self.weight + self.bias
 
 
 class InvariantGP(nn.Module):
@@ -116,7 +87,7 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        return _cholesky(self._kuu(self._points()))
+        return cholesky(self._kuu(self._points()))
 
     def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
         """The same, or None where Kuu is not positive definite to working precision: here the host waits for the answer."""
@@ -128,7 +99,7 @@ class InvariantGP(nn.Module):
         points = self._points()
         raw = self._kernel_means(samples, points)
         ku = raw.a.flatten(0, 1)
-        a = _Whiten.apply(self._kuu(points), ku, self.inducing.dtype, ku.is_cuda) if factor is None else _solve(factor, ku)
+        a = Whiten.apply(self._kuu(points), ku, self.inducing.dtype, ku.is_cuda) if factor is None else solve(factor, ku)
         return raw._replace(a=a.reshape(raw.a.shape))
 
     def kernel_means(self, samples: Samples) -> Projection:
@@ -257,78 +228,6 @@ class InvariantGP(nn.Module):
         """How many samples of each datum there are when so many are asked for: of a finite orbit, not more than it has."""
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
-
-
-class _Whiten(torch.autograd.Function):
-    """Rows a = L^-1 k for L L^T = Kuu, as one function of Kuu and k.
-
-    The gradient of the solve begins with L^-T, that of the factorisation goes on with L^T, and the two cancel: with C the lower
-    triangle of sum(ga a^T), mirrored, the gradient of Kuu is -1/2 L^-T C L^-1. That saves a product of M x M matrices.
-
-    The value needs all digits of float64, the gradient no more than the data have: it is computed in their ``dtype``. Only
-    along Kuu itself, which is the kernel's variance, rounding would show: there the gradient is -1/2 sum(ga * a), and made so.
-
-    With ``invert``, L^-1 is computed once and the rest are products: what a GPU likes better than four triangular solves.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, kuu: Tensor, k: Tensor, dtype: torch.dtype, invert: bool) -> Tensor:
-        lower = _cholesky(kuu)
-        if invert:
-            lower = inverse(lower)
-        a = k @ lower.mT if invert else _solve(lower, k)
-        ctx.save_for_backward(kuu, lower, a)
-        ctx.dtype, ctx.invert = dtype, invert
-        return a
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kuu, lower, a = ctx.saved_tensors
-        grad_kuu = grad_k = None
-        lower, ga = lower.to(ctx.dtype), grad.to(ctx.dtype)
-
-        def unwhiten(rows: Tensor) -> Tensor:
-            """Times L^-1 from the right."""
-            return rows @ lower if ctx.invert else torch.linalg.solve_triangular(lower, rows, upper=False, left=False)
-
-        if ctx.needs_input_grad[0]:
-            c = _mirrored(ga.mT @ a.to(ctx.dtype))
-            # All three matrices are symmetric. The solves like columns one after the other, and everyone else rows.
-            grad_kuu = unwhiten(unwhiten(c.mT).mT).mT.to(grad.dtype).mul_(-0.5)
-            excess = torch.linalg.vecdot(grad_kuu.flatten(), kuu.flatten()) + 0.5 * torch.linalg.vecdot(grad, a).sum()
-            grad_kuu.diagonal().sub_(excess / kuu.trace())
-        if ctx.needs_input_grad[1]:
-            grad_k = unwhiten(ga).to(grad.dtype)
-        return grad_kuu, grad_k, None, None
-
-
-def _mirrored(matrix: Float[Tensor, "size size"]) -> Float[Tensor, "size size"]:
-    """The lower triangle on both sides; may overwrite the matrix."""
-    if _native.serves(matrix):
-        _native.mirror(matrix)
-        return matrix
-    return torch.tril(matrix) + torch.tril(matrix, -1).mT
-
-
-def _cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
-    """L with L L^T = Kuu. Where there is none, an error on a CPU, and NaN on a GPU: to ask, the host would have to wait for it.
-
-    NaN goes on into the bound, which training looks at from time to time, and into predictions.
-    """
-    # Of a symmetric matrix the transpose is the same, and lies in memory as the factorisation wants it.
-    factor, info = torch.linalg.cholesky_ex(kuu.mT, check_errors=kuu.device.type == "cpu")
-    return factor if kuu.device.type == "cpu" else torch.where(info == 0, factor, torch.nan)
-
-
-def inverse(factor: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
-    """L^-1: on a GPU, products with it take a fraction of the time of solves."""
-    return torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype, device=factor.device), upper=False)
-
-
-def _solve(factor: Float[Tensor, "inducing inducing"], k: Float[Tensor, "rows inducing"]) -> Float[Tensor, "rows inducing"]:
-    """L^-1 k for each row k."""
-    return torch.linalg.solve_triangular(factor, k.mT, upper=False).mT
 
 
 def _fixed_draws(

@@ -27,7 +27,7 @@ from benchmarks.timing import (
     timed,
 )
 from orbitgp import _native
-from orbitgp.capture import Captured
+from orbitgp.training.cuda_graphs import Captured
 
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
 LARGE = 10_000_000  # entries of the kernel matrix from which what takes minutes is left to --full

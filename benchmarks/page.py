@@ -54,7 +54,7 @@ TAIL = """## What was weighed
   groups the mean over all pairs is nearly exact. At (100, 32, 300), four cyclic shifts instead of all raise the
   standard deviation of the bound eightfold and one shift more than a hundredfold, to save 2 to 3 % of a step. All pairs
   stay.
-- **A captured graph** (`orbitgp.capture`) turns some five hundred launches into one, which is most of a small step on a
+- **A captured graph** (`training.cuda_graphs`) turns some five hundred launches into one, which is most of a small step on a
   GPU: training replays its steps so where they are small. Nothing in a step makes the host wait: a failed Cholesky
   factorisation becomes NaN, and training finds it in the bound. A user's orbit that waits is noticed before, and its
   steps are launched one by one.

@@ -14,7 +14,7 @@ from typing import Any
 import gpytorch
 import torch
 
-from orbitgp import files
+from orbitgp.saving import atomic as files
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -29,8 +29,8 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from orbitgp import InvariantGPRegressor  # noqa: E402
-from orbitgp.checkpoint import read_checkpoint  # noqa: E402
 from orbitgp.orbits import GaussianNoise  # noqa: E402
+from orbitgp.training.checkpoint import read_checkpoint  # noqa: E402
 
 
 def fit(checkpoint: Path | None) -> InvariantGPRegressor:

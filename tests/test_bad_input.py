@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.likelihoods import Bernoulli, Gaussian
 from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90, Rotation
-from orbitgp.training import Trainer
+from orbitgp.training.trainer import Trainer
 
 X = np.random.default_rng(0).normal(size=(12, 4))
 y = X.sum(1)
@@ -95,7 +95,7 @@ SETTINGS = [
     ({"max_seconds": np.nan}, ValueError, "max_seconds must be positive and finite, got nan"),
     ({"max_seconds": "1"}, TypeError, "max_seconds must be a number, got '1'"),
     ({"optimizer": "sgd"}, ValueError, "optimizer must be one of natural, adam, got 'sgd'"),
-    ({"options": 3}, TypeError, "options must be a mapping from names of orbitgp.options.Options to values, got 3"),
+    ({"options": 3}, TypeError, "options must be a mapping from names of orbitgp.training.options.Options to values, got 3"),
     ({"options": {"rate": 3}}, ValueError, "training has no option 'rate': it has "),
     ({"options": {"max_steps": 3}}, ValueError, "max_steps is an argument of its own: pass max_steps="),
     ({"draws": "sobol"}, ValueError, "draws must be one of .*got 'sobol'"),

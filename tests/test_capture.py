@@ -9,14 +9,14 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from orbitgp import capture
-from orbitgp.capture import Captured, Replayed
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
-from orbitgp.options import Options
 from orbitgp.orbits import Affine
-from orbitgp.training import Trainer
+from orbitgp.training import cuda_graphs as capture
+from orbitgp.training.cuda_graphs import Captured, Replayed
+from orbitgp.training.options import Options
+from orbitgp.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -23,14 +23,15 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 from torch.utils._pytree import tree_flatten
 
-from orbitgp import InvariantGPClassifier, InvariantGPRegressor, callbacks
-from orbitgp.checkpoint import Checkpoint, read_checkpoint
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
-from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
 from orbitgp.saving import SavedFileError
-from orbitgp.training import Trainer
+from orbitgp.training import callbacks
+from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
+from orbitgp.training.options import Options
+from orbitgp.training.trainer import Trainer
 
 KILLS = int(os.environ.get("ORBITGP_KILLS", "6"))  # 20 take half a minute of a quiet core
 QUICK: dict[str, Any] = {"max_steps": 12, "num_inducing": 8, "num_samples": 4, "batch_size": 8, "random_state": 0}
@@ -254,7 +255,7 @@ class TestOnlyItsOwnRun:
     def test_other_versions_are_told(
         self, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("orbitgp.checkpoint.version", lambda name: "0")
+        monkeypatch.setattr("orbitgp.training.checkpoint.version", lambda name: "0")
         InvariantGPRegressor(GaussianNoise(0.5), **QUICK).fit(*table(), resume=path)
         assert "other versions: the run goes on, but not bit for bit" in caplog.text
 
@@ -325,8 +326,10 @@ class TestWriting:
     def test_every_so_many_seconds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         written: list[int] = []
         clock = iter(range(10**6))
-        monkeypatch.setattr("orbitgp.checkpoint.time.monotonic", lambda: float(next(clock)))
-        monkeypatch.setattr("orbitgp.checkpoint.write", lambda path, kind, config, tensors: written.append(config["steps"]))
+        monkeypatch.setattr("orbitgp.training.checkpoint.time.monotonic", lambda: float(next(clock)))
+        monkeypatch.setattr(
+            "orbitgp.training.checkpoint.write", lambda path, kind, config, tensors: written.append(config["steps"])
+        )
         CASES["natural"]().fit(*table(), checkpoint=tmp_path / "run", checkpoint_every=3.0)
         # The start took 3 steps; then the clock is asked once a step and once a checkpoint; and the last step is always kept.
         assert written == [3, 6, 9, 12]

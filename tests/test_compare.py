@@ -230,7 +230,7 @@ class TestCompare:
             compare(*symmetric, ["none", "noise"], task="ranking")
 
     def test_orbits_as_objects_have_names(self):
-        from orbitgp.comparison.run import named_orbits
+        from orbitgp.comparison.compare import named_orbits
 
         named = named_orbits([None, GaussianNoise(0.3), "flip * rotation"], (8, 8))
         assert list(named) == ["none", "GaussianNoise", "flip*rotation"]

@@ -27,7 +27,7 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
 from orbitgp.saving import SavedFileError
-from orbitgp.training import Trainer
+from orbitgp.training.trainer import Trainer
 
 NAMES = ("window", "smoothing", "sharpness", "power")
 # Far from the defaults, and from each other.

@@ -6,12 +6,12 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from orbitgp.health import Health
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
-from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise
-from orbitgp.training import Trainer
+from orbitgp.training.diagnostics import Health
+from orbitgp.training.options import Options
+from orbitgp.training.trainer import Trainer
 
 
 def test_signal_to_noise_of_the_orbits_gradient():

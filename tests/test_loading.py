@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from orbitgp.loading import LoadingError, Reading, load, load_inputs
-from orbitgp.loading.data import task_of
+from orbitgp.datasets.files import LoadingError, Reading, load, load_inputs
+from orbitgp.datasets.files.data import task_of
 
 RNG = np.random.default_rng(0)
 

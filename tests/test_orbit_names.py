@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orbitgp.cli.options import ORBIT_NAMES, complete_orbit
+from orbitgp.cli.arguments import ORBIT_NAMES, complete_orbit
 from orbitgp.orbits import (
     Affine,
     Composition,

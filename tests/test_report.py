@@ -12,8 +12,8 @@ import pytest
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.comparison.jobs import Job, Trained
-from orbitgp.comparison.profiles import Profile
-from orbitgp.comparison.table import Comparison
+from orbitgp.comparison.profile import Profile
+from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Evidences
 from orbitgp.datasets import digits
 from orbitgp.metrics import ece, error_rate

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from orbitgp.experiments.toy import Config, Fit, base_kernel, fit_exact, main, make_data, maximise, table, target
-from orbitgp.files import replace
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Identity, Permutation
+from orbitgp.saving.atomic import replace
 
 SMALL = Config(num_train=24, half_width=2.0, grid=9, num_inducing=10)
 ORBITS = [Permutation.swap(0, 1), Identity()]

@@ -12,8 +12,8 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
-import orbitgp.refits
-import orbitgp.training
+import orbitgp.training.posterior
+import orbitgp.training.trainer
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.inducing_points import initial_inducing
@@ -21,9 +21,9 @@ from orbitgp.inference.minibatches import Epochs
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import Statistics, statistics
 from orbitgp.likelihoods import Gaussian, make_likelihood
-from orbitgp.options import Options
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
-from orbitgp.training import Trainer, log_prior, spread
+from orbitgp.training.options import Options
+from orbitgp.training.trainer import Trainer, log_prior, spread
 
 
 @pytest.fixture(autouse=True)
@@ -245,7 +245,7 @@ class Clock:
 @pytest.mark.parametrize("starts", [(1.0,), (1.0, 0.25, 0.0625)])
 def test_the_time_budget_is_kept(monkeypatch, starts):
     clock = Clock()
-    monkeypatch.setattr(orbitgp.training, "time", clock)
+    monkeypatch.setattr(orbitgp.training.trainer, "time", clock)
     trainer = make_trainer(max_steps=100_000, max_seconds=12.0, starts=starts, start_steps=20)
     history = trainer.run()
     assert 12.0 <= history[-1]["seconds"] < 13.0
@@ -484,7 +484,7 @@ def test_polishing_averages_passes(monkeypatch):
         seen.append(statistics(*args, **kwargs))
         return seen[-1]
 
-    monkeypatch.setattr(orbitgp.refits, "statistics", keep)
+    monkeypatch.setattr(orbitgp.training.posterior, "statistics", keep)
     before = trainer.posterior.stats
     trainer.polish()
     assert len(seen) == 4

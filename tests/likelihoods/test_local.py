@@ -15,9 +15,9 @@ from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, OneVsEach
-from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
-from orbitgp.training import Trainer
+from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.trainer import Trainer
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 

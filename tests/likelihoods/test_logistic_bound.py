@@ -14,9 +14,9 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import OneVsEach, make_likelihood
 from orbitgp.likelihoods.gap import gaussian_moments
-from orbitgp.options import Options
 from orbitgp.orbits import Identity
-from orbitgp.training import Trainer
+from orbitgp.training.options import Options
+from orbitgp.training.trainer import Trainer
 
 
 def kernel(lengthscale: float, variance: float) -> ScaleKernel:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from orbitgp.cli import options as o
-from orbitgp.cli.folder import Folder, save_run
-from orbitgp.cli.guard import guarded
+from orbitgp.cli import arguments as o
+from orbitgp.cli.errors import guarded
 from orbitgp.cli.learn import Out, check, configuration, estimator_settings, features, write_config
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import report_content, result_of, say_next
+from orbitgp.cli.run_folder import Folder, save_run
 
 _IMAGES = ("none", "rotation", "affine")
 _VECTORS = ("none", "noise")
@@ -93,8 +93,8 @@ def compare(
     import torch
 
     from orbitgp.comparison import compare as compare_orbits
+    from orbitgp.comparison.compare import named_orbits
     from orbitgp.comparison.jobs import usable_cores
-    from orbitgp.comparison.run import named_orbits
     from orbitgp.orbits.parse import make_orbit
 
     source = o.DataOptions(data, target, targets, test, test_fraction, max_data, image_shape, resize, invert, data_dir, seed)
@@ -203,7 +203,7 @@ def _profile(
     quiet: bool,
 ) -> Any:
     from orbitgp.comparison import profile
-    from orbitgp.comparison.profiles import grid
+    from orbitgp.comparison.profile import grid
 
     chosen = grid(orbit, quantity, shape) if values is None else values
     with Progress(len(chosen) * steps, None, quiet) as progress:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from orbitgp.cli import options as o
-from orbitgp.cli.guard import guarded
+from orbitgp.cli import arguments as o
+from orbitgp.cli.errors import guarded
 
 
 @guarded
@@ -36,7 +36,7 @@ def data(
             typer.echo(f"{known:<15}{says}")
         return
     from orbitgp.datasets.base import data_folder
-    from orbitgp.loading import NAMES, LoadingError, Reading, load
+    from orbitgp.datasets.files import NAMES, LoadingError, Reading, load
 
     if name not in NAMES:
         raise LoadingError(f"there is no data set {name!r}: there are {', '.join(NAMES)}.")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitgp.cli import options as o
-from orbitgp.cli.folder import Folder, save_run
-from orbitgp.cli.guard import INTERRUPTED, guarded
+from orbitgp.cli import arguments as o
+from orbitgp.cli.errors import INTERRUPTED, guarded
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import report_content, result_of, say
+from orbitgp.cli.run_folder import Folder, save_run
 
 if TYPE_CHECKING:
-    from orbitgp.loading import Data
+    from orbitgp.datasets.files import Data
 
 Out = Annotated[
     Path | None,
@@ -167,7 +167,7 @@ def _absolute(source: o.DataOptions) -> o.DataOptions:
 
 def write_config(folder: Folder, config: dict[str, Any]) -> None:
     """First of all the files."""
-    from orbitgp.files import write_json
+    from orbitgp.saving.atomic import write_json
 
     write_json(folder.config, config)
 
@@ -218,9 +218,9 @@ def check(config: dict[str, Any], data: Data) -> None:
 def _train(folder: Folder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
     import torch
 
-    from orbitgp.files import write_json
     from orbitgp.orbits import Identity
     from orbitgp.orbits.parse import make_orbit
+    from orbitgp.saving.atomic import write_json
 
     torch.set_num_threads(config["threads"])
     for note in data.notes:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitgp.cli import options as o
-from orbitgp.cli.folder import Folder, load_model
-from orbitgp.cli.guard import guarded
+from orbitgp.cli import arguments as o
+from orbitgp.cli.errors import guarded
+from orbitgp.cli.run_folder import Folder, load_model
 
 if TYPE_CHECKING:
-    from orbitgp.loading import Inputs
+    from orbitgp.datasets.files import Inputs
 
 
 @guarded
@@ -47,8 +47,8 @@ def predict(
         orbitgp predict runs/digits-rotation digits
         orbitgp predict runs/scans-affine new-scans/ --out predictions.csv
     """
-    from orbitgp.files import replace
-    from orbitgp.loading import load_inputs
+    from orbitgp.datasets.files import load_inputs
+    from orbitgp.saving.atomic import replace
 
     model, reading, known = _open(run)
     new = load_inputs(inputs, reading)
@@ -68,7 +68,7 @@ def predict(
 
 def _open(run: Path) -> tuple[Any, Any, dict[str, float]]:
     """The model, how its inputs are read, and within what limits they were."""
-    from orbitgp.loading import Reading
+    from orbitgp.datasets.files import Reading
 
     if run.is_file():
         model = load_model(run)

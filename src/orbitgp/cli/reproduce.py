@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from orbitgp.cli.guard import guarded
+from orbitgp.cli.errors import guarded
 
 
 def experiments() -> dict[str, str]:

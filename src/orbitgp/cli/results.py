@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from orbitgp.cli.folder import Folder
+from orbitgp.cli.run_folder import Folder
 
 if TYPE_CHECKING:
     from orbitgp.comparison import Comparison, Profile
-    from orbitgp.loading import Data
+    from orbitgp.datasets.files import Data
     from orbitgp.orbits.description import Description
     from orbitgp.report.page import Content
 
@@ -26,8 +26,8 @@ def report_content(
     profile: Profile | None = None,
 ) -> Content:
     """All that the report is made from."""
-    from orbitgp.experiments.record import provenance
     from orbitgp.report.page import Content
+    from orbitgp.report.provenance import provenance
 
     made = provenance(config["settings"].get("device", "cpu"))
     versions = {**made["versions"], **{name: str(value) for name, value in made["hardware"].items()}}

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from orbitgp.cli import options as o
-from orbitgp.cli.folder import Folder
-from orbitgp.cli.guard import guarded
+from orbitgp.cli import arguments as o
+from orbitgp.cli.errors import guarded
 from orbitgp.cli.results import say
+from orbitgp.cli.run_folder import Folder
 
 
 @guarded
@@ -45,7 +45,7 @@ def show(
 
 
 def _unfinished(folder: Folder, config: dict[str, Any], json_: bool) -> None:
-    from orbitgp.checkpoint import read_checkpoint
+    from orbitgp.training.checkpoint import read_checkpoint
 
     steps = read_checkpoint(folder.checkpoint).steps if folder.checkpoint.is_file() else 0
     total = config["settings"]["max_steps"]

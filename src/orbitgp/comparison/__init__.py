@@ -4,8 +4,8 @@
 that it cannot tell. :func:`profile` trains one orbit at several fixed values of one of its quantities.
 """
 
-from orbitgp.comparison.profiles import Profile, profile
-from orbitgp.comparison.run import compare
-from orbitgp.comparison.table import Comparison, Row
+from orbitgp.comparison.compare import compare
+from orbitgp.comparison.profile import Profile, profile
+from orbitgp.comparison.result import Comparison, Row
 
 __all__ = ["Comparison", "Profile", "Row", "compare", "profile"]

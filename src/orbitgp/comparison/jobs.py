@@ -18,9 +18,9 @@ import torch
 
 from orbitgp.comparison.workers import Tell, in_processes
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.history import Record
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description
+from orbitgp.training.history import Record
 
 Estimator = InvariantGPClassifier | InvariantGPRegressor
 Watch = Callable[["Job", Record | None], None]

@@ -26,9 +26,10 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from orbitgp.callbacks import Callback
-from orbitgp.estimators.run import Run, StrPath
-from orbitgp.estimators.settings import (
+from orbitgp.estimators.defaults import initial_kernel, prior_variance
+from orbitgp.estimators.saving import load_estimator, save_estimator
+from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.validation import (
     check_settings,
     image_shape,
     inducing_count,
@@ -36,18 +37,17 @@ from orbitgp.estimators.settings import (
     training_options,
     usable_device,
 )
-from orbitgp.estimators.start import initial_kernel, prior_variance
-from orbitgp.history import Record
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.likelihoods import Likelihood
-from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.sampling import Policy
-from orbitgp.saving import load_estimator, save_estimator
-from orbitgp.training import Trainer
+from orbitgp.training.callbacks import Callback
+from orbitgp.training.history import Record
+from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.trainer import Trainer
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
@@ -114,7 +114,7 @@ class InvariantEstimator(BaseEstimator):
         Args:
             X: (N, D), images (N, H, W) or (N, C, H, W), or flat images (N, D) with ``image_shape``.
             y: the targets.
-            callback: a function that is called with every record of the history (:mod:`orbitgp.callbacks`).
+            callback: a function that is called with every record of the history (:mod:`orbitgp.training.callbacks`).
             checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.
             checkpoint_every: seconds between checkpoints.
             resume: True to go on from the checkpoint if there is one, with the same data and settings; or the path of one. On

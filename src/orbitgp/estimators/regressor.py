@@ -39,7 +39,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         num_groups: independent groups that the samples form (2 or more).
         draws: how samples of a group are drawn, ``qmc`` or ``iid``.
         num_predict_samples: orbit samples for each row at prediction, the same base draws for every row.
-        batch_size, max_steps, max_seconds, optimizer: the training run (:class:`orbitgp.options.Options`), which ends with
+        batch_size, max_steps, max_seconds, optimizer: the training run (:class:`orbitgp.training.Options`), which ends with
             whichever of ``max_steps`` and ``max_seconds`` is reached first; a last refit and the evidence come after.
         options: further options of the run by name, such as ``{"posterior_samples": 64}``.
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.

@@ -18,8 +18,8 @@ import torch
 
 from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.files import replace
 from orbitgp.orbits import Rotation
+from orbitgp.saving.atomic import replace
 
 ROTATED = 60.0
 START = 5.0

@@ -25,10 +25,8 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp import files
 from orbitgp.datasets import digits
 from orbitgp.experiments import runs
-from orbitgp.experiments.record import provenance
 from orbitgp.experiments.runs import Claims
 from orbitgp.experiments.toy import maximise
 from orbitgp.inference.elbo import elbo
@@ -39,6 +37,8 @@ from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import FiniteOrbit, Identity
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.report.provenance import provenance
+from orbitgp.saving import atomic as files
 
 ORBITS = ("none", "flip", "rotate90", "flip*rotate90")
 SIZES: dict[str, tuple[int, ...]] = {"f": (25, 50, 100, 150), "g": (25, 50, 150, 300, 600, 1200)}

@@ -12,12 +12,12 @@ import copy
 import time
 from pathlib import Path
 
-from orbitgp import files
 from orbitgp import plotting as pictures
 from orbitgp.datasets import mnist
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.experiments.record import provenance
 from orbitgp.orbits import Affine, LocalDeformation, Orbit
+from orbitgp.report.provenance import provenance
+from orbitgp.saving import atomic as files
 
 ORBITS = {"affine": Affine, "affine*deformation": lambda: Affine() * LocalDeformation()}
 

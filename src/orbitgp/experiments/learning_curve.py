@@ -27,13 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from orbitgp import files, metrics
+from orbitgp import metrics
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.estimators.base import PREDICT_SEED
 from orbitgp.experiments import mnist, runs
 from orbitgp.likelihoods import Categorical
-from orbitgp.training import Trainer
+from orbitgp.saving import atomic as files
+from orbitgp.training.trainer import Trainer
 
 SIZES = (250, 500, 1000, 2000, 4000)
 MODELS = {"affine": "affine"}

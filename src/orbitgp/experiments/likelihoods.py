@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from orbitgp import files, metrics
+from orbitgp import metrics
 from orbitgp.datasets import Dataset, digits, mnist
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.experiments.record import provenance
 from orbitgp.orbits import Identity, Rotation
+from orbitgp.report.provenance import provenance
+from orbitgp.saving import atomic as files
 
 NAMES = ("gaussian", "dirichlet", "stick-breaking", "logistic-softmax", "bouchard", "one-vs-each", "bohning")
 

@@ -18,18 +18,19 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from orbitgp import files, metrics
+from orbitgp import metrics
 from orbitgp.datasets import Dataset, digits
-from orbitgp.estimators.start import initial_kernel
-from orbitgp.experiments.record import provenance
+from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalName
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
-from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import Rotation
-from orbitgp.training import Trainer
+from orbitgp.report.provenance import provenance
+from orbitgp.saving import atomic as files
+from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.trainer import Trainer
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)

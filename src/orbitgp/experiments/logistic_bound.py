@@ -23,15 +23,15 @@ from jaxtyping import Float, Int
 from sklearn import datasets as sklearn_datasets
 from torch import Tensor, nn
 
-from orbitgp import files
-from orbitgp.estimators.start import initial_kernel
-from orbitgp.experiments.record import provenance
+from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.local_parameters import Groups, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
-from orbitgp.options import Options
 from orbitgp.orbits import Identity
-from orbitgp.training import Trainer
+from orbitgp.report.provenance import provenance
+from orbitgp.saving import atomic as files
+from orbitgp.training.options import Options
+from orbitgp.training.trainer import Trainer
 
 JITTER = 1e-6
 LOG_ODDS_VARIANCE = 10.0

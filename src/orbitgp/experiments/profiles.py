@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from orbitgp import files
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.experiments.record import provenance
 from orbitgp.experiments.runs import Claims, say
 from orbitgp.orbits import Identity, Orbit
+from orbitgp.report.provenance import provenance
+from orbitgp.saving import atomic as files
 
 Kind = Literal["none", "fixed", "learned"]
 Result = dict[str, Any]

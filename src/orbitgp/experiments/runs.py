@@ -23,12 +23,13 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from orbitgp import files, metrics
+from orbitgp import metrics
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.experiments.record import provenance
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.report.provenance import provenance
+from orbitgp.saving import atomic as files
 
 Record = dict[str, Any]
 Claims = dict[str, bool]  # what an experiment is to show, and whether it does

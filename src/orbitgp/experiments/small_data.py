@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from orbitgp import files
 from orbitgp.datasets import Dataset, mnist
 from orbitgp.experiments import runs
+from orbitgp.saving import atomic as files
 
 SIZES = (312, 1250, 5000, 20_000, 60_000)
 MODELS: dict[str, dict[str, Any]] = {

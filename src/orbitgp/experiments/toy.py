@@ -35,17 +35,17 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.experiments.record import provenance
 from orbitgp.experiments.runs import Claims, say
-from orbitgp.files import replace, write_json
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
-from orbitgp.options import Options
 from orbitgp.orbits import FiniteOrbit, Identity, Permutation
-from orbitgp.training import Trainer
+from orbitgp.report.provenance import provenance
+from orbitgp.saving.atomic import replace, write_json
+from orbitgp.training.options import Options
+from orbitgp.training.trainer import Trainer
 
 STARTS = (0.3, 1.0, 3.0)  # lengthscales to start from; the best marginal likelihood is kept
 

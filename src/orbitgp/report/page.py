@@ -17,13 +17,13 @@ from jaxtyping import Shaped
 
 import orbitgp
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.files import replace
 from orbitgp.orbits.description import Description
 from orbitgp.report import sections
 from orbitgp.report.cases import Scores, score
 from orbitgp.report.html import Markup, join, tag
 from orbitgp.report.pictures import Shown
 from orbitgp.report.words import nats, sentence
+from orbitgp.saving.atomic import replace
 
 if TYPE_CHECKING:
     from orbitgp.comparison import Comparison, Profile

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Shaped
 
-from orbitgp.history import Record
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.report.cases import Case, Scores
@@ -16,6 +15,7 @@ from orbitgp.report.charts import bound_chart, calibration_chart, curve_chart, h
 from orbitgp.report.html import Child, Markup, tag
 from orbitgp.report.pictures import Shown
 from orbitgp.report.words import quantity
+from orbitgp.training.history import Record
 
 if TYPE_CHECKING:
     from orbitgp.comparison import Comparison, Profile, Row

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from orbitgp.files import replace
+from orbitgp.saving.atomic import replace
 from orbitgp.saving.values import Tensors
 
 FORMAT_VERSION = 1

@@ -14,11 +14,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from orbitgp.callbacks import Callback, log
-from orbitgp.checkpoint import Checkpoint
-from orbitgp.history import Record
-from orbitgp.interrupt import first_interrupt
-from orbitgp.training import Trainer
+from orbitgp.estimators.interrupt import first_interrupt
+from orbitgp.training.callbacks import Callback, log
+from orbitgp.training.checkpoint import Checkpoint
+from orbitgp.training.history import Record
+from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
 

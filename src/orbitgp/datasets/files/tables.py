@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from orbitgp.loading.data import LoadingError, Reading
+from orbitgp.datasets.files.data import LoadingError, Reading
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 Columns = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from orbitgp.loading import Data, Reading
+    from orbitgp.datasets.files import Data, Reading
 
 DATA_NAMES = {
     "digits": "1,797 digits of 8x8 pixels, embedded",
@@ -133,7 +133,7 @@ class DataOptions:
 
     def reading(self) -> Reading:
         """As the loader takes it."""
-        from orbitgp.loading import Reading
+        from orbitgp.datasets.files import Reading
 
         size = _sizes(self.resize, "--resize", (2,))
         return Reading(
@@ -147,7 +147,7 @@ class DataOptions:
 
     def load(self) -> Data:
         """The data."""
-        from orbitgp.loading import load
+        from orbitgp.datasets.files import load
 
         return load(self.data, self.reading(), self.test, self.test_fraction, self.max_data, self.seed)
 

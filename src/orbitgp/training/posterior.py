@@ -13,14 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitgp.health import Health
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
 from orbitgp.inference.minibatches import Epochs
 from orbitgp.inference.model import Projection
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics
-from orbitgp.options import Options
 from orbitgp.orbits import Samples
+from orbitgp.training.diagnostics import Health
+from orbitgp.training.options import Options
 
 Rows = Int[Tensor, " rows"]
 

@@ -1,7 +1,7 @@
 """What the constructor was given, checked: one clear sentence for each thing that cannot be.
 
 scikit-learn's constructors take anything and ``fit`` complains, so these checks run first in ``fit``. An argument of None means
-the library's default; the defaults of training are those of :class:`orbitgp.options.Options`, and stand nowhere else.
+the library's default; the defaults of training are those of :class:`orbitgp.training.options.Options`, and stand nowhere else.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gpytorch.kernels import Kernel
 from torch import nn
 
 from orbitgp.inference.prior_mean import MeanName
-from orbitgp.options import OptimizerName, Options
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.sampling import POLICIES
+from orbitgp.training.options import OptimizerName, Options
 
 NUM_INDUCING = 256
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
@@ -87,7 +87,7 @@ def _check_options(options: Any) -> None:
     if options is None:
         return
     if not isinstance(options, Mapping):
-        raise TypeError(f"options must be a mapping from names of orbitgp.options.Options to values, got {options!r}.")
+        raise TypeError(f"options must be a mapping from names of orbitgp.training.options.Options to values, got {options!r}.")
     known = {field.name for field in fields(Options)} - {*_TRAINING, "seed"}
     for name in options:
         if name in _TRAINING:

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp import datasets
-from orbitgp.loading.arrays import pair, read_npy, read_npz, sibling_targets
-from orbitgp.loading.data import Data, Inputs, LoadingError, Reading, checked_inputs, checked_targets, split
-from orbitgp.loading.images import SUFFIXES as IMAGE_SUFFIXES
-from orbitgp.loading.images import class_folders, image_files, read_classes, read_images
-from orbitgp.loading.tables import read_table
+from orbitgp.datasets.files.arrays import pair, read_npy, read_npz, sibling_targets
+from orbitgp.datasets.files.data import Data, Inputs, LoadingError, Reading, checked_inputs, checked_targets, split
+from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
+from orbitgp.datasets.files.images import class_folders, image_files, read_classes, read_images
+from orbitgp.datasets.files.tables import read_table
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
 _TABLES = (".csv", ".tsv", ".parquet")

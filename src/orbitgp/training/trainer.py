@@ -3,7 +3,7 @@
 Two optimisers:
 
 - ``natural`` (the default): each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only
-  (:mod:`orbitgp.refits`), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
+  (``posterior``), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
   follows the gradient of the bound with q(u) optimised out, which is what lets the orbit move freely.
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
@@ -26,9 +26,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from orbitgp.capture import Replayed
-from orbitgp.health import Health
-from orbitgp.history import Record, headline, hyperparameters
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
 from orbitgp.inference.minibatches import Epochs
@@ -36,9 +33,12 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import Statistics
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
-from orbitgp.options import Options
 from orbitgp.orbits import Identity, Pairing, Samples
-from orbitgp.refits import Refits
+from orbitgp.training.cuda_graphs import Replayed
+from orbitgp.training.diagnostics import Health
+from orbitgp.training.history import Record, headline, hyperparameters
+from orbitgp.training.options import Options
+from orbitgp.training.posterior import Refits
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-from orbitgp.loading.data import LoadingError, Reading
+from orbitgp.datasets.files.data import LoadingError, Reading
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096

@@ -4,7 +4,7 @@ What was decided while reading the training data (columns, colours, sizes) is ke
 read in just the same way. Bad input gives one sentence: which file, what is wrong, what to do.
 """
 
-from orbitgp.loading.data import Data, Inputs, LoadingError, Reading
-from orbitgp.loading.read import NAMES, load, load_inputs
+from orbitgp.datasets.files.data import Data, Inputs, LoadingError, Reading
+from orbitgp.datasets.files.read import NAMES, load, load_inputs
 
 __all__ = ["NAMES", "Data", "Inputs", "LoadingError", "Reading", "load", "load_inputs"]

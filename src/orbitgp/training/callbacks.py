@@ -4,7 +4,7 @@ A record is a dictionary: ``step``, ``seconds``, ``bound`` (in the units of y), 
 and the hyperparameters by name. Every record also goes to Python's logging, under the name ``orbitgp``, at level INFO.
 
 A callback that looks at the model itself while it learns also has a method ``begin``, which is given the
-:class:`orbitgp.training.Trainer` before its first step: to look at, not to change. What it takes does not count as training.
+:class:`~orbitgp.training.Trainer` before its first step: to look at, not to change. What it takes does not count as training.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-from orbitgp.history import Record, headline
+from orbitgp.training.history import Record, headline
 
 Callback = Callable[[Record], None]
 
@@ -31,7 +31,7 @@ def tensorboard(log_dir: str | PathLike[str]) -> Callback:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("orbitgp.callbacks.tensorboard needs the package tensorboard: pip install tensorboard.") from error
+        raise ImportError("the TensorBoard callback needs the package tensorboard: pip install tensorboard.") from error
     writer: Any = None
 
     def write(record: Record) -> None:

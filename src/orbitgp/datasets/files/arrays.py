@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orbitgp.loading.data import LoadingError
+from orbitgp.datasets.files.data import LoadingError
 
 _INPUTS = ("x", "images", "data", "inputs", "features")
 _TARGETS = ("y", "labels", "targets", "target", "label")

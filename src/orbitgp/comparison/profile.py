@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from orbitgp.comparison.compare import estimator_for, features
 from orbitgp.comparison.jobs import Job, Watch, train_all
-from orbitgp.comparison.run import estimator_for, features
-from orbitgp.loading.data import Task
+from orbitgp.datasets.files.data import Task
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbitgp.files import write_json
+from orbitgp.saving.atomic import write_json
 
 if TYPE_CHECKING:
     from orbitgp.report.page import Content

@@ -9,11 +9,11 @@ import numpy as np
 
 from orbitgp.comparison.convergence import remaining_gain
 from orbitgp.comparison.jobs import Estimator, Job, Trained, Watch, train_all
-from orbitgp.comparison.table import Comparison
+from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Evidences
+from orbitgp.datasets.files.data import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.estimators.settings import inducing_count
-from orbitgp.loading.data import Task, task_of
+from orbitgp.estimators.validation import inducing_count
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
 

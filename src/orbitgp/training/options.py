@@ -25,7 +25,7 @@ class Options:
         ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to
         average. ``posterior_every`` is how many steps pass from one refit of q(u) to the next. In the end q(u) is averaged over
         ``polish_passes`` over all data (fewer where there are so many data that this would take long).
-    Local parameters, where the likelihood has any: ``local`` is where they come from (``inference.local_parameters``); where the orbit is
+    Local parameters, where the likelihood has any: ``local`` is where they come from; where the orbit is
         enumerated, each refit of q(u) finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a
         recognition network.
     Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).

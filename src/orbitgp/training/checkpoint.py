@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from orbitgp.saving.container import SavedFileError, content, read, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.values import Tensors, decode, encode
-from orbitgp.training import Trainer
+from orbitgp.training.trainer import Trainer
 
 KIND = "checkpoint"
 

@@ -1,0 +1,1 @@
+"""Training: everything that is learned, by maximising the bound."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.report import RESULTS, markdown
-from orbitgp.experiments import tables
+from experiments import tables
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 HEAD = """# Speed
@@ -74,7 +74,7 @@ ACCURACY = """## Time to accuracy
 
 MNIST, 60,000 digits, learned affine maps, from a cold start; the paper ends at 1.35 %. Seconds count everything from the
 call of `fit` on, with five for the start of CUDA in the first of a process (M = 1,000, 2,000 and 4,000).
-`orbitgp reproduce learning-curve --device cuda`
+`python -m experiments learning-curve --device cuda`
 
 {table}
 

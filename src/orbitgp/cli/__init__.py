@@ -1,4 +1,4 @@
-"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``, ``reproduce``, ``data``."""
+"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``, ``data``."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from orbitgp.cli.compare import compare
 from orbitgp.cli.data import data
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
-from orbitgp.cli.reproduce import reproduce
 from orbitgp.cli.show import show
 
 HELP = """Learn from data what a function should not care about.
@@ -39,7 +38,6 @@ app.command()(compare)
 app.command()(predict)
 app.command()(show)
 app.command()(data)
-app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)
 
 
 def _version(wanted: bool) -> bool:

@@ -11,8 +11,8 @@ from orbitgp.comparison.convergence import remaining_gain
 from orbitgp.comparison.jobs import Estimator, Job, Trained, Watch, train_all
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Evidences
-from orbitgp.datasets.files.data import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.estimators.defaults import Task, task_of
 from orbitgp.estimators.validation import inducing_count
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit

@@ -15,7 +15,7 @@ from math import inf
 
 import numpy as np
 
-from orbitgp.training.history import Record
+from orbitgp.training.diagnostics import Record
 
 # Fractions of the steps after which 1/4, 1/2 and 3/4 of work is done; each value is a mean over records nearby.
 _WINDOWS = ((0.2, 0.3), (0.45, 0.55), (0.9, 1.0))

@@ -20,7 +20,7 @@ from orbitgp.comparison.workers import Tell, in_processes
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description
-from orbitgp.training.history import Record
+from orbitgp.training.diagnostics import Record
 
 Estimator = InvariantGPClassifier | InvariantGPRegressor
 Watch = Callable[["Job", Record | None], None]

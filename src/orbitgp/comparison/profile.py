@@ -13,7 +13,7 @@ import numpy as np
 
 from orbitgp.comparison.compare import estimator_for, features
 from orbitgp.comparison.jobs import Job, Watch, train_all
-from orbitgp.datasets.files.data import Task
+from orbitgp.estimators.defaults import Task
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
 
 if TYPE_CHECKING:

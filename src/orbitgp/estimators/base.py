@@ -45,7 +45,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.sampling import Policy
 from orbitgp.training.callbacks import Callback
-from orbitgp.training.history import Record
+from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import OptimizerName, Options
 from orbitgp.training.trainer import Trainer
 

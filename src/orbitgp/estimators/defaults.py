@@ -1,4 +1,4 @@
-"""Where the kernel starts.
+"""What is taken where the user says nothing: the task, from the targets, and where the kernel starts.
 
 A kernel that the user gave keeps its values, priors and constraints. Without one, k_g is an RBF kernel whose lengthscale is the
 median distance between inputs and whose variance is that of the targets: the scale of the data is then no concern of the user,
@@ -8,15 +8,20 @@ and inputs need no standardising (which images, whose background is 0, could not
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Literal
 
+import numpy as np
 import torch
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 
+Task = Literal["classification", "regression"]
+
+MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the median of half a million distances is known well enough
 
 
@@ -110,3 +115,12 @@ def median_distance(x: Float[Tensor, "rows dim"]) -> float:
 def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"]) -> float:
     """The variance of g at the data, from a few of them."""
     return float(kernel(x[:16].flatten(1).double(), diag=True).mean())
+
+
+def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:
+    """Words, booleans and few whole numbers are classes; whatever else is regressed on."""
+    if y.dtype.kind in "USOb":
+        return "classification"
+    if y.ndim > 1 or (y.dtype.kind == "f" and np.any(y != np.round(y))):
+        return "regression"
+    return "classification" if len(np.unique(y)) <= min(MAX_CLASSES, len(y) // 2) else "regression"

@@ -17,7 +17,7 @@ from typing import Any
 from orbitgp.estimators.interrupt import first_interrupt
 from orbitgp.training.callbacks import Callback, log
 from orbitgp.training.checkpoint import Checkpoint
-from orbitgp.training.history import Record
+from orbitgp.training.diagnostics import Record
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")

@@ -9,14 +9,13 @@ from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gap import Gap, gap, gap_table
 from orbitgp.likelihoods.gaussian import Gaussian
 from orbitgp.likelihoods.indicators import GaussianIndicators
-from orbitgp.likelihoods.laplace import Laplace
 from orbitgp.likelihoods.logistic_softmax import LogisticSoftmax
 from orbitgp.likelihoods.noise import Noise
 from orbitgp.likelihoods.one_vs_each import OneVsEach
 from orbitgp.likelihoods.predictive import Categorical, Predictive, ScaleMixture
 from orbitgp.likelihoods.registry import make_likelihood
+from orbitgp.likelihoods.robust import Laplace, StudentT
 from orbitgp.likelihoods.stick_breaking import StickBreaking
-from orbitgp.likelihoods.student_t import StudentT
 
 __all__ = [
     "Bernoulli",

@@ -12,12 +12,11 @@ from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian
 from orbitgp.likelihoods.indicators import GaussianIndicators
-from orbitgp.likelihoods.laplace import Laplace
 from orbitgp.likelihoods.logistic_softmax import LogisticSoftmax
 from orbitgp.likelihoods.noise import Noise
 from orbitgp.likelihoods.one_vs_each import OneVsEach
+from orbitgp.likelihoods.robust import Laplace, StudentT
 from orbitgp.likelihoods.stick_breaking import StickBreaking
-from orbitgp.likelihoods.student_t import StudentT
 
 CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
     "gaussian": GaussianIndicators,

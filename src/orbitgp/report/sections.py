@@ -15,7 +15,7 @@ from orbitgp.report.charts import bound_chart, calibration_chart, curve_chart, h
 from orbitgp.report.html import Child, Markup, tag
 from orbitgp.report.pictures import Shown
 from orbitgp.report.words import quantity
-from orbitgp.training.history import Record
+from orbitgp.training.diagnostics import Record
 
 if TYPE_CHECKING:
     from orbitgp.comparison import Comparison, Profile, Row

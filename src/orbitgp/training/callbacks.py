@@ -14,7 +14,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-from orbitgp.training.history import Record, headline
+from orbitgp.training.diagnostics import Record, headline
 
 Callback = Callable[[Record], None]
 

@@ -1,4 +1,6 @@
-"""How a training run is doing, beyond its bound: what to look at when it does not go well.
+"""What a training run tells about itself: one flat record after another.
+
+A record holds the bound, the orbit, the hyperparameters and signs of health:
 
 - ``orbit_snr``: |mean| / standard deviation of the gradient of the orbit's parameters over the last thirty steps, the median
   over parameters. Far below one, the orbit wanders: more samples or larger batches help. It is small at an optimum too.
@@ -13,6 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Likelihood
+
+Record = dict[str, Any]
 
 WINDOW, ENOUGH = 30, 5  # steps whose gradients are kept, and that it takes to speak of noise
 
@@ -61,3 +68,26 @@ class Health:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         vars(self).update(state)
+
+
+def hyperparameters(model: InvariantGP, likelihood: Likelihood) -> dict[str, float]:
+    """Hyperparameters of kernel and likelihood by their constrained names; a vector is represented by its median."""
+    values: dict[str, float] = {}
+    for name, raw, constraint in model.kernel.named_parameters_and_constraints():
+        value = raw.detach() if constraint is None else constraint.transform(raw.detach())
+        values[name.rsplit(".", 1)[-1].removeprefix("raw_")] = float(value.median())
+    for name in ("noise", "scale"):
+        value = getattr(likelihood, name, None)
+        if isinstance(value, Tensor):
+            values[name] = float(value.detach().mean())
+    return values
+
+
+def headline(record: Record) -> str:
+    """A record in a few words, for a progress bar or a log line."""
+    learned = ", ".join(f"{name} {_number(value)}" for name, value in record["orbit"].items())
+    return f"bound {record['bound']:,.0f}" + (f", {learned}" if learned else "")
+
+
+def _number(value: float | tuple[float, float]) -> str:
+    return f"[{value[0]:.3g}, {value[1]:.3g}]" if isinstance(value, tuple) else f"{value:.3g}"

@@ -35,8 +35,7 @@ from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
 from orbitgp.training.cuda_graphs import Replayed
-from orbitgp.training.diagnostics import Health
-from orbitgp.training.history import Record, headline, hyperparameters
+from orbitgp.training.diagnostics import Health, Record, headline, hyperparameters
 from orbitgp.training.options import Options
 from orbitgp.training.posterior import Refits
 

@@ -9,10 +9,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.embedded import stratified_split
+from orbitgp.estimators.defaults import Task, task_of
 
-Task = Literal["classification", "regression"]
-
-MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _CHANNELS = (1, 3, 4)
 
 
@@ -71,15 +69,6 @@ class Inputs:
     x: Shaped[np.ndarray, "rows *features"]
     rows: list[str]
     y: Shaped[np.ndarray, " rows"] | None = None
-
-
-def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:
-    """Words, booleans and few whole numbers are classes; whatever else is regressed on."""
-    if y.dtype.kind in "USOb":
-        return "classification"
-    if y.ndim > 1 or (y.dtype.kind == "f" and np.any(y != np.round(y))):
-        return "regression"
-    return "classification" if len(np.unique(y)) <= min(MAX_CLASSES, len(y) // 2) else "regression"
 
 
 def checked_inputs(x: Any, where: str, reading: Reading) -> Shaped[np.ndarray, "rows *features"]:

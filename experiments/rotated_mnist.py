@@ -1,0 +1,114 @@
+"""Rotated MNIST, 12,000 to learn from and 50,000 to test (figure 5 of the paper): learned rotations against the known answer.
+
+Every digit is turned by an angle within ±180°, so the right invariance is known: rotations by any angle. In the paper a model
+that has it from the start beats those that must learn it. Here it is the measure: a learned orbit, from a small start, from a
+larger one, or among six ranges of affine maps, must reach its error and its bound. Learned rotations are screened at 4 and 16
+times their first range too: of these starts, the bound chooses.
+
+The set is generated from MNIST with a fixed seed; its figures do not compare with those published for the Montreal files.
+
+``python -m experiments.rotated_mnist --device cuda --jobs 5`` writes results/rotated_mnist/*.json and prints the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments import runs
+from orbitgp.datasets import Dataset, rotated_mnist
+
+FIXED = "rotation, fixed at 180°"
+WIDER = {"starts": [1.0, 4.0, 16.0]}
+MODELS: dict[str, dict[str, Any]] = {
+    "none": {"orbit": "none"},
+    FIXED: {"orbit": "rotation(180, learn=False)"},
+    "rotation, learned from 5°": {"orbit": "rotation(5)", "options": WIDER},
+    "rotation, learned from 45°": {"orbit": "rotation(45)", "options": WIDER},
+    "affine, learned from 10°": {"orbit": "affine(angle=10)"},
+}
+CLOSE = 0.001  # in error: a tenth of a point
+FULL_SIZE = 12_000
+
+FULL: dict[str, Any] = {
+    "num_inducing": 1000,
+    "inducing_samples": 2,
+    "max_steps": 1200,
+    "batch_size": 800,
+    "num_samples": 32,
+    "options": runs.OPTIONS | {"posterior_samples": 32},  # rotations by any angle are noisier than what MNIST itself asks for
+}
+QUICK: dict[str, Any] = {
+    "num_train": 1000,
+    "num_test": 500,
+    "num_inducing": 100,
+    "max_steps": 60,
+    "batch_size": 200,
+    "num_samples": 8,
+    "num_predict_samples": 16,
+    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10, "orbit_rate": 0.15},
+}
+
+
+@dataclass(frozen=True)
+class RotatedMNIST(runs.Run):
+    """One model of the generated set."""
+
+    experiment = "rotated_mnist"
+
+    num_train: int = FULL_SIZE
+    num_test: int = 50_000
+
+    def data(self) -> Dataset:
+        return rotated_mnist(num_train=self.num_train, num_test=self.num_test)
+
+
+def all_runs(seeds: int = 3, models: Iterable[str] = MODELS, **settings: Any) -> list[RotatedMNIST]:
+    """Every model with every seed."""
+    options = {name: settings.get("options", {}) | MODELS[name].get("options", {}) for name in models}
+    each = {name: settings | MODELS[name] | {"options": options[name]} for name in models}
+    return [RotatedMNIST(name, seed=seed, **each[name]) for seed in range(seeds) for name in models]
+
+
+def check(records: Sequence[runs.Record]) -> runs.Claims:
+    """Learned orbits against the fixed one: as good at full size; of few digits, in few steps, nearer to it than to none."""
+    found = {row.model: row for row in runs.rows(records)}
+    if not {"none", FIXED} <= set(found):
+        return {}
+    none, fixed = (found[name] for name in ("none", FIXED))
+    claims = {}
+    for row in found.values():
+        if row is none or row is fixed:
+            continue
+        if row.train < FULL_SIZE:
+            nearer = row.error < (none.error + fixed.error) / 2 and row.evidence > (none.evidence + fixed.evidence) / 2
+            claims[f"{row.model}: nearer to the fixed one than to none, in error and evidence"] = nearer
+            continue
+        allowed = allowance(row, fixed)
+        claims[f"{row.model}: error within 0.1 points of the fixed one, or less"] = row.error <= fixed.error + CLOSE
+        claims[f"{row.model}: evidence within {allowed:.0f} nats of the fixed one, or more"] = (
+            row.evidence >= fixed.evidence - allowed
+        )
+    return claims
+
+
+def allowance(row: runs.Row, other: runs.Row) -> float:
+    """By how many nats two bounds may differ and still be called equal: a thousandth a datum, or three standard errors."""
+    return max(0.001 * row.train, 3 * (row.evidence_stderr**2 + other.evidence_stderr**2) ** 0.5)
+
+
+def table(records: Sequence[runs.Record]) -> str:
+    """Errors and bounds with what was learned."""
+    found = runs.rows(records)
+    return runs.table(found, {"learned": runs.learned(found)})
+
+
+def main(arguments: list[str] | None = None) -> runs.Claims:
+    """Train what has no record yet, print the table and what holds of it."""
+    description = __doc__.split("\n")[0]
+    return runs.compare_models("rotated_mnist", description, arguments, MODELS, all_runs, FULL, QUICK, table, check)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Noise with heavy tails: Student-t, whose tail is learned, and Laplace, which regresses to the median."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.likelihoods.base import Quadratic
+from orbitgp.likelihoods.noise import Noise
+
+_MIN_DF = 2.0
+_SHARPEST = 1e-3
+
+
+class StudentT(Noise):
+    """g(r) = log t_df(r / scale) - log scale, w(c) = (df + 1) / (df scale^2 + c^2).
+
+    ``scale`` and ``df`` are learned; ``df`` stays above 2, so that the noise has a variance.
+    """
+
+    def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0) -> None:
+        super().__init__(num_latents)
+        if not (scale > 0 and df > _MIN_DF):
+            raise ValueError(f"Student-t noise needs scale > 0 and df > {_MIN_DF:g}, got scale={scale} and df={df}.")
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale), dtype=torch.float64))
+        self.log_df = nn.Parameter(torch.tensor(math.log(df - _MIN_DF), dtype=torch.float64))
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp()
+
+    @property
+    def df(self) -> Tensor:
+        return self.log_df.exp() + _MIN_DF
+
+    def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        df, spread = self.df, self.df * self.scale.square()
+        const = torch.lgamma((df + 1) / 2) - torch.lgamma(df / 2) - 0.5 * torch.log(math.pi * spread)
+        return (const - 0.5 * (df + 1) * torch.log1p(r.square() / spread)).to(r.dtype)
+
+    def precision(self, c: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return ((self.df + 1) / (self.df * self.scale.square() + c.square())).to(c.dtype)
+
+    @torch.no_grad()
+    def noise_variance(self) -> float:
+        return float(self.scale.square() * self.df / (self.df - 2))
+
+
+class Laplace(Noise):
+    """g(r) = -log(2 scale) - |r| / scale, w(c) = 1 / (scale |c|); |c| stays above scale / 1000, a loss below 0.0005 nats."""
+
+    def __init__(self, num_latents: int = 1, scale: float = 0.3) -> None:
+        super().__init__(num_latents)
+        if not scale > 0:
+            raise ValueError(f"Laplace noise needs scale > 0, got {scale}.")
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale), dtype=torch.float64))
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp()
+
+    def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return (-torch.log(2 * self.scale) - r.abs() / self.scale).to(r.dtype)
+
+    def precision(self, c: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return 1 / (self.scale * c.abs()).to(c.dtype)
+
+    def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows latents"] | None) -> Quadratic:
+        # The precision is infinite at c = 0, so the bound is taken at a c that is never quite there.
+        floor = (_SHARPEST * self.scale.detach()).to(y.dtype)
+        return super().quadratic(y, None if local is None else torch.maximum(local.abs(), floor))
+
+    @torch.no_grad()
+    def noise_variance(self) -> float:
+        return float(2 * self.scale.square())

@@ -1,0 +1,264 @@
+"""Reading data: every form, and a sentence for each thing that can be wrong with one."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from orbitgp.datasets.files import LoadingError, Reading, load, load_inputs
+from orbitgp.estimators.defaults import task_of
+
+RNG = np.random.default_rng(0)
+
+
+def images(rows: int = 8) -> np.ndarray:
+    return RNG.integers(0, 256, (rows, 4, 5)).astype(np.uint8)
+
+
+def test_npz_of_images_in_bytes_is_brought_to_the_unit_interval(tmp_path):
+    x, y = images(), np.arange(8) % 2
+    np.savez(tmp_path / "d.npz", X=x, y=y)
+    data = load(tmp_path / "d.npz")
+    np.testing.assert_array_equal(data.x_train, x.astype(np.float32) / np.float32(255))
+    np.testing.assert_array_equal(data.y_train, y)
+    assert data.x_test is None
+    assert data.task == "classification"
+    assert data.name == "d"
+
+
+def test_npz_with_a_test_set_of_its_own(tmp_path):
+    x = RNG.random((10, 3))
+    np.savez(tmp_path / "d.npz", x_train=x[:6], y_train=np.arange(6.0), x_test=x[6:], y_test=np.arange(4.0))
+    data = load(tmp_path / "d.npz", test_fraction=0.5)
+    np.testing.assert_array_equal(data.x_train, x[:6])
+    np.testing.assert_array_equal(data.x_test, x[6:])
+    # Predicting for the same file means its test set.
+    np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.reading).x, x[6:])
+
+
+def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path):
+    x, y = RNG.random((6, 3)), RNG.random(6)
+    np.save(tmp_path / "X.npy", x)
+    np.save(tmp_path / "wanted.npy", y)
+    with pytest.raises(LoadingError, match="--targets"):
+        load(tmp_path / "X.npy")
+    given = load(tmp_path / "X.npy", Reading(targets=str(tmp_path / "wanted.npy")))
+    np.save(tmp_path / "y.npy", y)
+    for data in (given, load(tmp_path / "X.npy"), load(tmp_path)):
+        np.testing.assert_array_equal(data.x_train, x)
+        np.testing.assert_array_equal(data.y_train, y)
+        assert data.task == "regression"
+
+
+def test_channels_last_becomes_channels_first(tmp_path):
+    x = RNG.random((4, 6, 7, 3)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
+    np.testing.assert_array_equal(load(tmp_path / "d.npz").x_train, np.moveaxis(x, -1, 1))
+
+
+def test_csv_with_words_as_targets_and_its_columns_kept_for_prediction(tmp_path):
+    (tmp_path / "t.csv").write_text('a,b,label\n1,2.5,cat\n3,4,dog\n5,6,cat\n7,8,"dog"\n')
+    data = load(tmp_path / "t.csv")
+    np.testing.assert_array_equal(data.x_train, [[1, 2.5], [3, 4], [5, 6], [7, 8]])
+    assert data.y_train.tolist() == ["cat", "dog", "cat", "dog"]
+    assert data.reading.columns == ("a", "b")
+    assert data.task == "classification"
+    # Another order, another column, no target: still the same inputs.
+    (tmp_path / "new.csv").write_text("other,b,a\nx,20,10\ny,40,30\n")
+    new = load_inputs(tmp_path / "new.csv", data.reading)
+    np.testing.assert_array_equal(new.x, [[10, 20], [30, 40]])
+    assert new.y is None
+    (tmp_path / "with.csv").write_text("a;b;label\n1;2;dog\n")
+    assert load_inputs(tmp_path / "with.csv", data.reading).y.tolist() == ["dog"]
+    (tmp_path / "less.csv").write_text("a,label\n1,dog\n")
+    with pytest.raises(LoadingError, match="no column 'b'"):
+        load_inputs(tmp_path / "less.csv", data.reading)
+
+
+def test_csv_without_a_header_has_numbered_columns(tmp_path):
+    (tmp_path / "t.csv").write_text("1,2,3\n4,5,6\n")
+    data = load(tmp_path / "t.csv", Reading(target="2"))
+    np.testing.assert_array_equal(data.x_train, [[1, 2], [4, 5]])
+    np.testing.assert_array_equal(data.y_train, [3, 6])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        ("a,y\n", "no rows"),
+        ("a,y\n1,2,3\n", "2 columns but 3 values in row 1"),
+        ("a,a,y\n1,2,3\n", "two columns of the name 'a'"),
+        ("a,y\n1,0\nred,1\n", "column 'a' .* is 'red' in row 2"),
+        ("a,y\n1,0\n,1\n", "column 'a' .* is empty in row 2"),
+        ("a,b\n1,0\n", "--target NAME: its columns are a, b"),
+        ("y\n1\n", "no column but the target"),
+        ("a,y\nnan,1\n2,3\n", "not finite in row 1"),
+    ],
+)
+def test_bad_tables(tmp_path, text, sentence):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(LoadingError, match=sentence):
+        load(tmp_path / "t.csv")
+
+
+def test_a_table_that_is_not_text(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00a,b\n")
+    with pytest.raises(LoadingError, match="UTF-8"):
+        load(tmp_path / "t.csv")
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"a": [1.0, 2.0], "b": [3, 4], "target": ["u", "v"]}), tmp_path / "t.parquet")
+    data = load(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(data.x_train, [[1, 3], [2, 4]])
+    assert data.y_train.tolist() == ["u", "v"]
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(LoadingError, match="parquet"):
+        load(tmp_path / "bad.parquet")
+
+
+def test_parquet_without_its_reader_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    (tmp_path / "t.parquet").write_bytes(b"")
+    with pytest.raises(LoadingError, match="pip install pyarrow"):
+        load(tmp_path / "t.parquet")
+
+
+def write_images(folder, pixels, mode="L"):
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, one in enumerate(pixels):
+        Image.fromarray(one).convert(mode).save(folder / f"{i}.png")
+
+
+def test_folders_of_images_are_classes(tmp_path):
+    x = images(6)
+    write_images(tmp_path / "train" / "bird", x[:2])
+    write_images(tmp_path / "train" / "cat", x[2:4])
+    write_images(tmp_path / "test" / "bird", x[4:5])
+    write_images(tmp_path / "test" / "cat", x[5:])
+    (tmp_path / "train" / "cat" / "notes.txt").write_text("not an image")
+    data = load(tmp_path)
+    np.testing.assert_allclose(data.x_train, x[:4] / np.float32(255))
+    assert data.y_train.tolist() == ["bird", "bird", "cat", "cat"]
+    np.testing.assert_allclose(data.x_test, x[4:] / np.float32(255))
+    # One image, and a folder of them, to predict for.
+    one = load_inputs(tmp_path / "test" / "cat" / "0.png", data.reading)
+    np.testing.assert_allclose(one.x, x[5:] / np.float32(255))
+    assert one.rows == ["0.png"]
+    assert load_inputs(tmp_path / "test" / "bird", data.reading).x.shape == (1, 4, 5)
+    inverted = load(tmp_path, Reading(invert=True))
+    np.testing.assert_allclose(inverted.x_train, 1 - data.x_train)
+
+
+def test_one_colour_image_makes_all_of_them_colour(tmp_path):
+    write_images(tmp_path / "a", images(2))
+    write_images(tmp_path / "b", images(2), "RGB")
+    data = load(tmp_path)
+    assert data.x_train.shape == (4, 3, 4, 5)
+    assert data.reading.colour == "RGB"
+
+
+def test_images_of_two_sizes(tmp_path):
+    write_images(tmp_path / "a", images(2))
+    write_images(tmp_path / "b", [np.zeros((7, 7), np.uint8)])
+    with pytest.raises(LoadingError, match="--resize"):
+        load(tmp_path)
+    assert load(tmp_path, Reading(resize=(6, 3))).x_train.shape == (3, 6, 3)
+
+
+def test_bad_images(tmp_path):
+    write_images(tmp_path / "a", images(1))
+    with pytest.raises(LoadingError, match="at least two folders"):
+        load(tmp_path)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x.png").write_bytes(b"not a png")
+    with pytest.raises(LoadingError, match=r"x\.png cannot be read as an image"):
+        load(tmp_path)
+
+
+def test_a_bright_background_is_noted(tmp_path):
+    x = np.full((6, 5, 5), 255, np.uint8)
+    x[:, 2, 2] = 0
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(6) % 2)
+    assert "--invert" in load(tmp_path / "d.npz").notes[0]
+    assert load(tmp_path / "d.npz", Reading(invert=True)).notes == []
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"x": np.zeros((3, 2)), "y": np.zeros(4)}, "3 inputs but 4 targets"),
+        ({"x": np.zeros((3, 2))}, "no targets"),
+        ({"z": np.zeros(3)}, "must hold arrays x and y"),
+        ({"x": np.zeros(3), "y": np.zeros(3)}, "must have shape"),
+        ({"x": np.array([["a"]]), "y": np.zeros(1)}, "must be numbers"),
+        ({"x": np.array([[1.0], [np.inf]]), "y": np.zeros(2)}, "not finite in row 2"),
+        ({"x": np.zeros((2, 1)), "y": np.array([0.0, np.nan])}, "targets .* not finite in row 2"),
+        ({"x": np.zeros((0, 1)), "y": np.zeros(0)}, "no inputs"),
+    ],
+)
+def test_bad_arrays(tmp_path, arrays, sentence):
+    np.savez(tmp_path / "d.npz", **arrays)
+    with pytest.raises(LoadingError, match=sentence):
+        load(tmp_path / "d.npz")
+
+
+def test_nothing_is_unpickled(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "y.npy", np.zeros(1))
+    with pytest.raises(LoadingError, match="Python objects"):
+        load(tmp_path / "x.npy")
+    (tmp_path / "d.npz").write_bytes(pickle.dumps({"x": 1}))
+    with pytest.raises(LoadingError, match=r"d\.npz"):
+        load(tmp_path / "d.npz")
+
+
+def test_names_and_what_is_none(tmp_path):
+    digits = load("digits")
+    assert digits.x_train.shape == (1347, 8, 8)
+    assert digits.x_test.shape == (450, 8, 8)
+    assert load_inputs("digits", digits.reading).y.shape == (450,)
+    with pytest.raises(LoadingError, match="no data set of that name"):
+        load("digist")
+    (tmp_path / "d.pkl").write_bytes(b"")
+    with pytest.raises(LoadingError, match="no kind that can be read"):
+        load(tmp_path / "d.pkl")
+
+
+def test_held_out_and_fewer_data(tmp_path):
+    x, y = RNG.random((100, 2)), np.repeat([0, 1], [80, 20])
+    np.savez(tmp_path / "d.npz", x=x, y=y)
+    data = load(tmp_path / "d.npz", test_fraction=0.25, max_data=30)
+    assert len(data.x_test) == 25
+    assert data.y_test.sum() == 5
+    assert len(data.x_train) == 30
+    assert data.y_train.sum() == 6
+    rows = {tuple(row) for row in data.x_train} & {tuple(row) for row in data.x_test}
+    assert not rows
+    np.savez(tmp_path / "t.npz", x=x[:5, :1], y=y[:5])
+    with pytest.raises(LoadingError, match="have shape"):
+        load(tmp_path / "d.npz", test=tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize(
+    ("y", "task"),
+    [
+        (np.array(["a", "b"]), "classification"),
+        (np.array([True, False]), "classification"),
+        (np.array([0, 1, 2] * 5), "classification"),
+        (np.array([0.0, 1.0, 1.0, 0.0]), "classification"),
+        (np.array([0.5, 1.0, 1.5]), "regression"),
+        (np.arange(200), "regression"),
+        (np.zeros((4, 2)), "regression"),
+    ],
+)
+def test_what_targets_look_like(y, task):
+    assert task_of(y) == task

@@ -1,0 +1,85 @@
+"""The documentation: its site builds without a warning, its Python runs, and its commands are commands."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+# The Python of the two others has tests of its own.
+RUNNING = [page for page in PAGES if blocks(page, "python") and page.stem not in ("orbits", "likelihoods")]
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pandas")
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "docs"}
+    for block in blocks(page, "python"):
+        # The same lines with fewer steps: what is learned in them is not the matter here.
+        exec(compile(re.sub(r"(max_steps\"?[=:] ?)\d+", r"\g<1>6", block), page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_the_commands_of_a_page_can_be_typed(page):
+    typer = pytest.importorskip("typer")
+    from orbitgp.cli.app import app
+
+    group = typer.main.get_command(app)
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("orbitgp ")]
+    for line in lines:
+        words = shlex.split(line.split(" > ")[0], comments=True)[1:]
+        command = group.commands[words[0]]
+        assert command.make_context(words[0], words[1:])
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
+    pytest.importorskip("material", reason="the site needs the extra: pip install 'orbitgp[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    for page in PAGES:
+        assert (tmp_path / f"{page.stem}.html").is_file()
+    reference = (tmp_path / "api" / "estimators.html").read_text(encoding="utf-8")
+    assert "predict_proba" in reference
+    assert ":class:" not in reference
+    # Whoever reads the pages without a network misses nothing.
+    fetched = re.findall(r'(?:<script[^>]* src|<link[^>]* href)="(https?://[^"]*)', reference)
+    assert fetched == []
+    # The pictures of results/ are there, each with a description, and those that are not drawn yet are missing without a trace.
+    results = (tmp_path / "results.html").read_text(encoding="utf-8")
+    pictures = re.findall(r'<img alt="([^"]*)" src="(results/[^"]*)"', results)
+    assert len(pictures) == len(re.findall("<img ", results)) >= 7
+    assert all(len(alt) > 40 and (tmp_path / path).is_file() for alt, path in pictures)
+    assert "../results" not in results
+
+
+def test_a_page_shows_the_pictures_that_are_drawn(tmp_path, monkeypatch):
+    pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    monkeypatch.setattr(hooks, "RESULTS", tmp_path)
+    (tmp_path / "toy.png").touch()
+    page = "one\n\n![a (b)](../results/toy.png)\n\n![c](../results/later.png)\n\n[d](../results/later.png)"
+    assert hooks.on_page_markdown(page) == "one\n\n![a (b)](results/toy.png)\n\n\n\n[d](../results/later.png)"

@@ -1,0 +1,423 @@
+"""Experiments, at a size that says nothing about digits: runs leave records, tables and claims follow from these."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from experiments import __main__ as command
+from experiments import (
+    augmentation,
+    exact,
+    learning_curve,
+    mnist,
+    odd_even,
+    profiles,
+    reproduce_small,
+    rotated_mnist,
+    runs,
+    small_data,
+    tables,
+    toy,
+)
+from orbitgp.datasets import Dataset, digits
+from orbitgp.estimators import InvariantGPClassifier
+from orbitgp.orbits import Rotate90
+
+ROOT = Path(__file__).parents[2]
+TINY = {
+    "num_test": 8,
+    "num_inducing": 6,
+    "max_steps": 2,
+    "batch_size": 8,
+    "num_samples": 4,
+    "num_predict_samples": 4,
+    "options": {"start_steps": 0},
+}
+
+
+@pytest.fixture(autouse=True)
+def few_digits(monkeypatch):
+    """Noise in place of MNIST, whose files a test does not have."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((40, 8, 8), dtype=np.float32), np.arange(40) % 10
+    data = Dataset(x[:24], y[:24], x[24:], y[24:], name="noise", source="a seed")
+    for module in (mnist, small_data, odd_even):
+        monkeypatch.setattr(module, "mnist", lambda: data)
+    monkeypatch.setattr(rotated_mnist, "rotated_mnist", lambda num_train, num_test: data)
+    return data
+
+
+def record(model, error, evidence, seed=0, train=60_000, test=10_000, likelihood="gaussian", **further):
+    """A record with nothing in it but what tables and claims look at."""
+    budget = {"num_inducing": 9, "num_samples": 8, "batch_size": 7, "max_steps": 6}
+    return {
+        "settings": {"model": model, "likelihood": likelihood, "seed": seed, **budget},
+        "data": {"train": train, "test": test},
+        "metrics": {"error_rate": error, "nll": 0.1, "ece": 0.01},
+        "evidence": {"value": evidence, "stderr": 1.0},
+        "seconds": {"fit": 60.0},
+        "orbit": {"angle": [-3.0, 4.5]},
+        "hardware": {"cpus": 2},
+        "versions": {"torch": "2"},
+        **further,
+    }
+
+
+def failing(claims):
+    return [claim for claim, holds in claims.items() if not holds]
+
+
+def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch):
+    todo = mnist.all_runs(2, ["none", "affine"], num_train=24, **TINY)
+    found = runs.execute(todo, tmp_path)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["affine-0", "affine-1", "none-0", "none-1"]
+    assert [r["settings"]["model"] for r in found] == ["none", "affine", "none", "affine"]
+    assert found[0]["data"] == {"name": "noise", "source": "a seed", "train": 24, "test": 8}
+    assert found[1]["history"]
+    assert len(found[1]["orbit"]) == 6
+    assert {"versions", "hardware", "evidence", "metrics"} <= set(found[0])
+    assert len(mnist.table(found).splitlines()) == 4
+
+    made = []
+    monkeypatch.setattr(mnist.MNIST, "run", lambda self, device: made.append(self) or found[0])
+    runs.execute(todo, tmp_path)
+    assert not made
+    first = tmp_path / "none-0.json"  # as the first records were, without a setting that came later
+    settings = {name: value for name, value in found[0]["settings"].items() if name != "gradients"}
+    first.write_text(json.dumps({**found[0], "settings": settings}))
+    runs.execute(todo[:1], tmp_path)
+    assert not made
+    other = replace(todo[0], num_inducing=5)  # not what the record is of
+    runs.execute([other], tmp_path)
+    assert made == [other]
+    with pytest.raises(ValueError, match="one name"):
+        runs.execute([todo[0], other], tmp_path)
+
+
+def test_a_run_that_sees_gradients(tmp_path):
+    (run,) = mnist.all_runs(1, ["affine, gradients, Dirichlet"], num_train=24, **TINY)
+    (found,) = runs.execute([run], tmp_path)
+    assert {"window", "smoothing", "sharpness", "power"} <= set(found["history"][-1])
+    assert found["settings"]["gradients"] == {}
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    good, bad = mnist.all_runs(1, ["none", "affine"], num_train=24, **TINY)
+    with pytest.raises(ExceptionGroup, match="1 of 2 runs failed") as caught:
+        runs.execute([replace(bad, likelihood="bernoulli"), good], tmp_path)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, ValueError)
+    assert "likelihood='bernoulli'" in error.__notes__[0]
+    assert [path.stem for path in tmp_path.iterdir()] == ["none-0"]
+
+
+def test_standard_errors_are_over_seeds_or_of_the_test_set():
+    several = [record("none", error, evidence, seed) for seed, (error, evidence) in enumerate([(0.02, 5.0), (0.04, 9.0)])]
+    (row,) = runs.rows(several)
+    assert (row.error, row.evidence) == pytest.approx((0.03, 7.0))
+    assert (row.error_stderr, row.evidence_stderr) == pytest.approx((0.01, 2.0))
+    (row,) = runs.rows(several[:1])
+    assert (row.error_stderr, row.evidence_stderr) == pytest.approx(((0.02 * 0.98 / 10_000) ** 0.5, 1.0))
+
+
+def test_only_clear_differences_can_disagree():
+    good, bad = record("good", 0.01, 100.0), record("bad", 0.02, 50.0)
+    assert runs.disagreements(runs.rows([good, bad])) == []
+    misled = record("bad", 0.02, 150.0)
+    assert runs.disagreements(runs.rows([good, misled])) == [("good", "bad")]
+    of_another_kind = record("bad", 0.02, 150.0, likelihood="dirichlet")
+    assert runs.disagreements(runs.rows([good, of_another_kind])) == []
+    unclear = record("bad", 0.0101, 150.0)
+    assert runs.disagreements(runs.rows([good, unclear])) == []
+
+
+def test_mnist_is_held_against_the_paper():
+    found = [record("none", 0.0215, 10.0), record("rotation", 0.0208, 20.0), record("affine", 0.0150, 30.0)]
+    assert failing(mnist.check(found)) == ["affine: error at most the paper's 1.35 + 0.07 %"]
+    assert "| 1.35 ± 0.07 % |" in mnist.table(found)
+    few = [{**r, "data": {"train": 1000, "test": 500}} for r in found]
+    assert failing(mnist.check(few)) == []
+    worse = record(mnist.DIRICHLET, 0.0089, -2e6, likelihood="dirichlet")
+    best = [*found[:2], worse, record(mnist.THICKNESS, 0.009, -1e6, likelihood="dirichlet")]
+    wrong = failing(mnist.check(best))
+    assert all(claim.startswith(mnist.THICKNESS) for claim in wrong)
+    assert ["0.84" in claim or "0.56" in claim for claim in wrong] == [True, True]
+    blind = record("none, gradients, Dirichlet", 0.0044, -3e6, likelihood="dirichlet")
+    assert failing(mnist.check([worse, blind]))[-3] == f"{blind['settings']['model']}: more evidence than {mnist.DIRICHLET}"
+
+
+def test_learned_rotations_are_held_against_the_fixed_one(tmp_path):
+    names = list(rotated_mnist.MODELS)
+    values = [(0.06, 100.0), (0.03, 900.0), (0.0305, 895.0), (0.0315, 890.0), (0.03, 800.0)]
+    found = [record(name, *value, train=12_000, test=50_000) for name, value in zip(names, values, strict=True)]
+    wrong = failing(rotated_mnist.check(found))
+    assert len(wrong) == 2
+    assert wrong[0].startswith(f"{names[3]}: error within 0.1 points")
+    assert wrong[1].startswith(f"{names[4]}: evidence within 12 nats")
+    few = [{**r, "data": {"train": 1000, "test": 500}} for r in found]
+    assert failing(rotated_mnist.check(few)) == []
+    few[4]["evidence"] = {"value": 400.0, "stderr": 1.0}
+    assert failing(rotated_mnist.check(few)) == [f"{names[4]}: nearer to the fixed one than to none, in error and evidence"]
+    todo = rotated_mnist.all_runs(1, names[:2], num_train=24, **TINY)
+    assert len(rotated_mnist.table(runs.execute(todo, tmp_path)).splitlines()) == 4
+
+
+def test_small_data_reports_what_the_bound_picks(tmp_path):
+    sizes = {
+        100: [(0.2, 1.0), (0.1, 2.0), (0.15, 3.0), (0.3, 0.0)],
+        400: [(0.1, 9.0), (0.2, 8.0), (0.3, 7.0), (0.05, 6.0)],
+    }
+    found = [
+        record(name, *value, train=size)
+        for size, values in sizes.items()
+        for name, value in zip(small_data.MODELS, values, strict=True)
+    ]
+    assert failing(small_data.check(found)) == ["400 digits: the bound picks none, with less error than none"]
+    assert "| 100 | 20.00 % | 10.00 % | **15.00 %** | 30.00 % |" in small_data.table(found)
+    small_data.figure(found, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    todo = small_data.all_runs(2, (4, 20), **TINY)
+    assert [run.num_inducing for run in todo[::8]] == [6, 6]
+    assert len({run.name() for run in todo}) == len(todo) == 16
+    assert [run.gradients for run in todo[:4]] == [None, None, None, {}]
+    first, second = todo[0].data(), todo[4].data()
+    assert len(first.y_train) == 4
+    assert not np.array_equal(first.x_train, second.x_train)
+
+
+def learned(num_inducing, evidence, errors, train=60_000, seconds=10.0):
+    """A record with a curve: these errors, the last of them of the finished model, one every so many seconds."""
+    curve = [
+        {
+            "seconds": seconds * (i + 1),
+            "training": seconds * i + 1,
+            "step": 4 * (i + 1),
+            "bound": evidence - 9**-i,
+            "error_rate": e,
+        }
+        for i, e in enumerate(errors[:-1])
+    ]
+    found = record("affine", errors[-1], evidence, train=train, curve=curve)
+    found["settings"] |= {"num_inducing": num_inducing}
+    return found | {"seconds": {"fit": seconds * len(errors)}}
+
+
+def test_a_learning_curve_says_when_the_paper_is_reached(tmp_path):
+    few, some, many = (
+        learned(250, 10.0, [0.5, 0.04, 0.03, 0.02]),
+        learned(500, 20.0, [0.5, 0.03, 0.02, 0.0135], seconds=30.0),
+        learned(1000, 30.0, [0.4, 0.0135, 0.014, 0.0125], seconds=29.0),
+    )
+    found = [many, few, some]
+    assert [learning_curve.seconds_until(r) for r in (few, some, many)] == [None, 120.0, 58.0]
+    assert len(learning_curve.check(found)) == 3
+    assert failing(learning_curve.check(found)) == []
+    assert failing(learning_curve.check([few, some])) == ["1.35 % test error within 60 seconds, with some M"]
+    assert len(failing(learning_curve.check([few]))) == 2
+    less = learned(2000, 25.0, [0.4, 0.01])
+    assert failing(learning_curve.check([*found, less])) == ["the evidence grows with M; not from 1,000 to 2,000"]
+    quick = [learned(30, 2.0, [0.5, 0.4], train=1000), learned(100, 1.0, [0.5, 0.4], train=1000)]
+    assert failing(learning_curve.check(quick)) == ["the evidence grows with M; not from 30 to 100"]
+    assert learning_curve.table(found).splitlines()[2:] == [
+        "| 250 | 2.00 % | 10 | 40 | – |",
+        "| 500 | 1.35 % | 20 | 120 | 120 |",
+        "| 1,000 | 1.25 % | 30 | 116 | 58 |",
+    ]
+    learning_curve.figure(found, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def small_digits():
+    data = digits()
+    return replace(
+        data, x_train=data.x_train[:120], y_train=data.y_train[:120], x_test=data.x_test[:40], y_test=data.y_test[:40]
+    )
+
+
+def watched_run(**settings):
+    """Ten steps after a choice of the start, a point at every second of them at the most."""
+    budget = {"num_inducing": 8, "max_steps": 10, "batch_size": 20, "num_samples": 4, "num_predict_samples": 6}
+    options = {"posterior_samples": 4, "start_steps": 2, "orbit_warmup": 2, **settings.pop("options", {})}
+    return learning_curve.LearningCurve("affine", "affine", watch_samples=6, spacing=1.4, options=options, **budget, **settings)
+
+
+def test_a_watched_run_ends_as_one_that_nobody_watches(small_digits, monkeypatch, tmp_path):
+    monkeypatch.setattr(mnist, "mnist", lambda: small_digits)
+    models = []
+    original = InvariantGPClassifier.fit
+    monkeypatch.setattr(InvariantGPClassifier, "fit", lambda self, *a, **k: models.append(original(self, *a, **k)) or self)
+    (watched,) = runs.execute([watched_run()], tmp_path)
+    plain = mnist.MNIST(
+        **{name: value for name, value in vars(watched_run()).items() if name not in ("watch_samples", "spacing")}
+    )
+    unwatched = plain.run()
+    assert [point["step"] for point in watched["curve"]] == [3, 5, 7, 10]
+    assert "curve" not in unwatched
+    a, b = (model.model_.state_dict() | model.likelihood_.state_dict() for model in models)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert [r["bound"] for r in models[0].history_] == [r["bound"] for r in models[1].history_]
+    for name in ("evidence", "metrics", "orbit"):
+        assert watched[name] == json.loads(json.dumps(unwatched[name]))
+
+
+def test_watching_sees_the_model_as_it_is_and_takes_no_time(small_digits, monkeypatch):
+    monkeypatch.setattr(mnist, "mnist", lambda: small_digits)
+    looks = []
+    look = learning_curve.Watch.error_rate
+    monkeypatch.setattr(learning_curve.Watch, "error_rate", lambda self: looks.append(time.sleep(0.5)) or look(self))
+    # Without refits at the end, the model of the last point is the finished one.
+    found = watched_run(options={"polish_passes": 0}).run()
+    assert found["curve"][-1]["error_rate"] == found["metrics"]["error_rate"]
+    assert found["curve"][0]["error_rate"] != found["curve"][-1]["error_rate"]
+    assert [point["bound"] for point in found["curve"]] == [r["bound"] for r in found["history"] if r["step"] in (3, 5, 7, 10)]
+    seconds, training = ([point[name] for point in found["curve"]] for name in ("seconds", "training"))
+    assert seconds == sorted(seconds)
+    assert all(a > b for a, b in zip(seconds, training, strict=True))
+    assert found["seconds_watching"] > 0.5 * len(looks) == 2.0
+    # Between the first point and the last lie three looks of half a second.
+    assert (seconds[-1] - seconds[0]) - (training[-1] - training[0]) < 1.0
+    assert found["seconds"]["fit"] > seconds[-1]
+
+
+def test_learning_curves_through_the_command_line(few_digits, tmp_path, monkeypatch):
+    tiny = {name: value for name, value in TINY.items() if name != "num_inducing"}
+    monkeypatch.setattr(learning_curve, "QUICK", tiny | {"num_train": 24, "watch_samples": 4})
+    claims = learning_curve.main(["--quick", "--inducing", "4", "6", "--out", str(tmp_path)])
+    assert sorted(path.stem for path in (tmp_path / "learning_curve").iterdir()) == ["4-affine-0", "6-affine-0"]
+    assert (tmp_path / "learning_curve.png").exists()
+    assert len(claims) == 1
+    assert tables.table("learning_curve", tmp_path).startswith("| M | test error |")
+    assert "| learning_curve | 24 / 8 | 4–6 |" in tables.table("settings", tmp_path)
+
+
+def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path):
+    none, copies, fixed, _ = augmentation.all_runs(1, num_train=5, **TINY)
+    assert np.array_equal(none.data().x_train, few_digits.x_train[:5])
+    augmented = copies.data()
+    assert augmented.x_train.shape == (50, 8, 8)
+    assert np.array_equal(augmented.y_train, np.repeat(few_digits.y_train[:5], 10))
+    near, far = (np.abs(augmented.x_train[:10] - few_digits.x_train[i]).mean() for i in (0, 1))
+    assert near < far
+    assert not np.array_equal(augmented.x_train[0], augmented.x_train[1])
+    (found,) = runs.execute([replace(fixed, num_train=24)], tmp_path)
+    assert found["orbit"]["angle"] == pytest.approx([-8.6, 8.6])  # as it started
+
+
+def test_exact_and_bound_agree_where_they_must():
+    x, y = exact.data(12)
+    orbit = Rotate90()
+    value = exact.exact(x, y, orbit, *exact.start(x))
+    at_all_data = exact.bound(x, y, orbit, *exact.start(x), 12, "f")
+    at_all_elements = exact.bound(x, y, orbit, *exact.start(x), 48, "g")
+    assert at_all_data == pytest.approx(value, abs=0.05)
+    assert at_all_elements == pytest.approx(value, abs=0.05)
+    assert exact.bound(x, y, orbit, *exact.start(x), 4, "f") < value - 1
+
+
+def test_exact_claims_and_table(tmp_path):
+    evidence = {"none": 10.0, "flip": 5.0, "rotate90": 50.0, "flip*rotate90": 40.0}
+    results = []
+    for name, value in evidence.items():
+        results.append({"orbit": name, "inference": "exact", "size": None, "value": value})
+        for variable in exact.SIZES:
+            for size, gap in ((30, 0.1), (10, 20.0)):
+                results.append({"orbit": name, "inference": variable, "size": size, "value": value - gap})
+    assert failing(exact.check(results)) == []
+    assert "| exact | 10.0 | 5.0 | **50.0** | 40.0 |" in exact.table(results)
+    exact.figure(results, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").exists()
+    above = [{**r, "value": r["value"] + 1.0} if r["size"] == 30 and r["orbit"] == "flip" else r for r in results]
+    assert len(failing(exact.check(above))) == 2  # for f and for g
+
+
+def test_odd_even_through_the_command_line(few_digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(odd_even.FewOddEven, "grid", (90.0,))
+    monkeypatch.setattr(odd_even, "digits", lambda: few_digits)
+    monkeypatch.setattr(odd_even, "QUICK", {"num_inducing": 6, "max_steps": 2, "batch_size": 8, "num_samples": 4})
+    claims = odd_even.main(["--quick", "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "odd_even.json").read_text())
+    assert [r["kind"] for r in found["results"]] == ["none", "fixed", "learned", "learned"]
+    assert (tmp_path / "odd_even.png").exists()
+    assert len(claims) == 3
+    (tmp_path / "odd_even.png").unlink()
+    assert odd_even.main(["--quick", "--draw", "--out", str(tmp_path)]) == claims
+    assert (tmp_path / "odd_even.png").exists()
+    _, labels, _, _ = odd_even.OddEven(90.0).data(0)
+    assert list(labels[:4]) == [0, 1, 0, 1]
+
+
+def test_odd_even_claims():
+    learned = [{"start": 5.0, "value": 88.0, "behind": -3.0, "tolerance": 10.0}]
+    seeds = [{"seed": 0, "gain": 5.0, "error_none": 0.2, "error_learned": 0.1}]
+    summary = {
+        "title": "t",
+        "unit": "°",
+        "problem": {"rotated": 90.0, "num_train": 6000},
+        "top": 120.0,
+        "learned": learned,
+        "seeds": seeds,
+    }
+    assert failing(odd_even.check([summary])) == []  # it is above the profile, so its place is the top's
+    low = {"start": 45.0, "value": 70.0, "behind": 11.0, "tolerance": 10.0}
+    assert len(failing(odd_even.check([{**summary, "learned": [*learned, low]}]))) == 3
+    assert len(failing(profiles.check([{**summary, "learned": [*learned, low]}]))) == 1
+    half_turn = {**summary, "problem": {"rotated": 180.0, "num_train": 6000}}
+    assert failing(odd_even.check([half_turn])) == ["t: every learned angle is at least 150°"]
+
+
+def test_pages_have_the_tables_of_the_records():
+    for name in tables.PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert "<!-- table: " in text
+        assert tables.page(text, ROOT / "results") == text, "run python -m experiments.tables"
+
+
+def test_a_table_follows_its_records(tmp_path):
+    text = "before\n<!-- table: mnist -->\nold\n<!-- end -->\nafter <!-- table: settings -->"
+    assert "*Not recorded yet.*" in tables.page(text, tmp_path)
+    (tmp_path / "mnist").mkdir()
+    for model, error in (("affine", 0.0123), ("none", 0.02)):
+        (tmp_path / "mnist" / f"{model}.json").write_text(json.dumps(record(model, error, 5.0 - 100 * error)))
+    page = tables.page(text, tmp_path)
+    assert page.startswith("before\n<!-- table: mnist -->\n\n| model |")
+    assert page.endswith("\n\n<!-- end -->\nafter <!-- table: settings -->")
+    assert page.index("| none | 2.00 %") < page.index("| affine | 1.23 % | 1.35 ± 0.07 % | angle 7.5 wide |")
+    assert "2 CPU cores, torch 2. All that was to be shown holds." in page
+    assert tables.page(page, tmp_path) == page
+    assert "| mnist | 60,000 / 10,000 | 9 | 1 | 8 | 7 | 6 | 1 | 60 |" in tables.table("settings", tmp_path)
+    with pytest.raises(ValueError, match="no table 'mnits'"):
+        tables.table("mnits", tmp_path / "mnist")
+
+
+def test_reproduce_small_says_what_does_not_hold(tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(toy, "main", lambda arguments: seen.append(arguments) or {"it is so": True})
+    monkeypatch.setattr(mnist, "main", lambda arguments: seen.append(arguments) or {"it is not": False})
+    reproduce_small.main(["--only", "toy", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="1"):
+        reproduce_small.main(["--only", "toy", "mnist", "--out", str(tmp_path)])
+    assert "mnist: it is not" in capsys.readouterr().out
+    assert seen[0] == ["--out", str(tmp_path), "--quick"]
+    assert seen[2] == ["--out", str(tmp_path), "--quick", "--jobs", "2"]
+
+
+def test_the_command_lists_experiments_and_hands_on_their_options(monkeypatch, capsys):
+    command.main([])
+    listed = capsys.readouterr().out
+    assert "\ntoy " in listed
+    assert "\n__main__" not in listed
+    seen: list[list[str]] = []
+    monkeypatch.setattr(toy, "main", seen.append)
+    command.main(["toy", "--out", "results", "--seed", "3"])
+    assert seen == [["--out", "results", "--seed", "3"]]
+    with pytest.raises(SystemExit, match="there is no experiment 'nothing'"):
+        command.main(["nothing"])

@@ -1,0 +1,282 @@
+"""The invariant Gaussian process without inducing points: f at the data themselves.
+
+The orbit is enumerated, or S fixed draws shared by all data stand for it: a finite orbit, and a model of its own. Every
+likelihood is used through a quadratic, const + eta . f - 1/2 f . lam f, which is a Gaussian observation t = eta / lam of f with
+noise 1 / lam. With C_l = K_f + diag(noise_l) and m the prior mean, the log evidence is
+
+    sum_n const_n + sum_nl 1/2 (eta^2 / lam + log(2 pi / lam)) + sum_l log N(t_l; m_l, C_l),
+
+exact for a Gaussian or Dirichlet likelihood, and for the others the bound that their quadratic gives. Its gradient in K_f is
+G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit by
+making K_f again (:mod:`orbitgp.inference.orbit_gram`). A constant prior mean is at its best in closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.inference import orbit_gram
+from orbitgp.inference.model import chunk_elements
+from orbitgp.inference.noisy_covariance import NoisyCovariance
+from orbitgp.inference.prior_mean import MeanName, PriorMean
+from orbitgp.kernels import covariance
+from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import Moments, Quadratic
+from orbitgp.orbits import Orbit, Pairing
+
+Rows = Float[Tensor, "rows *features"]
+Targets = Float[Tensor, "rows *outputs"]
+Locals = Float[Tensor, "rows *params"]
+
+
+_EXACT = Pairing.exact()
+_LEAST_PRECISION = 1e-9
+_TURNS = 50  # of local parameters and posterior, at most
+_SETTLED = 1e-3  # nats: what one more turn would gain
+
+
+class Observations(NamedTuple):
+    """A quadratic likelihood as Gaussian observations of f, with what that leaves of its constants."""
+
+    targets: Float[Tensor, "rows latents"]
+    noise: Float[Tensor, "rows latents"]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of(cls, quadratic: Quadratic) -> Observations:
+        # A datum that says nothing of a latent function has lam = 0: a little more keeps the noise finite and the bound a bound.
+        eta, lam = quadratic.eta.double(), quadratic.lam.double().clamp_min(_LEAST_PRECISION)
+        rest = 0.5 * (eta.square() / lam + torch.log(2 * math.pi / lam)).sum()
+        return cls(eta / lam, 1 / lam, quadratic.const.double().sum() + rest)
+
+
+class Solution(NamedTuple):
+    """The posterior at the data: the inverses, the weights alpha, and the log evidence."""
+
+    system: NoisyCovariance
+    weights: Float[Tensor, "rows latents"]
+    log_evidence: float
+    local: Locals | None
+
+
+class ExactGP(nn.Module):
+    """A Gaussian process that is insensitive to an orbit, conditioned on all data exactly.
+
+    ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more elements; None
+    enumerates. They are the same for every input, in training and in prediction. :meth:`condition` must be called before
+    predictions, and again after any parameter has changed.
+    """
+
+    x: Tensor
+    weights: Tensor
+    noise: Tensor
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        orbit: Orbit,
+        x: Rows,
+        num_latents: int = 1,
+        mean: MeanName = "constant",
+        num_samples: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.orbit = orbit
+        self.covariance = covariance(kernel.double())
+        self.prior_mean = PriorMean(mean, x.flatten(1), num_latents)
+        self.register_buffer("x", x)
+        self.register_buffer("weights", torch.zeros(len(x), num_latents, dtype=torch.float64))
+        self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
+        self.num_latents, self.num_samples, self.seed = num_latents, num_samples, seed
+        self._system: NoisyCovariance | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.covariance.kernel
+
+    def samples(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
+        """The finite orbit of each row."""
+        return self.orbit.fixed(x, self.num_samples, self.seed).points[:, 0].flatten(2)
+
+    def seen(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
+        """What g sees of the finite orbit of each row."""
+        return self.covariance.see(self.samples(x))
+
+    @torch.no_grad()
+    def _seen_and_means(self, x: Rows) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
+        parts = [self.samples(part) for part in x.split(self._rows(x))]
+        seen = [self.covariance.see(part) for part in parts]
+        means = [self.prior_mean(part[:, None])[:, 0] for part in parts]
+        return torch.cat(seen), torch.cat(means)
+
+    @torch.no_grad()
+    def _training_inputs(self) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
+        """What g sees of the data, and their prior mean less a bias that is to be found."""
+        seen, means = self._seen_and_means(self.x)
+        return seen, means - self.prior_mean.bias if self.prior_mean.bias.requires_grad else means
+
+    def _rows(self, x: Rows) -> int:
+        """How many rows are transformed and mapped at once."""
+        return max(1, chunk_elements(x.device) // (16 * x[0].numel() * (self.num_samples or 1)))
+
+    @torch.no_grad()
+    def gram(self) -> Float[Tensor, "rows rows"]:
+        """K_f of the data."""
+        return orbit_gram.gram(self.covariance.of_vectors, self._seen_and_means(self.x)[0])
+
+    @torch.no_grad()
+    def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
+        """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
+        seen, means = self._training_inputs()
+        gram = orbit_gram.gram(self.covariance.of_vectors, seen)
+        solution = self._solve_with_locals(gram, means, likelihood, y, local, invert=likelihood.num_locals > 0)
+        self.weights.copy_(solution.weights)
+        self.noise = solution.system.noise
+        self._system = solution.system
+        return solution
+
+    @torch.no_grad()
+    def _solve_with_locals(
+        self,
+        gram: Float[Tensor, "rows rows"],
+        means: Float[Tensor, "rows latents"],
+        likelihood: Likelihood,
+        y: Targets,
+        local: Locals | None,
+        invert: bool = True,
+    ) -> Solution:
+        """The solution at the best local parameters, where the likelihood has any: they and the posterior take turns."""
+        if not likelihood.num_locals:
+            return self._solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, invert)
+        if local is None:
+            local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
+        observed = Observations.of(likelihood.quadratic(y, local))
+        solution = self._solve(gram, means, observed, local)
+        for _ in range(_TURNS):
+            local = likelihood.local(y, _moments(solution, observed))
+            observed = Observations.of(likelihood.quadratic(y, local))
+            last, solution = solution, self._solve(gram, means, observed, local)
+            if solution.log_evidence - last.log_evidence < _SETTLED:
+                break
+        return solution
+
+    @torch.no_grad()
+    def _solve(
+        self,
+        gram: Float[Tensor, "rows rows"],
+        means: Float[Tensor, "rows latents"],
+        observed: Observations,
+        local: Locals | None,
+        invert: bool = True,
+    ) -> Solution:
+        targets, noise, constant = observed
+        shared = bool((noise == noise[:, :1]).all())
+        system = NoisyCovariance(gram, noise[:, :1] if shared else noise, invert)
+        residual = targets - means
+        if self.prior_mean.bias.requires_grad:
+            # A constant mean at its best: generalised least squares, for each latent function.
+            ones = system.solve(torch.ones_like(residual))
+            bias = (ones * residual).sum(0) / ones.sum(0)
+            self.prior_mean.bias.copy_(bias)
+            residual = residual - bias
+        weights = system.solve(residual)
+        fit = (residual * weights).sum()
+        logdets = system.logdets.sum() * (residual.shape[1] / len(system.logdets))
+        value = constant - 0.5 * (fit + logdets + residual.numel() * math.log(2 * math.pi))
+        return Solution(system, weights, float(value), local)
+
+    def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
+        """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
+        seen, means = self._training_inputs()
+        vectors = self.covariance.of_vectors
+        gram = orbit_gram.gram(vectors, seen)
+        solution = self._solve_with_locals(gram, means, likelihood, y, local)
+        system, weights = solution.system, solution.weights
+        observed = Observations.of(likelihood.quadratic(y, solution.local))
+        gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
+        to_noise = 0.5 * (weights.square() - system.diagonals())
+        # d/dt = -alpha; of the quadratic's own constants autograd takes care.
+        _backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
+        to_seen = orbit_gram.pull_back(vectors, seen, gradient, self._learns_inputs())
+        self._pull_back_to_inputs(to_seen, weights)
+        return solution
+
+    def _learns_inputs(self) -> bool:
+        vectors = {id(p) for p in self.covariance.of_vectors.parameters()}
+        inner = [p for p in (*self.orbit.parameters(), *self.covariance.parameters()) if id(p) not in vectors]
+        return any(p.requires_grad for p in inner)
+
+    def _pull_back_to_inputs(self, to_seen: Tensor | None, weights: Tensor) -> None:
+        """From what g sees, and from the prior mean, to feature map, orbit and weights of a linear mean."""
+        linear = self.prior_mean.weight is not None
+        if to_seen is None and not linear:
+            return
+        step = self._rows(self.x)
+        for start in range(0, len(self.x), step):
+            rows = slice(start, start + step)
+            samples = self.samples(self.x[rows])
+            outputs, gradients = [], []
+            if to_seen is not None:
+                outputs.append(self.covariance.see(samples))
+                gradients.append(to_seen[rows])
+            if linear:
+                outputs.append(self.prior_mean(samples[:, None])[:, 0])
+                gradients.append(weights[rows])
+            _backward(outputs, gradients)
+
+    @torch.no_grad()
+    def predict(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
+        """Mean and variance of f, each row on its own, streamed."""
+        vectors, seen = self.covariance.of_vectors, self._seen_and_means(self.x)[0]
+        system = self._posterior(seen)
+        means, variances = [], []
+        step = max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))
+        for part in x.split(step):
+            other, prior = self._seen_and_means(part)
+            cross = orbit_gram.cross(vectors, other, seen).double()
+            own = vectors.sums(other[:, None], other[:1, 0], _EXACT)[1].double()
+            means.append(prior + cross @ self.weights)
+            variance = own[:, None] - system.explained(cross.mT)
+            variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
+        return torch.cat(means), torch.cat(variances)
+
+    @torch.no_grad()
+    def joint(
+        self, x: Rows, **_: Any
+    ) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
+        """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
+        vectors, seen = self.covariance.of_vectors, self._seen_and_means(self.x)[0]
+        system = self._posterior(seen)
+        other, prior = self._seen_and_means(x)
+        cross = orbit_gram.cross(vectors, other, seen).double()
+        prior_covariance = orbit_gram.gram(vectors, other).double()
+        covariances = [
+            prior_covariance - cross @ system.solve_for(latent, cross.mT) for latent in range(system.noise.shape[1])
+        ]
+        return prior + cross @ self.weights, torch.stack(covariances)
+
+    def _posterior(self, seen: Tensor) -> NoisyCovariance:
+        """The inverses; made again where they are not at hand, as after loading from a file."""
+        if self._system is None:
+            self._system = NoisyCovariance(orbit_gram.gram(self.covariance.of_vectors, seen), self.noise)
+        return self._system
+
+
+def _moments(solution: Solution, observed: Observations) -> Moments:
+    """The moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1)."""
+    mean = observed.targets - observed.noise * solution.weights
+    variance = (observed.noise - observed.noise.square() * solution.system.diagonals()).clamp_min(0.0)
+    return Moments(mean, mean.square() + variance)
+
+
+def _backward(outputs: list[Tensor], gradients: list[Tensor]) -> None:
+    pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
+    if pairs:
+        torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])

@@ -115,7 +115,7 @@ def test_fast_path_equals_the_formula_and_gpytorch_with_all_gradients(shape, ard
     assert isinstance(fast, Stationary)
 
     def through(module):
-        return values_and_gradients(lambda xa, z: (*module.sums(xa, z, rule), module.gram(z)), kernel, xa, z)
+        return values_and_gradients(lambda xa, z: (*module.expectations(xa, z, rule), module.gram(z)), kernel, xa, z)
 
     def formula(a, b):
         return written_out(kernel, shape, a, b)
@@ -142,7 +142,7 @@ def test_gradcheck_of_sums(shape, pairing):
                 self.owner = module
 
             def forward(self, xa, z):
-                return self.owner.sums(xa, z, rule)
+                return self.owner.expectations(xa, z, rule)
 
         return torch.func.functional_call(Call(), {f"owner.{n}": v for n, v in zip(raw, values, strict=True)}, (xa, z))
 
@@ -170,7 +170,7 @@ def test_a_gradient_does_not_depend_on_which_others_are_wanted(pairing, needed):
     def gradients(wanted):
         ends = [xa.detach().requires_grad_(wanted[0]), z.detach().requires_grad_(wanted[1])]
         kernel.requires_grad_(wanted[2])
-        kfu, kff = covariance(kernel).sums(*ends, rule)
+        kfu, kff = covariance(kernel).expectations(*ends, rule)
         loss = (kfu * torch.arange(1.0, 1 + kfu.numel()).reshape(kfu.shape)).sum() + kff.square().sum()
         tensors = [*ends, *kernel.parameters()]
         kept = [t for t in tensors if t.requires_grad]
@@ -201,10 +201,10 @@ def test_many_data_are_done_in_pieces_that_fit_together(shape, pairing):
         return kfu, (formula(flat, flat) * weights).sum((1, 2))
 
     truth = values_and_gradients(oracle, kernel, xa, z)
-    found = values_and_gradients(lambda xa, z: covariance(kernel).sums(xa, z, rule), kernel, xa, z)
+    found = values_and_gradients(lambda xa, z: covariance(kernel).expectations(xa, z, rule), kernel, xa, z)
     torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-9)
     with torch.no_grad():
-        torch.testing.assert_close(covariance(kernel).sums(xa, z, rule), truth[0], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(covariance(kernel).expectations(xa, z, rule), truth[0], rtol=1e-9, atol=1e-9)
 
 
 def test_only_one_of_the_two_results_in_the_loss():
@@ -216,14 +216,14 @@ def test_only_one_of_the_two_results_in_the_loss():
         return written_out(kernel, "matern32", a, b)
 
     for which in (0, 1):
-        mine = torch.autograd.grad(covariance(kernel).sums(xa, z, rule)[which].sum(), [xa, *kernel.parameters()])
+        mine = torch.autograd.grad(covariance(kernel).expectations(xa, z, rule)[which].sum(), [xa, *kernel.parameters()])
         truth = torch.autograd.grad(oracle_sums(formula, xa, z, rule)[which].sum(), [xa, *kernel.parameters()])
         torch.testing.assert_close(mine, truth, rtol=1e-9, atol=1e-11)
 
 
 def test_second_derivatives_are_refused_not_wrong():
     xa, z = inputs("exact")
-    kfu, _ = covariance(make("rbf", False, True)).sums(xa, z, Pairing.exact())
+    kfu, _ = covariance(make("rbf", False, True)).expectations(xa, z, Pairing.exact())
     (gradient,) = torch.autograd.grad(kfu.square().sum(), z, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
@@ -258,7 +258,7 @@ def error_in_float32(shape, name, offset, ard=False):
     rule = PAIRINGS[name][0]
     xa, z = inputs(name, rows=20, inducing=20, offset=offset)
     xa, z = xa.detach().float(), z.detach().float()
-    single = covariance(kernel).sums(xa, z, rule)
+    single = covariance(kernel).expectations(xa, z, rule)
     assert all(s.dtype == torch.float32 for s in single)
     truth = oracle_sums(lambda a, b: written_out(kernel, shape, a, b), xa.double(), z.double(), rule)
     return max((s - t).abs().max().item() for s, t in zip(single, truth, strict=True))
@@ -279,10 +279,10 @@ def test_a_sample_with_itself_has_the_full_variance_even_where_the_kernel_has_a_
     _, blocks, size = PAIRINGS[pairing]
     x = 10 * torch.randn(20, 1, 1, DIM).expand(-1, blocks, size, -1)
     if pairing == "one element":
-        kff = covariance(kernel).sums(x, x[:4, 0, 0], PAIRINGS[pairing][0])[1]
+        kff = covariance(kernel).expectations(x, x[:4, 0, 0], PAIRINGS[pairing][0])[1]
         assert torch.equal(kff, torch.ones(20))
     xa = torch.randn(20, blocks, size, DIM)
-    kff = covariance(kernel).sums(xa, xa[:4, 0, 0], PAIRINGS[pairing][0])[1]
+    kff = covariance(kernel).expectations(xa, xa[:4, 0, 0], PAIRINGS[pairing][0])[1]
     truth = oracle_sums(
         lambda a, b: written_out(kernel, "matern12", a, b), xa.double(), xa[:4, 0, 0].double(), PAIRINGS[pairing][0]
     )[1]
@@ -293,7 +293,7 @@ def test_gradients_of_the_kinked_kernel_in_single_precision():
     kernel = make("matern12", False, False)
     xa = torch.randn(10, 1, 4, DIM).requires_grad_()
     z = torch.randn(4, DIM)
-    grad = torch.autograd.grad(covariance(kernel).sums(xa, z, Pairing.exact())[1].sum(), xa)[0]
+    grad = torch.autograd.grad(covariance(kernel).expectations(xa, z, Pairing.exact())[1].sum(), xa)[0]
     double = xa.detach().double().requires_grad_()
     kff = oracle_sums(lambda a, b: written_out(kernel, "matern12", a, b), double, z.double(), Pairing.exact())[1]
     torch.testing.assert_close(grad.double(), torch.autograd.grad(kff.sum(), double)[0], rtol=1e-3, atol=1e-5)
@@ -308,7 +308,7 @@ def test_single_samples_with_double_hyperparameters(module, shape):
     results = {}
     for dtype in (torch.float64, torch.float32):
         x, inducing = xa.detach().to(dtype).requires_grad_(), z.detach().to(dtype).requires_grad_()
-        kfu, kff = module(kernel).sums(x, inducing, Pairing.groups(2))
+        kfu, kff = module(kernel).expectations(x, inducing, Pairing.groups(2))
         gram = module(kernel).gram(inducing)
         assert kfu.dtype == kff.dtype == gram.dtype == dtype
         loss = kfu.square().sum() + kff.sum() + gram.square().sum()
@@ -429,7 +429,7 @@ def test_kernels_of_the_user_equal_loops_with_gradients_to_their_hyperparameters
             return torch.stack([torch.cat([kernel(p[None], q[None]).to_dense()[0] for q in b]) for p in a])
 
     def mine(xa, z):
-        return (*module.sums(xa, z, rule), module.gram(z))
+        return (*module.expectations(xa, z, rule), module.gram(z))
 
     def loops(xa, z):
         return (*oracle_sums(one_by_one, xa, z, rule), one_by_one(z, z))
@@ -443,8 +443,8 @@ def test_kernels_of_the_user_equal_loops_with_gradients_to_their_hyperparameters
 def test_kernels_of_the_user_in_single_precision(name):
     kernel = USER[name]().double()
     xa, z = inputs("two groups")
-    single = covariance(kernel).sums(xa.detach().float(), z.detach().float(), Pairing.groups(2))
-    double = covariance(kernel).sums(xa, z, Pairing.groups(2))
+    single = covariance(kernel).expectations(xa.detach().float(), z.detach().float(), Pairing.groups(2))
+    double = covariance(kernel).expectations(xa, z, Pairing.groups(2))
     for s, d in zip(single, double, strict=True):
         assert s.dtype == torch.float32
         torch.testing.assert_close(s.double(), d, rtol=1e-4, atol=1e-5)

@@ -40,7 +40,7 @@ def make(name):
 
 def values_and_gradients(module, xa, z, pairing):
     xa, z = xa.clone().requires_grad_(), z.clone().requires_grad_()
-    kfu, kff = module.sums(xa, z, pairing)
+    kfu, kff = module.expectations(xa, z, pairing)
     weights = torch.linspace(-1, 1, kfu.numel(), dtype=torch.float64).view_as(kfu)
     loss = (kfu * weights).sum() + kff.square().sum()
     return (kfu, kff, *torch.autograd.grad(loss, [xa, z, *module.kernel.parameters()]))
@@ -77,10 +77,10 @@ def test_sums_are_the_same_where_nothing_is_learned(name, case):
     pairing, rows, size, inducing = MANY[case]
     xa, z = torch.randn(rows, pairing.blocks, size, DIM), torch.randn(inducing, DIM)
     fast = covariance(make(name))
-    learned = fast.sums(xa, z, pairing)
+    learned = fast.expectations(xa, z, pairing)
     assert all(result.requires_grad for result in learned)
     with torch.no_grad():
-        plain = fast.sums(xa, z, pairing)
+        plain = fast.expectations(xa, z, pairing)
     torch.testing.assert_close(plain, tuple(result.detach() for result in learned), rtol=1e-6, atol=1e-6)
     assert not any(result.requires_grad for result in plain)
 

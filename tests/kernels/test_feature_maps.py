@@ -22,7 +22,7 @@ import orbitgp.kernels.feature_maps
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.covariance import Covariance
-from orbitgp.kernels.dispatch import OfFeatures, covariance
+from orbitgp.kernels.dispatch import FeatureMapCovariance, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
@@ -350,7 +350,7 @@ class TestKernel:
 
     @KINDS
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    @pytest.mark.parametrize("path", ["kernel", "OfFeatures", "Covariance"])
+    @pytest.mark.parametrize("path", ["kernel", "FeatureMapCovariance", "Covariance"])
     def test_in_parts_values_and_gradients_are_the_same(
         self, kind: str, dtype: torch.dtype, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -361,7 +361,7 @@ class TestKernel:
             if path == "kernel":
                 out = kernel(x).to_dense()
             else:
-                out = {"OfFeatures": OfFeatures, "Covariance": Covariance}[path](kernel).gram(x)
+                out = {"FeatureMapCovariance": FeatureMapCovariance, "Covariance": Covariance}[path](kernel).gram(x)
             weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
             return [out, *torch.autograd.grad((weights * out).sum(), [x, *kernel.parameters()])]
 
@@ -391,7 +391,7 @@ class TestKernel:
         kernel, dim = kernel_of(kind)
         x = rand(6, dim).float().requires_grad_()
         mapped = kernel.map(x)
-        kfu, kff = covariance(kernel).sums(x.reshape(2, 1, 3, dim), x[:2], Pairing.exact())
+        kfu, kff = covariance(kernel).expectations(x.reshape(2, 1, 3, dim), x[:2], Pairing.exact())
         gram = covariance(kernel).gram(x)
         assert {t.dtype for t in (mapped, kfu, kff, gram)} == {torch.float32}
         assert covariance(kernel).gram(x, torch.float64).dtype == torch.float64
@@ -440,13 +440,13 @@ class TestCovariance:
         kernel = FeatureMapKernel(BASES[base](), Curved())
         rule, blocks, size = PAIRINGS[pairing]
         fast, general = covariance(kernel), Covariance(kernel)
-        assert type(fast) is OfFeatures
+        assert type(fast) is FeatureMapCovariance
         assert list(fast.state_dict()) == list(general.state_dict())
         xa = torch.randn(3, blocks, size, 4, dtype=torch.float64).requires_grad_()
         z = torch.randn(5, 4, dtype=torch.float64).requires_grad_()
 
         def through(module: Covariance) -> list[Tensor]:
-            outputs = [*module.sums(xa, z, rule), module.gram(z), module.gram(z[:4].reshape(2, 2, 4))]
+            outputs = [*module.expectations(xa, z, rule), module.gram(z), module.gram(z[:4].reshape(2, 2, 4))]
             outputs += [module.gram(z, torch.float64), module.cross(xa[:2].flatten(1, 2), xa[2:].flatten(1, 2))]
             generator = torch.Generator().manual_seed(5)
             loss = sum((torch.randn(o.shape, generator=generator, dtype=torch.float64) * o).sum() for o in outputs)
@@ -465,7 +465,7 @@ class TestCovariance:
             return 1.7 * torch.exp(-0.5 * torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square() / 0.81)
 
         with torch.no_grad():
-            kfu, kff = covariance(kernel).sums(xa, z[:, 0], Pairing.groups(2))
+            kfu, kff = covariance(kernel).expectations(xa, z[:, 0], Pairing.groups(2))
             sets = covariance(kernel).gram(z)
             cross = covariance(kernel).cross(xa[:2, 0], xa[2:, 1])
         for n, g in itertools.product(range(3), range(2)):
@@ -550,7 +550,7 @@ class TestEstimators:
         X, y = digits(60, classes=3)
         assert type(estimator.kernel_) is FeatureMapKernel
         assert estimator.kernel_ is estimator.model_.kernel
-        assert type(estimator.model_.covariance) is OfFeatures
+        assert type(estimator.model_.covariance) is FeatureMapCovariance
         assert estimator.kernel_.image_shape == (8, 8)
         assert estimator.score(X, y) > 0.9
         learned = dict(estimator.kernel_.feature_map.named_parameters())
@@ -826,7 +826,7 @@ class TestOrbits:
 
         def kff() -> Tensor:
             points, pairing = orbit.sample(x, 8, 2, "iid", torch.Generator().manual_seed(0))
-            return covariance(kernel).sums(points.flatten(3), x[:1].flatten(1), pairing)[1].sum()
+            return covariance(kernel).expectations(points.flatten(3), x[:1].flatten(1), pairing)[1].sum()
 
         (gradient,) = torch.autograd.grad(kff(), angle)
         direction = torch.randn_like(angle)

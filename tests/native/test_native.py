@@ -221,7 +221,7 @@ def test_sums_in_single_precision_equal_gpytorch_in_double(pairing, base, dim):
 
     def found(module, dtype):
         ends = [t.to(dtype).requires_grad_() for t in (xa, z)]
-        kfu, kff = module.sums(*ends, pairing)
+        kfu, kff = module.expectations(*ends, pairing)
         weights = torch.linspace(-1, 1, kfu.numel(), dtype=dtype).view_as(kfu)
         loss = (kfu * weights).sum() + kff.square().sum()
         return kfu, kff, *torch.autograd.grad(loss, [*ends, *kernel.parameters()])

@@ -69,7 +69,7 @@ def measure_evidence(
     """The bound over all data: the mean of ``passes`` independent estimates, and its standard error."""
     kl, factor = float(model.kl()), model.factor()
 
-    @model.holding_still()
+    @model.cached_inducing_features()
     def sweep(local: Tensor | None) -> tuple[float, Moments]:
         total, parts = 0.0, []
         for rows in chunks(x, model, num_samples):

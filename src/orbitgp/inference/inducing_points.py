@@ -76,7 +76,7 @@ def _kmeans(points: Tensor, size: int, rounds: int = 10) -> Tensor:
 def _pivots(points: Tensor, kernel: Kernel, size: int) -> Tensor:
     """Pivoted Cholesky of k_g on the candidates: each pivot is the candidate with the most variance left."""
     k = covariance(kernel)
-    _, variance = k.sums(points[:, None, None], points[:1], Pairing.exact())  # k_g(x, x) of each candidate
+    _, variance = k.expectations(points[:, None, None], points[:1], Pairing.exact())  # k_g(x, x) of each candidate
     rows = points.new_zeros(size, len(points))
     pivots = torch.zeros(size, dtype=torch.long, device=points.device)
     for i in range(size):

@@ -79,7 +79,7 @@ class InvariantGP(nn.Module):
         self.q_sqrt = nn.Parameter(sqrt)
         self.num_latents = num_latents
         self.jitter = jitter
-        self._held: Tensor | None = None
+        self._cached_features: Tensor | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -87,49 +87,51 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        return cholesky(self._kuu(self._points()))
+        return cholesky(self._kuu(self._inducing_features()))
 
     def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
         """The same, or None where Kuu is not positive definite to working precision: here the host waits for the answer."""
-        factor, info = torch.linalg.cholesky_ex(self._kuu(self._points()))
+        factor, info = torch.linalg.cholesky_ex(self._kuu(self._inducing_features()))
         return None if info.item() else factor
 
     def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
         """Block means of a = L^-1 k_u and of m_g, and kff."""
-        points = self._points()
-        raw = self._kernel_means(samples, points)
+        features = self._inducing_features()
+        raw = self._kernel_means(samples, features)
         ku = raw.a.flatten(0, 1)
-        a = Whiten.apply(self._kuu(points), ku, self.inducing.dtype, ku.is_cuda) if factor is None else solve(factor, ku)
+        a = Whiten.apply(self._kuu(features), ku, self.inducing.dtype, ku.is_cuda) if factor is None else solve(factor, ku)
         return raw._replace(a=a.reshape(raw.a.shape))
 
     def kernel_means(self, samples: Samples) -> Projection:
         """The same before whitening, with the block means of k_u for a: what sums over many data can do with."""
-        return self._kernel_means(samples, self._points())
+        return self._kernel_means(samples, self._inducing_features())
 
-    def _kernel_means(self, samples: Samples, points: Float[Tensor, "inducing samples seen"]) -> Projection:
-        xa, k = samples.points.flatten(3), self.covariance
-        kfu, kff = k.of_vectors.sums(k.see(xa), points.flatten(0, 1), samples.pairing)
-        if points.shape[1] > 1:
-            kfu = kfu.unflatten(-1, points.shape[:2]).mean(-1)
+    def _kernel_means(self, samples: Samples, features: Float[Tensor, "inducing samples features"]) -> Projection:
+        xa, covariance = samples.points.flatten(3), self.covariance
+        z = features.flatten(0, 1)
+        kfu, kff = covariance.of_features.expectations(covariance.features(xa), z, samples.pairing)
+        if features.shape[1] > 1:
+            kfu = kfu.unflatten(-1, features.shape[:2]).mean(-1)
         return Projection(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
 
-    def _kuu(self, points: Float[Tensor, "inducing samples seen"]) -> Float[Tensor, "inducing inducing"]:
-        return self.covariance.of_vectors.gram(points if points.shape[1] > 1 else points[:, 0], torch.float64, self.jitter)
+    def _kuu(self, features: Float[Tensor, "inducing samples features"]) -> Float[Tensor, "inducing inducing"]:
+        points = features if features.shape[1] > 1 else features[:, 0]
+        return self.covariance.of_features.gram(points, torch.float64, self.jitter)
 
-    def _points(self) -> Float[Tensor, "inducing samples seen"]:
-        """The inducing sets as the kernel sees them: what Kuu and k_fu share."""
-        return self.covariance.see(self.inducing_sets()) if self._held is None else self._held
+    def _inducing_features(self) -> Float[Tensor, "inducing samples features"]:
+        """The features of the inducing sets, which Kuu and k_fu share."""
+        return self.covariance.features(self.inducing_sets()) if self._cached_features is None else self._cached_features
 
     @contextmanager
-    def holding_still(self) -> Iterator[None]:
-        """While nothing is learned, as in a pass over all data, the inducing sets are made once and not for every batch."""
-        before = self._held
+    def cached_inducing_features(self) -> Iterator[None]:
+        """Compute the features of the inducing sets once, not for every batch: for passes over the data that learn nothing."""
+        before = self._cached_features
         with torch.no_grad():
-            self._held = self._points()
+            self._cached_features = self._inducing_features()
         try:
             yield
         finally:
-            self._held = before
+            self._cached_features = before
 
     def inducing_sets(self) -> Float[Tensor, "inducing samples dim"]:
         """The points at which each inducing variable averages g."""
@@ -182,7 +184,7 @@ class InvariantGP(nn.Module):
         max_elements = max_elements or chunk_elements(x.device)
         means, variances = [], []
         samples = self.samples_per_row(num_samples)
-        with self.holding_still():
+        with self.cached_inducing_features():
             factor = self.factor()
             # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
             for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):

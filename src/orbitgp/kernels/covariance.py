@@ -2,14 +2,14 @@
 
 Any ``gpytorch.kernels.Kernel`` serves. The model asks it for three things only:
 
-    gram(Z)           Kuu = k_g(Z, Z), or its means over pairs of sets of points, (M, M)
-    sums(xa, Z)       Kfu, the mean of k_g(x_a, z) over each block of samples, (N, B, M)
-                      and kff, the paired mean of k_g(x_a, x_a') over a datum's own samples, (N,)
-    cross(xa, xb)     the mean of k_g over two sets of samples, for joint predictions
+    gram(Z)               Kuu = k_g(Z, Z), or its means over pairs of sets of points, (M, M)
+    expectations(xa, Z)   Kfu, the mean of k_g(x_a, z) over each block of samples, (N, B, M)
+                          and kff, the paired mean of k_g(x_a, x_a') over a datum's own samples, (N,)
+    cross(xa, xb)         the mean of k_g over two sets of samples, for joint predictions
 
 :func:`covariance` picks the implementation: RBF and Matérn kernels (in a ScaleKernel or not, ARD or not) take a hand-written
-path, where one GEMM with two extra columns yields all squared distances, scaled, and
-its backward pass is two GEMMs, beside the row and column sums that the gradient needs. Any other kernel goes through GPyTorch.
+path: one GEMM with two extra columns yields all scaled squared distances, and its backward pass is two GEMMs beside the row and
+column sums that the gradient needs. Any other kernel goes through GPyTorch.
 Hyperparameters stay in float64; the large products run in the dtype of the samples.
 """
 
@@ -31,13 +31,16 @@ class Covariance(nn.Module):
         super().__init__()
         self.kernel = kernel
 
-    def see(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
-        """Inputs as the kernel ``of_vectors`` takes them. Who needs the same inputs twice can map them once."""
+    def features(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
+        """The features that the kernel compares: the inputs themselves, unless the kernel has a feature map.
+
+        Kuu and Kfu need the features of the same inducing points, so the model computes them once.
+        """
         return x
 
     @property
-    def of_vectors(self) -> Covariance:
-        """The kernel of what is seen."""
+    def of_features(self) -> Covariance:
+        """The same kernel as a function of features."""
         return self
 
     def gram(
@@ -49,7 +52,7 @@ class Covariance(nn.Module):
         kuu = kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
         return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
 
-    def sums(
+    def expectations(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
     ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
         """Kfu for each block and kff for each datum."""
@@ -59,7 +62,7 @@ class Covariance(nn.Module):
 
     def cross(self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]) -> Float[Tensor, "rows others"]:
         """k_f between different data whose samples are finite orbits: the mean over all pairs of samples."""
-        block = self.sums(xa[:, None], xb.flatten(0, 1), Pairing.exact())[0]
+        block = self.expectations(xa[:, None], xb.flatten(0, 1), Pairing.exact())[0]
         return block.reshape(len(xa), len(xb), -1).mean(-1)
 
     def _dense(self, a: Tensor, b: Tensor) -> Tensor:

@@ -19,25 +19,25 @@ def covariance(kernel: Kernel) -> Covariance:
     plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
     if plain and type(base) in (RBFKernel, MaternKernel):
         return Stationary(kernel)
-    return OfFeatures(kernel) if type(kernel) is FeatureMapKernel else Covariance(kernel)
+    return FeatureMapCovariance(kernel) if type(kernel) is FeatureMapKernel else Covariance(kernel)
 
 
-class OfFeatures(Covariance):
-    """A kernel of mapped inputs: map once, then what is fastest for the kernel of the features."""
+class FeatureMapCovariance(Covariance):
+    """A kernel behind a feature map: map the inputs once, then use the fastest implementation for the kernel of features."""
 
-    def see(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
+    def features(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
         return self.kernel.map(x)
 
     @property
-    def of_vectors(self) -> Covariance:
-        return covariance(self.kernel.base_kernel)  # a new view of it: a part of this module would save it twice
+    def of_features(self) -> Covariance:
+        return covariance(self.kernel.base_kernel)  # made anew: as a part of this module it would be saved twice
 
     def gram(
         self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
     ) -> Float[Tensor, "inducing inducing"]:
-        return self.of_vectors.gram(self.see(z), dtype, jitter)
+        return self.of_features.gram(self.features(z), dtype, jitter)
 
-    def sums(
+    def expectations(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
     ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
-        return self.of_vectors.sums(self.see(xa), self.see(z), pairing)
+        return self.of_features.expectations(self.features(xa), self.features(z), pairing)

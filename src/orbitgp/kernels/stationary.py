@@ -31,7 +31,7 @@ class Stationary(Covariance):
         kuu: Tensor = (Gram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
         return kuu
 
-    def sums(
+    def expectations(
         self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
     ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
         # Centring costs one pass and wins a digit: squared distances cancel less.

@@ -78,7 +78,7 @@ class Refits:
         options, count, size = self.options, len(self.x), size or self.size
         rows = self.epochs.take(size) if size < count else torch.arange(count, device=self.x.device)
         num_samples = options.posterior_samples or options.num_samples
-        with self.model.holding_still():
+        with self.model.cached_inducing_features():
             factor = self._factor()
             pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples)]
             # Moments need a = L^-1 k_u of every datum; without local parameters the sums of k_u will do.
@@ -115,7 +115,7 @@ class Refits:
         """Local parameters of all data from the current q(f), where they follow it."""
         if not self.local.follows_posterior:
             return
-        with self.model.holding_still():
+        with self.model.cached_inducing_features():
             factor = self.model.factor()
             index = torch.arange(len(self.x), device=self.x.device)
             for rows in chunks(self.x, self.model, self.options.num_samples):

@@ -50,7 +50,7 @@ class Observations(NamedTuple):
 
     @classmethod
     def of(cls, quadratic: Quadratic) -> Observations:
-        # A datum that says nothing of a latent function has lam = 0: a little more keeps the noise finite and the bound a bound.
+        # A datum that says nothing of a latent function has lam = 0. A little more keeps the noise finite, and a bound a bound.
         eta, lam = quadratic.eta.double(), quadratic.lam.double().clamp_min(_LEAST_PRECISION)
         rest = 0.5 * (eta.square() / lam + torch.log(2 * math.pi / lam)).sum()
         return cls(eta / lam, 1 / lam, quadratic.const.double().sum() + rest)
@@ -89,7 +89,7 @@ class ExactGP(nn.Module):
     ) -> None:
         super().__init__()
         self.orbit = orbit
-        self.covariance = covariance(kernel.double())
+        self.covariance = covariance(kernel.double(), tensor_cores=False)
         self.prior_mean = PriorMean(mean, x.flatten(1), num_latents)
         self.register_buffer("x", x)
         self.register_buffer("weights", torch.zeros(len(x), num_latents, dtype=torch.float64))
@@ -107,12 +107,12 @@ class ExactGP(nn.Module):
 
     def seen(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
         """What g sees of the finite orbit of each row."""
-        return self.covariance.see(self.samples(x))
+        return self.covariance.features(self.samples(x))
 
     @torch.no_grad()
     def _seen_and_means(self, x: Rows) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
         parts = [self.samples(part) for part in x.split(self._rows(x))]
-        seen = [self.covariance.see(part) for part in parts]
+        seen = [self.covariance.features(part) for part in parts]
         means = [self.prior_mean(part[:, None])[:, 0] for part in parts]
         return torch.cat(seen), torch.cat(means)
 
@@ -129,13 +129,13 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def gram(self) -> Float[Tensor, "rows rows"]:
         """K_f of the data."""
-        return orbit_gram.gram(self.covariance.of_vectors, self._seen_and_means(self.x)[0])
+        return orbit_gram.gram(self.covariance.of_features, self._seen_and_means(self.x)[0])
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
         seen, means = self._training_inputs()
-        gram = orbit_gram.gram(self.covariance.of_vectors, seen)
+        gram = orbit_gram.gram(self.covariance.of_features, seen)
         solution = self._solve_with_locals(gram, means, likelihood, y, local, invert=likelihood.num_locals > 0)
         self.weights.copy_(solution.weights)
         self.noise = solution.system.noise
@@ -195,7 +195,7 @@ class ExactGP(nn.Module):
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
         seen, means = self._training_inputs()
-        vectors = self.covariance.of_vectors
+        vectors = self.covariance.of_features
         gram = orbit_gram.gram(vectors, seen)
         solution = self._solve_with_locals(gram, means, likelihood, y, local)
         system, weights = solution.system, solution.weights
@@ -209,7 +209,7 @@ class ExactGP(nn.Module):
         return solution
 
     def _learns_inputs(self) -> bool:
-        vectors = {id(p) for p in self.covariance.of_vectors.parameters()}
+        vectors = {id(p) for p in self.covariance.of_features.parameters()}
         inner = [p for p in (*self.orbit.parameters(), *self.covariance.parameters()) if id(p) not in vectors]
         return any(p.requires_grad for p in inner)
 
@@ -224,7 +224,7 @@ class ExactGP(nn.Module):
             samples = self.samples(self.x[rows])
             outputs, gradients = [], []
             if to_seen is not None:
-                outputs.append(self.covariance.see(samples))
+                outputs.append(self.covariance.features(samples))
                 gradients.append(to_seen[rows])
             if linear:
                 outputs.append(self.prior_mean(samples[:, None])[:, 0])
@@ -234,38 +234,34 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def predict(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""
-        vectors, seen = self.covariance.of_vectors, self._seen_and_means(self.x)[0]
+        vectors, seen = self.covariance.of_features, self._seen_and_means(self.x)[0]
         system = self._posterior(seen)
         means, variances = [], []
         step = max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))
         for part in x.split(step):
             other, prior = self._seen_and_means(part)
             cross = orbit_gram.cross(vectors, other, seen).double()
-            own = vectors.sums(other[:, None], other[:1, 0], _EXACT)[1].double()
+            own = vectors.expectations(other[:, None], other[:1, 0], _EXACT)[1].double()
             means.append(prior + cross @ self.weights)
             variance = own[:, None] - system.explained(cross.mT)
             variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
 
     @torch.no_grad()
-    def joint(
-        self, x: Rows, **_: Any
-    ) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
+    def joint(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        vectors, seen = self.covariance.of_vectors, self._seen_and_means(self.x)[0]
+        vectors, seen = self.covariance.of_features, self._seen_and_means(self.x)[0]
         system = self._posterior(seen)
         other, prior = self._seen_and_means(x)
         cross = orbit_gram.cross(vectors, other, seen).double()
         prior_covariance = orbit_gram.gram(vectors, other).double()
-        covariances = [
-            prior_covariance - cross @ system.solve_for(latent, cross.mT) for latent in range(system.noise.shape[1])
-        ]
+        covariances = [prior_covariance - cross @ system.solve_for(latent, cross.mT) for latent in range(system.noise.shape[1])]
         return prior + cross @ self.weights, torch.stack(covariances)
 
     def _posterior(self, seen: Tensor) -> NoisyCovariance:
         """The inverses; made again where they are not at hand, as after loading from a file."""
         if self._system is None:
-            self._system = NoisyCovariance(orbit_gram.gram(self.covariance.of_vectors, seen), self.noise)
+            self._system = NoisyCovariance(orbit_gram.gram(self.covariance.of_features, seen), self.noise)
         return self._system
 
 

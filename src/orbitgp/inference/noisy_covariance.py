@@ -53,7 +53,7 @@ class NoisyCovariance:
         self.updates = [self._update(column) if alike else None for column in lower.unbind(1)]
         logdets = [2 * factor.diagonal().log().sum() for factor in self.factors]
         self.logdets = torch.stack(
-            [logdets[self._which(l)] + (0.0 if u is None else u.logdet) for l, u in enumerate(self.updates)]
+            [logdets[self._which(latent)] + (0.0 if u is None else u.logdet) for latent, u in enumerate(self.updates)]
         )
 
     def _which(self, latent: int) -> int:

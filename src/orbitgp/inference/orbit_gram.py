@@ -19,6 +19,7 @@ from orbitgp.kernels.covariance import Covariance
 from orbitgp.orbits.sampling import Pairing
 
 Seen = Float[Tensor, "rows samples dim"]
+Others = Float[Tensor, "others samples dim"]
 
 
 @torch.no_grad()
@@ -33,7 +34,7 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
 
 
 @torch.no_grad()
-def cross(covariance: Covariance, seen: Seen, others: Seen) -> Float[Tensor, "rows others"]:
+def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "rows others"]:
     """K_f between data and others."""
     step = _rows(seen, len(others))
     return torch.cat([covariance.cross(part, others) for part in seen.split(step)])
@@ -52,9 +53,9 @@ def pull_back(covariance: Covariance, seen: Seen, weights: Float[Tensor, "rows r
     return leaf.grad
 
 
-def _values(covariance: Covariance, left: Seen, right: Seen) -> Float[Tensor, "left right"]:
-    """K_f between some data and all up to the last of them. A datum with itself is exact, whatever the rounding of distances."""
-    means, own = covariance.sums(left[:, None], right.flatten(0, 1), Pairing.exact())
+def _values(covariance: Covariance, left: Seen, right: Others) -> Float[Tensor, "rows others"]:
+    """K_f between some data and all up to the last of them. A datum with itself is exact: no distance is rounded."""
+    means, own = covariance.expectations(left[:, None], right.flatten(0, 1), Pairing.exact())
     values = means[:, 0].unflatten(1, (len(right), -1)).mean(-1)
     return torch.diagonal_scatter(values, own, offset=len(right) - len(left))
 

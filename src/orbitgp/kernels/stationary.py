@@ -18,8 +18,9 @@ from orbitgp.orbits.sampling import Blocks, Pairing
 class Stationary(Covariance):
     """RBF and Matérn kernels of a scaled squared distance, k = variance * profile(kappa * gamma * |x - z|^2)."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
         super().__init__(kernel)
+        self.tensor_cores = tensor_cores
         base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
@@ -40,7 +41,8 @@ class Stationary(Covariance):
         if self._ard():  # far from zero, x / lengthscale loses digits: centre first
             xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
         learns = torch.is_grad_enabled() and any(t.requires_grad for t in (xa, z, gamma))
-        function = TensorCoreSums if xa.is_cuda and xa.dtype == torch.float32 and self.profile.smooth else Sums
+        on_tensor_cores = self.tensor_cores and xa.is_cuda and xa.dtype == torch.float32 and self.profile.smooth
+        function = TensorCoreSums if on_tensor_cores else Sums
         kfu, kff = function.apply(xa, z, centre, gamma, pairing, self.profile, learns)
         return variance * kfu, variance * kff
 

@@ -1,13 +1,13 @@
 """Learning by the exact evidence: few data, a deterministic objective, quasi-Newton steps to the top.
 
-Where all data are conditioned on exactly (:mod:`orbitgp.inference.exact`), the evidence and its gradient have no noise: draws of
+Where all data are conditioned on exactly (``inference.exact``), the evidence and its gradient have no noise: draws of
 the orbit are fixed and shared by all data. Kernel, likelihood, feature map and orbit then climb together by BFGS, without
 learning rates. Three things make that safe and quick:
 
 - **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts are each brought to their
   top on some of the data, with few draws, and the best goes on.
-- **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance, and
-  each stage begins with the curvature that the last one has learned.
+- **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance.
+  Each stage begins with the curvature that the last one has learned.
 - **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S, whose draws
   contain those of no stage before.
 """
@@ -38,6 +38,7 @@ START_ROWS = 300  # data that a start is judged by
 FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES = 8, 32, 128  # draws of an infinite orbit: in the first stage, and in the last
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
+START_SETTLED = 1.0  # the same, for a start
 _MANY = 300  # parameters, above which curvature is kept in part only
 _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence cannot be computed
 
@@ -108,7 +109,7 @@ class QuasiNewton:
                     for reach in reaches:
                         reach.mul_(multiple)
                 self._forget()
-                ends.append(self._climb())
+                ends.append(self._climb(START_SETTLED))
         self._forget()
         self._set(max(ends, key=lambda end: end[0])[1])
 
@@ -120,7 +121,6 @@ class QuasiNewton:
         while samples < most:
             samples = min(most, 2 * samples)
             self.model.num_samples = samples
-            self._local = None if self._local is None else self._local
             self._best = None
             if samples < LEAST_SAMPLES:
                 value, _ = self._climb()
@@ -155,7 +155,7 @@ class QuasiNewton:
         finally:
             self.model.x, self.y = x, y
 
-    def _climb(self) -> tuple[float, Vector]:
+    def _climb(self, enough: float = SETTLED) -> tuple[float, Vector]:
         """To the top from here: the best evidence and where it is. The model is left there."""
         last = [math.inf, math.inf]
 
@@ -163,7 +163,7 @@ class QuasiNewton:
             value = -float(intermediate_result.fun)  # type: ignore[attr-defined]
             self._record(value)
             last[:] = [last[1], -value]
-            if last[0] - last[1] < SETTLED:
+            if last[0] - last[1] < enough:
                 raise StopIteration
 
         start = self._vector()

@@ -1,0 +1,218 @@
+"""Exact inference, against GPyTorch's exact GP with an invariant kernel, brute force and finite differences."""
+
+from __future__ import annotations
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.orbit_gram import gram, pull_back
+from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Laplace, Likelihood, StickBreaking, StudentT
+from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotation
+
+N, DIM = 20, 3
+
+
+def kernel(lengthscale: float = 1.2, variance: float = 2.0) -> ScaleKernel:
+    made = ScaleKernel(RBFKernel()).double()
+    made.base_kernel.lengthscale, made.outputscale = lengthscale, variance
+    return made
+
+
+def brute(model: ExactGP, a: Tensor, b: Tensor) -> Tensor:
+    """K_f as a double loop over the finite orbits."""
+    left, right = model.samples(a), model.samples(b)
+    pairs = model.kernel(left.flatten(0, 1).double(), right.flatten(0, 1).double()).to_dense()
+    return pairs.reshape(len(a), left.shape[1], len(b), right.shape[1]).mean((1, 3)).detach()
+
+
+class TestAgainstGPyTorch:
+    """The same model as a gpytorch.models.ExactGP: evidence and predictions."""
+
+    @staticmethod
+    def reference(x: Tensor, y: Tensor, orbit: Orbit, noise: float, mean: float) -> gpytorch.models.ExactGP:
+        class Reference(gpytorch.models.ExactGP):
+            def __init__(self, likelihood):
+                super().__init__(x, y, likelihood)
+                self.mean_module = gpytorch.means.ConstantMean()
+                self.covar_module = InvariantKernel(kernel(), orbit)
+
+            def forward(self, x):
+                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        model = Reference(likelihood).double()
+        likelihood.noise, model.mean_module.constant = noise, mean
+        return model
+
+    def test_evidence_and_predictions(self):
+        x, new = torch.randn(N, DIM, dtype=torch.float64), torch.randn(7, DIM, dtype=torch.float64)
+        y = (x.sum(1) + 0.1 * torch.randn(N))[:, None].double()
+        orbit = Permutation([(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+        model, likelihood = ExactGP(kernel(), orbit, x), Gaussian(1, 0.05)
+        evidence = model.condition(likelihood, y).log_evidence
+        bias, noise = model.prior_mean.bias.item(), likelihood.noise.item()
+        oracle = self.reference(x, y[:, 0], orbit, noise, bias)
+        with gpytorch.settings.max_cholesky_size(1000):
+            law = oracle.likelihood(oracle.forward(x))
+            torch.testing.assert_close(evidence, float(law.log_prob(y[:, 0])), rtol=1e-8, atol=1e-6)
+            oracle.eval()
+            expected = oracle(new)
+        mean, variance = model.predict(new)
+        torch.testing.assert_close(mean[:, 0], expected.mean.detach(), rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(variance[:, 0], expected.variance.detach(), rtol=1e-5, atol=1e-7)
+        joint_mean, joint = model.joint(new)
+        torch.testing.assert_close(joint_mean, mean)
+        torch.testing.assert_close(joint[0], expected.covariance_matrix.detach(), rtol=1e-5, atol=1e-7)
+
+    def test_the_constant_mean_is_at_its_best(self):
+        x, y = torch.randn(N, DIM).double(), torch.randn(N, 1).double() + 3
+        model, likelihood = ExactGP(kernel(), Identity(), x), Gaussian(1, 0.05)
+        top = model.condition(likelihood, y).log_evidence
+        best = model.prior_mean.bias.item()
+        for other in (best - 0.1, best + 0.1):
+            law = self.reference(x, y[:, 0], Identity(), likelihood.noise.item(), other)
+            assert float(law.likelihood(law.forward(x)).log_prob(y[:, 0])) < top
+
+
+LIKELIHOODS: dict[str, Likelihood] = {
+    "gaussian": Gaussian(2, 0.1),
+    "dirichlet": Dirichlet(3, 0.01),
+    "bernoulli": Bernoulli(),
+    "stick-breaking": StickBreaking(3),
+    "student-t": StudentT(1),
+    "laplace": Laplace(1),
+}
+
+
+def problem(name: str) -> tuple[ExactGP, Likelihood, Tensor]:
+    likelihood = LIKELIHOODS[name]
+    likelihood.zero_grad()
+    x = torch.rand(N, 5, 5, dtype=torch.float64)
+    if hasattr(likelihood, "num_classes"):
+        y = likelihood.encode(torch.randint(likelihood.num_classes, (N,)))
+    else:
+        y = torch.randn(N, likelihood.num_latents, dtype=torch.float64)
+    return ExactGP(kernel(), Rotation(30).double(), x, likelihood.num_latents, num_samples=4), likelihood, y
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_evidence_is_that_of_the_gaussian_observations(name):
+    """sum const + log of the integral of exp(eta f - lam f^2 / 2) N(f; m, K), by the normal density of eta / lam."""
+    model, likelihood, y = problem(name)
+    solution = model.condition(likelihood, y)
+    quadratic = likelihood.quadratic(y, solution.local)
+    eta, lam = quadratic.eta.detach(), quadratic.lam.detach().clamp_min(1e-9)
+    expected = float(quadratic.const.sum()) + float(0.5 * (eta.square() / lam + torch.log(2 * torch.pi / lam)).sum())
+    k = brute(model, model.x, model.x)
+    for latent in range(likelihood.num_latents):
+        mean = model.prior_mean.bias[latent].detach().expand(N)
+        law = torch.distributions.MultivariateNormal(mean, k + torch.diag(1 / lam[:, latent]))
+        expected += float(law.log_prob(eta[:, latent] / lam[:, latent]))
+    assert solution.log_evidence == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_gradients_equal_finite_differences(name, monkeypatch):
+    monkeypatch.setattr("orbitgp.inference.exact._SETTLED", 1e-12)
+    monkeypatch.setattr("orbitgp.inference.exact._TURNS", 500)
+    model, likelihood, y = problem(name)
+    solution = model.evidence_with_gradient(likelihood, y)
+    bias = model.prior_mean.bias
+    learned = [p for p in (*model.parameters(), *likelihood.parameters()) if p.requires_grad and p is not bias]
+    assert len(learned) >= 3  # lengthscale, variance, angle
+    for parameter in learned:
+        flat, ends = parameter.detach().view(-1), []
+        for step in (1e-4, -2e-4):
+            flat[0] += step
+            ends.append(model.condition(likelihood, y, solution.local).log_evidence)
+        flat[0] += 1e-4
+        assert parameter.grad.view(-1)[0].item() == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=5e-3, abs=2e-4)
+
+
+def test_a_bound_at_exact_f_lies_below_the_evidence():
+    """Bernoulli with two data: the evidence by quadrature in two dimensions."""
+    x, y = torch.tensor([[0.0], [0.4]]).double(), torch.tensor([[1.0], [-1.0]]).double()
+    likelihood = Bernoulli()
+    y = likelihood.encode(torch.tensor([0, 1]))
+    model = ExactGP(kernel(), Identity(), x, mean="zero")
+    bound = model.condition(likelihood, y).log_evidence
+    grid = torch.linspace(-12, 12, 601, dtype=torch.float64)
+    f = torch.stack(torch.meshgrid(grid, grid, indexing="ij"), -1).reshape(-1, 2)
+    prior = torch.distributions.MultivariateNormal(torch.zeros(2).double(), brute(model, x, x)).log_prob(f)
+    data = sum(likelihood.log_prob(y[n : n + 1], f[:, n, None, None])[:, 0] for n in range(2))
+    truth = float(torch.logsumexp(prior + data, 0)) + 2 * float((grid[1] - grid[0]).log())
+    assert bound <= truth
+    assert truth - bound < 0.1
+
+
+ORBITS = {
+    "none": Identity,
+    "flip": Flip,
+    "rotation": lambda: Rotation(40),
+    "rotation of quarters": lambda: Rotation(40) * Flip(),
+}
+
+
+@pytest.mark.parametrize("elements", [1, 40, 2**24])
+@pytest.mark.parametrize("name", ORBITS)
+def test_gram_in_blocks_is_the_double_mean(name, elements, monkeypatch):
+    monkeypatch.setattr("orbitgp.inference.orbit_gram.chunk_elements", lambda device: elements)
+    x = torch.rand(9, 6, 6, dtype=torch.float64)
+    model = ExactGP(kernel(), ORBITS[name]().double(), x, num_samples=None if name in ("none", "flip") else 3)
+    torch.testing.assert_close(model.gram(), brute(model, x, x))
+
+
+@pytest.mark.parametrize("elements", [1, 70, 2**24])
+def test_pull_back_is_the_gradient_of_the_weighted_sum(elements, monkeypatch):
+    monkeypatch.setattr("orbitgp.inference.orbit_gram.chunk_elements", lambda device: elements)
+    k = covariance(kernel())
+    seen = torch.randn(6, 2, DIM, dtype=torch.float64)
+    weights = torch.randn(6, 6, dtype=torch.float64)
+    weights = weights + weights.mT
+    found = pull_back(k, seen, weights, into_samples=True)
+    leaf = seen.clone().requires_grad_()
+    dense = k.kernel(leaf.flatten(0, 1)).to_dense().reshape(6, 2, 6, 2).mean((1, 3))
+    expected = torch.autograd.grad((weights * dense).sum(), [leaf, *k.kernel.parameters()])
+    torch.testing.assert_close(found, expected[0])
+    for parameter, gradient in zip(k.kernel.parameters(), expected[1:], strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_single_precision_keeps_the_diagonal_of_a_kernel_with_a_kink():
+    """|x - x|^2 = 1e-6 by rounding would take a thousandth off k(x, x) of Matérn 1/2."""
+    seen = 100 + torch.randn(50, 1, 30)
+    diagonal = gram(covariance(MaternKernel(nu=0.5).double()), seen).diagonal()
+    torch.testing.assert_close(diagonal, torch.ones(50), rtol=1e-6, atol=1e-6)
+
+
+def test_a_feature_map_is_learned_too():
+    x = torch.rand(12, 8, 8, dtype=torch.float64)
+    mapped = FeatureMapKernel(kernel(0.5), OrientedGradients(orientations=4), (8, 8)).double()
+    model, likelihood = ExactGP(mapped, Rotation(20).double(), x, num_samples=2), Gaussian(1, 0.1)
+    y = torch.randn(12, 1, dtype=torch.float64)
+    model.evidence_with_gradient(likelihood, y)
+    window = mapped.feature_map.raw_window
+    ends = []
+    for step in (1e-4, -2e-4):
+        window.data.add_(step)
+        ends.append(model.condition(likelihood, y).log_evidence)
+    assert window.grad.item() == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-3)
+
+
+def test_rows_are_predicted_alone_as_together(monkeypatch):
+    x, y = torch.randn(N, DIM).double(), torch.randn(N, 1).double()
+    model, likelihood = ExactGP(kernel(), GaussianNoise(0.3).double(), x, num_samples=8), Gaussian(1, 0.1)
+    model.condition(likelihood, y)
+    new = torch.randn(5, DIM).double()
+    together = model.predict(new)
+    for row in range(5):
+        for one, all_ in zip(model.predict(new[row : row + 1]), together, strict=True):
+            torch.testing.assert_close(one[0], all_[row])
+    model._system = None  # as after loading: made again
+    for again, before in zip(model.predict(new), together, strict=True):
+        torch.testing.assert_close(again, before)

@@ -1,0 +1,64 @@
+"""The inverses of K + diag(noise_l) together, against each of them made on its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orbitgp.inference.noisy_covariance import NoisyCovariance, cholesky
+from orbitgp.likelihoods import Dirichlet
+
+N, L = 24, 4
+
+
+def gram() -> torch.Tensor:
+    x = torch.rand(N, 2, dtype=torch.float64)
+    return 3.0 * torch.exp(-torch.cdist(x, x).square())
+
+
+def dirichlet_noise() -> torch.Tensor:
+    return Dirichlet(L, 0.01).observations(torch.eye(L, dtype=torch.float64)[torch.randint(L, (N,))])[1]
+
+
+NOISES = {
+    "one for all": lambda: torch.full((N, 1), 0.1, dtype=torch.float64),
+    "one column, each its own": lambda: torch.rand(N, 1, dtype=torch.float64) + 0.01,
+    "Dirichlet": dirichlet_noise,
+    "all different": lambda: torch.rand(N, L, dtype=torch.float64) + 0.01,
+}
+
+
+@pytest.mark.parametrize("invert", [True, False])
+@pytest.mark.parametrize("name", NOISES)
+def test_everything_equals_the_dense_inverses(name, invert):
+    k, noise = gram(), NOISES[name]()
+    system = NoisyCovariance(k, noise, invert)
+    dense = [torch.linalg.inv(k + torch.diag(column)) for column in noise.unbind(1)]
+    every = dense if len(dense) == L else dense * L
+    right, cross = torch.randn(N, L, dtype=torch.float64), torch.randn(N, 5, dtype=torch.float64)
+    torch.testing.assert_close(
+        system.solve(right), torch.stack([c @ r for c, r in zip(every, right.unbind(1), strict=True)], 1)
+    )
+    torch.testing.assert_close(system.logdets, torch.stack([-torch.logdet(c) for c in dense]))
+    torch.testing.assert_close(system.explained(cross), torch.stack([(cross * (c @ cross)).sum(0) for c in dense], 1))
+    for latent, c in enumerate(dense):
+        torch.testing.assert_close(system.solve_for(latent, cross), c @ cross)
+    if invert:
+        torch.testing.assert_close(system.total(L), torch.stack(every).sum(0))
+        torch.testing.assert_close(system.diagonals(), torch.stack([c.diagonal() for c in dense], 1))
+    assert system.jitter == 0.0
+
+
+def test_a_dirichlet_takes_one_factorisation_for_all_classes():
+    assert len(NoisyCovariance(gram(), dirichlet_noise()).factors) == 1
+    assert len(NoisyCovariance(gram(), NOISES["all different"]()).factors) == L
+
+
+def test_a_singular_matrix_gets_as_little_jitter_as_it_needs():
+    k = torch.ones(6, 6, dtype=torch.float64)
+    k[0, 0] -= 1e-9
+    factor, jitter = cholesky(k, torch.zeros(6, dtype=torch.float64))
+    assert 0 < jitter <= 1e-8
+    torch.testing.assert_close(factor @ factor.mT, k + jitter * torch.eye(6, dtype=torch.float64))
+    with pytest.raises(FloatingPointError, match="not positive definite"):
+        cholesky(-k, torch.zeros(6, dtype=torch.float64))

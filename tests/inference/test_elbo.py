@@ -45,7 +45,7 @@ def randomise(model):
 def optimal(model, likelihood, x, y):
     """q(u) at its best, from exact statistics; the bound there."""
     samples = model.orbit.sample(x, None)
-    stats = statistics(model, model.project(samples), likelihood.quadratic(y, None), len(x))
+    stats = statistics(model, model.whitened_means(samples), likelihood.quadratic(y, None), len(x))
     assert set_posterior(model, stats) == 0.0
     return elbo(model, likelihood, samples, y, len(x)).item()
 
@@ -344,7 +344,7 @@ def test_below_the_expected_log_likelihood_for_any_local_parameter(name):
         mean, variance = model.predict(x)
         f = mean + variance.sqrt() * torch.randn(20_000, *mean.shape)
         truth = likelihood.log_prob(y, f)
-        moments = model.moments(model.project(samples), cross=likelihood.couples)
+        moments = model.moments(model.whitened_means(samples), cross=likelihood.couples)
         best = likelihood.local(y, moments)
         for local in (best, best + 0.5, torch.ones_like(best)):
             found, _ = expected_log_likelihood(model, likelihood, samples, y, local)

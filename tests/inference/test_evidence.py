@@ -143,7 +143,7 @@ def test_the_evidence_is_not_optimistic_about_its_local_parameters(name):
 
         def moments(num_samples, draws):
             samples = model.orbit.sample(x, num_samples, 2, draws, shared)
-            return samples, model.moments(model.project(samples), cross=likelihood.couples)
+            return samples, model.moments(model.whitened_means(samples), cross=likelihood.couples)
 
         # Moments that are as good as exact, the best local parameters, and the bound there.
         samples, exact = moments(256, "qmc")

@@ -84,13 +84,13 @@ def test_no_source_is_optimistic() -> None:
     for _ in range(5):
         trainer.step()
     model, likelihood, x, y = trainer.local.setting
-    exact = model.moments(model.project(model.orbit.sample(x, 1024, 2, "qmc", trainer.generator)))
+    exact = model.moments(model.whitened_means(model.orbit.sample(x, 1024, 2, "qmc", trainer.generator)))
     draws = 100
     setting = Setting(model, likelihood, x.repeat(draws, 1), y.repeat(draws, 1))
     rows = torch.arange(len(setting.x))
     samples = model.orbit.sample(setting.x, 4, 4, "iid", trainer.generator)
     with torch.no_grad():
-        moments = model.moments(model.project(samples))
+        moments = model.moments(model.whitened_means(samples))
         best = likelihood.quadratic(setting.y, likelihood.local(y, exact).repeat(draws, 1)).expectation(moments)
         same = likelihood.quadratic(setting.y, likelihood.local(setting.y, moments)).expectation(moments)
         scored = {"same": same}

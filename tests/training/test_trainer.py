@@ -17,9 +17,9 @@ import orbitgp.training.trainer
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.inducing_points import initial_inducing
-from orbitgp.inference.minibatches import Epochs
+from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.natural_gradient import Statistics, statistics
+from orbitgp.inference.natural_gradient import KernelStatistics, kernel_statistics
 from orbitgp.likelihoods import Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training.options import Options
@@ -113,8 +113,8 @@ def test_the_seed_decides_every_bit(kind):
     first, again, other = (make_trainer(**KINDS[kind], seed=seed) for seed in (3, 3, 4))
     assert without_seconds(first.run()) == without_seconds(again.run())
     assert_same(parameters(first), parameters(again))
-    assert torch.equal(first.epochs.take(9), again.epochs.take(9))
-    assert not torch.equal(first.epochs.take(9), other.epochs.take(9))
+    assert torch.equal(first.minibatches.take(9), again.minibatches.take(9))
+    assert not torch.equal(first.minibatches.take(9), other.minibatches.take(9))
     assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
 
 
@@ -350,8 +350,8 @@ def test_parts_of_the_data_stand_for_all_of_them():
 
 
 def test_minibatches_use_every_datum_once_before_any_again():
-    epochs = Epochs(30, torch.Generator().manual_seed(0))
-    rows = torch.cat([epochs.take(7) for _ in range(30)])
+    minibatches = Minibatches(30, torch.Generator().manual_seed(0))
+    rows = torch.cat([minibatches.take(7) for _ in range(30)])
     for epoch in rows.split(30):
         assert sorted(epoch.tolist()) == list(range(30))
     assert not torch.equal(rows[:30], rows[30:60])
@@ -481,16 +481,16 @@ def test_polishing_averages_passes(monkeypatch):
     seen = []
 
     def keep(*args, **kwargs):
-        seen.append(statistics(*args, **kwargs))
+        seen.append(kernel_statistics(*args, **kwargs))
         return seen[-1]
 
-    monkeypatch.setattr(orbitgp.training.posterior, "statistics", keep)
+    monkeypatch.setattr(orbitgp.training.posterior, "kernel_statistics", keep)
     before = trainer.posterior.stats
     trainer.polish()
     assert len(seen) == 4
-    average = Statistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
+    average = KernelStatistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
     # What was there before counts as four more.
-    expected = before.mix(average.whitened(trainer.model.factor()), 0.5)
+    expected = before.mix(average.whiten(trainer.model.factor()), 0.5)
     torch.testing.assert_close(tuple(trainer.posterior.stats), tuple(expected))
 
 

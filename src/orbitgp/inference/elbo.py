@@ -37,5 +37,5 @@ def expected_log_likelihood(
     factor: Float[Tensor, "inducing inducing"] | None = None,
 ) -> tuple[Float[Tensor, " rows"], Moments]:
     """The data terms of the bound, one for each datum, and the moments that they are made of (``factor``: model.factor())."""
-    moments = model.moments(model.project(samples, factor), cross=likelihood.couples)
+    moments = model.moments(model.whitened_means(samples, factor), cross=likelihood.couples)
     return likelihood.quadratic(y, local).expectation(moments), moments

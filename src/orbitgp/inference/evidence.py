@@ -75,7 +75,7 @@ def measure_evidence(
         for rows in chunks(x, model, num_samples):
             samples = model.orbit.sample(x[rows], num_samples, num_groups, draws, generator)
             if likelihood.num_locals and local is None:
-                moments = model.moments(model.project(samples, factor), cross=likelihood.couples)
+                moments = model.moments(model.whitened_means(samples, factor), cross=likelihood.couples)
             else:
                 piece = None if local is None else local[rows]
                 expected, moments = expected_log_likelihood(model, likelihood, samples, y[rows], piece, factor)

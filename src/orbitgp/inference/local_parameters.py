@@ -59,7 +59,7 @@ class LocalSource(nn.Module):
 
     def _moments(self, samples: Samples) -> Moments:
         model, likelihood = self.setting[:2]
-        return model.moments(model.project(samples), cross=likelihood.couples)
+        return model.moments(model.whitened_means(samples), cross=likelihood.couples)
 
     def _best(self, rows: Rows, moments: Moments) -> Local:
         return required(self.setting.likelihood.local(self.setting.y[rows], moments))

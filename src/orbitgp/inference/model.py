@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -25,20 +24,11 @@ from torch import Tensor, nn
 
 from orbitgp.inference.moments import estimate, pair_product
 from orbitgp.inference.prior_mean import MeanName, PriorMean
-from orbitgp.inference.whitening import Whiten, cholesky, solve
+from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, cholesky
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws
-
-
-class Projection(NamedTuple):
-    """What the orbit samples of a batch say about the prior: block means of a and m_g, and the paired mean of k_g."""
-
-    a: Float[Tensor, "rows blocks inducing"]
-    prior_mean: Float[Tensor, "rows blocks latents"]
-    kff: Float[Tensor, " rows"]
-    pairing: Pairing
 
 
 class InvariantGP(nn.Module):
@@ -94,25 +84,23 @@ class InvariantGP(nn.Module):
         factor, info = torch.linalg.cholesky_ex(self._kuu(self._inducing_features()))
         return None if info.item() else factor
 
-    def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
-        """Block means of a = L^-1 k_u and of m_g, and kff."""
-        features = self._inducing_features()
-        raw = self._kernel_means(samples, features)
-        ku = raw.a.flatten(0, 1)
-        a = Whiten.apply(self._kuu(features), ku, self.inducing.dtype, ku.is_cuda) if factor is None else solve(factor, ku)
-        return raw._replace(a=a.reshape(raw.a.shape))
-
-    def kernel_means(self, samples: Samples) -> Projection:
-        """The same before whitening, with the block means of k_u for a: what sums over many data can do with."""
+    def kernel_means(self, samples: Samples) -> KernelMeans:
+        """Block means of k_u and of m_g, and kff."""
         return self._kernel_means(samples, self._inducing_features())
 
-    def _kernel_means(self, samples: Samples, features: Float[Tensor, "inducing samples features"]) -> Projection:
+    def whitened_means(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> WhitenedMeans:
+        """The same with a = L^-1 k_u in place of k_u. Give ``factor`` where L is known and needs no gradient."""
+        features = self._inducing_features()
+        means = self._kernel_means(samples, features)
+        return means.whiten_by_kuu(self._kuu(features), self.inducing.dtype) if factor is None else means.whiten(factor)
+
+    def _kernel_means(self, samples: Samples, features: Float[Tensor, "inducing samples features"]) -> KernelMeans:
         xa, covariance = samples.points.flatten(3), self.covariance
         z = features.flatten(0, 1)
         kfu, kff = covariance.of_features.expectations(covariance.features(xa), z, samples.pairing)
         if features.shape[1] > 1:
             kfu = kfu.unflatten(-1, features.shape[:2]).mean(-1)
-        return Projection(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
+        return KernelMeans(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
 
     def _kuu(self, features: Float[Tensor, "inducing samples features"]) -> Float[Tensor, "inducing inducing"]:
         points = features if features.shape[1] > 1 else features[:, 0]
@@ -146,9 +134,9 @@ class InvariantGP(nn.Module):
             return len(self.inducing)
         return len(self.inducing) * getattr(self.orbit, "size", self.inducing_draws.shape[1])
 
-    def moments(self, projection: Projection, cross: bool = False) -> Moments:
+    def moments(self, means: WhitenedMeans, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
-        a, prior_mean, kff, pairing = projection
+        a, prior_mean, kff, pairing = means
         mean = prior_mean + a @ self.q_mean
         return estimate(mean, kff[:, None] + self._reduction(a, pairing), pairing, cross)
 
@@ -188,9 +176,9 @@ class InvariantGP(nn.Module):
             factor = self.factor()
             # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
             for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):
-                projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
-                means.append((projection.prior_mean + projection.a @ self.q_mean)[:, 0])
-                variance = projection.kff[:, None] + self._reduction(projection.a, projection.pairing)
+                a, prior_mean, kff, pairing = self.whitened_means(self.orbit.fixed(part, num_samples, seed), factor)
+                means.append((prior_mean + a @ self.q_mean)[:, 0])
+                variance = kff[:, None] + self._reduction(a, pairing)
                 # A posterior variance of a real GP: below zero only by rounding.
                 variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
@@ -201,13 +189,13 @@ class InvariantGP(nn.Module):
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "anylatents rows rows"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
         samples = self.orbit.fixed(x, num_samples, seed)
-        projection = self.project(samples)
-        a = projection.a[:, 0]
+        means = self.whitened_means(samples)
+        a = means.a[:, 0]
         points = samples.points.flatten(3)[:, 0].double()
         kff = torch.cat([self.covariance.cross(part, points) for part in points.split(16)])
         t = a @ self.q_sqrt
         covariance = kff - a @ a.mT + t @ t.mT
-        return projection.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)
+        return means.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)
 
     @torch.no_grad()
     def sample_functions(

@@ -28,16 +28,16 @@ from tqdm.auto import tqdm
 
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
-from orbitgp.inference.minibatches import Epochs
+from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import Statistics
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
 from orbitgp.training.cuda_graphs import Replayed
-from orbitgp.training.diagnostics import Health, Record, headline, hyperparameters
+from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.options import Options
-from orbitgp.training.posterior import Refits
+from orbitgp.training.posterior import PosteriorUpdates
 
 
 @dataclass
@@ -68,9 +68,9 @@ class Trainer:
         # With natural gradients, refits of q(u) are what local parameters follow, not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.local.train(not self.natural)
-        self.health = Health()
+        self.diagnostics = Diagnostics()
         enumerated = one.pairing == Pairing.exact()
-        self.posterior = Refits(self.local, options, self._sample, self.generator, enumerated, self.health)
+        self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
         self.optimizer = torch.optim.Adam(
             _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.posterior.rounds),
             betas=(0.9, 0.99),
@@ -84,7 +84,7 @@ class Trainer:
         self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
         self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
         self.posterior.refresh_local()
-        self.epochs = Epochs(len(self.x), self.generator)
+        self.minibatches = Minibatches(len(self.x), self.generator)
         self.steps = 0
         self.seconds = 0.0
         self.bounds: list[Tensor] = []
@@ -137,8 +137,8 @@ class Trainer:
             self.posterior.update(self.posterior.rho(factor))
         for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
             group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
-        self.bounds.append(self.gradient(self.epochs.take(min(self.options.batch_size, len(self.x)))).clone())
-        self.health.saw_gradient(self.model.orbit)
+        self.bounds.append(self.gradient(self.minibatches.take(min(self.options.batch_size, len(self.x)))).clone())
+        self.diagnostics.saw_gradient(self.model.orbit)
         self.optimizer.step()
         if not self.natural:
             with torch.no_grad():
@@ -227,7 +227,7 @@ class Trainer:
             "seconds": self.seconds,
             "bound": bound,
             "blend": self.posterior.blend,
-            **self.health.report(),
+            **self.diagnostics.report(),
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model, self.likelihood),
         }
@@ -241,13 +241,13 @@ class Trainer:
             "likelihood": self.likelihood.state_dict(),
             "local": self.local.state_dict(),
             "jitter": self.model.jitter,
-            "health": self.health.state_dict(),
+            "diagnostics": self.diagnostics.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "stats": None if self.posterior.stats is None else tuple(self.posterior.stats),
             "blend": self.posterior.blend,
-            "order": self.epochs.order,
-            "posterior_order": self.posterior.epochs.order,
+            "order": self.minibatches.order,
+            "posterior_order": self.posterior.minibatches.order,
             **{name: getattr(self, name) for name in _STATE},
         }
 
@@ -258,12 +258,12 @@ class Trainer:
         self.likelihood.load_state_dict(state["likelihood"])
         self.local.load_state_dict(state["local"])
         self.model.jitter = state["jitter"]
-        self.health.load_state_dict(state["health"])
+        self.diagnostics.load_state_dict(state["diagnostics"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         self.posterior.stats = None if state["stats"] is None else Statistics(*state["stats"])
         self.posterior.blend = state["blend"]
-        self.epochs.order, self.posterior.epochs.order = state["order"], state["posterior_order"]
+        self.minibatches.order, self.posterior.minibatches.order = state["order"], state["posterior_order"]
         for name in _STATE:
             setattr(self, name, state[name])
 

@@ -24,6 +24,7 @@ from sklearn import datasets as sklearn_datasets
 from torch import Tensor, nn
 
 from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import Groups, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
@@ -115,14 +116,14 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     joint, rows = model(), torch.arange(len(x))
     samples = joint.orbit.sample(x, None)
     # Without draws, the other groups' local parameters are the best ones, at every step of the optimiser.
-    ours = Groups(Setting(joint, Bernoulli(), x, y))
-    best = maximum(lambda: ours.terms(rows, samples).sum() - joint.kl(), joint.parameters())
+    local = Groups(Setting(joint, Bernoulli(), x, y)).at(rows)
+    best = maximum(lambda: elbo(joint, Bernoulli(), samples, y, len(x), local), joint.parameters())
 
     trainer = Trainer(model(), Bernoulli(), x, y, Options(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed))
     trainer.run()
     trainer.posterior.refresh_local()
     with torch.no_grad():
-        trained = float(trainer.local.terms(rows, samples).sum() - trainer.model.kl())
+        trained = float(elbo(trainer.model, trainer.likelihood, samples, y, len(x), trainer.local.at(rows)))
     return Bounds(problem.name, len(x), theirs, best, trained)
 
 

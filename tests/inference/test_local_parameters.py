@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier
+from orbitgp.inference.elbo import elbo, expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setting
 from orbitgp.inference.model import InvariantGP
@@ -95,7 +96,7 @@ def test_no_source_is_optimistic() -> None:
         same = likelihood.quadratic(setting.y, likelihood.local(setting.y, moments)).expectation(moments)
         scored = {"same": same}
         for source in (Groups, Network):
-            scored[source.__name__] = source(setting).terms(rows, samples)
+            scored[source.__name__] = expected_log_likelihood(model, likelihood, samples, setting.y, source(setting).at(rows))
     for name, terms in scored.items():
         difference = (terms - best).reshape(draws, -1).sum(1)
         z = float(difference.mean() / difference.std()) * draws**0.5
@@ -111,10 +112,10 @@ def test_groups_need_two_halves_that_are_independent() -> None:
     likelihood = OneVsEach(3)
     y = likelihood.encode(torch.arange(6) % 3)
     model = InvariantGP(ScaleKernel(RBFKernel()).double(), cyclic, x[:4], 3, shared_covariance=False)
-    source = Groups(Setting(model, likelihood, x, y))
-    assert bool(torch.isfinite(source.terms(torch.arange(6), cyclic.sample(x, None))).all())
+    local = Groups(Setting(model, likelihood, x, y)).at(torch.arange(6))
+    assert bool(torch.isfinite(elbo(model, likelihood, cyclic.sample(x, None), y, 6, local)))
     with pytest.raises(ValueError, match="num_groups to 4"):
-        source.terms(torch.arange(6), cyclic.sample(x, 2))
+        elbo(model, likelihood, cyclic.sample(x, 2), y, 6, local)
 
 
 @pytest.mark.parametrize("local", SOURCES)

@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
 from orbitgp.inference.minibatches import Minibatches
@@ -149,8 +150,8 @@ class Trainer:
     def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
-        expected = self.local.terms(rows, self._sample(rows, self.options.num_samples))
-        bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()
+        samples = self._sample(rows, self.options.num_samples)
+        bound = elbo(self.model, self.likelihood, samples, self.y[rows], len(self.x), self.local.at(rows))
         (-(bound + log_prior(self.model))).backward()
         return bound.detach()
 

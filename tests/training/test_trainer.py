@@ -11,6 +11,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior, LogNormalPrior
+from torch.utils._pytree import tree_leaves
 
 import orbitgp.training.posterior
 import orbitgp.training.trainer
@@ -23,6 +24,7 @@ from orbitgp.inference.natural_gradient import KernelStatistics, kernel_statisti
 from orbitgp.likelihoods import Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training.options import Options
+from orbitgp.training.screening import choose_start
 from orbitgp.training.trainer import Trainer, log_prior, spread
 
 
@@ -145,7 +147,7 @@ def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
 @pytest.mark.parametrize("kind", ["natural", "bernoulli, adam"])
 def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
     whole = make_trainer(**KINDS[kind])
-    whole.screen()
+    choose_start(whole)
     state = copy.deepcopy(whole.state_dict())
     ends = []
     for _ in range(2):
@@ -156,6 +158,31 @@ def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
     assert_same(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
     assert state["history"] == []
+
+
+def tensors(state):
+    return [leaf for leaf in tree_leaves(state) if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_tensor_of_a_state_is_moved_to_the_device_of_the_data(kind, monkeypatch):
+    """A state from a file lies on the CPU. Here the data lie on the device "meta", whose tensors have no numbers."""
+    trainer = make_trainer(**{**KINDS[kind], "orbit": copy.deepcopy(KINDS[kind].get("orbit"))})
+    for _ in range(3):
+        trainer.step()
+    state = trainer.state_dict()
+    handed = {}
+    parts = trainer._parts()
+    for name, part in parts.items():
+        monkeypatch.setattr(part, "load_state_dict", lambda state, name=name: handed.update({name: state}))
+    monkeypatch.setattr(trainer, "_parts", lambda: parts)
+    trainer.x = trainer.x.to("meta")
+    trainer.load_state_dict(state)
+    assert handed.keys() == parts.keys()
+    moved = [*tensors(handed), *trainer.bounds]
+    assert len(moved) == len(tensors(state)) - 1 + 3  # the bounds of three steps are one tensor in the state
+    assert {tensor.device.type for tensor in moved} == {"meta"}
+    assert {tensor.device.type for tensor in tensors(state)} == {"cpu"}
 
 
 # What it reaches
@@ -200,7 +227,7 @@ def test_screening_picks_the_right_start(axis, best):
     options = {"max_steps": 200, "start_steps": 8, "orbit_rate": 1e-9, "batch_size": 30, "num_samples": 16}
     trainer = make_trainer(Slide(axis, 2.0), size=60, **options)
     assert not trainer.screened
-    trainer.screen()
+    choose_start(trainer)
     assert trainer.screened
     assert trainer.steps == 8
     assert trainer.model.orbit.width.item() == pytest.approx(2.0 * best, abs=1e-6)

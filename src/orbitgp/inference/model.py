@@ -38,8 +38,8 @@ class InvariantGP(nn.Module):
     (Gaussian likelihood with one noise), and saves a factor of ``num_latents``.
 
     ``inducing_samples``: with 1, inducing variables are values of g, as in the paper. With P > 1 each is the mean of g over P
-    samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound; this one is close to a
-    value of f, of which fewer are needed: the kernel takes P times as long, and what grows with M^2 and M^3 does not.
+    samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound. This one is close to a
+    value of f, and fewer of these are needed. The kernel takes P times as long; the costs that grow with M^2 and M^3 stay.
     """
 
     inducing_draws: Tensor | None
@@ -80,7 +80,7 @@ class InvariantGP(nn.Module):
         return cholesky(self._kuu(self._inducing_features()))
 
     def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
-        """The same, or None where Kuu is not positive definite to working precision: here the host waits for the answer."""
+        """The same, or None where Kuu is not positive definite to working precision. The host waits for the answer."""
         factor, info = torch.linalg.cholesky_ex(self._kuu(self._inducing_features()))
         return None if info.item() else factor
 
@@ -143,8 +143,8 @@ class InvariantGP(nn.Module):
     def _reduction(self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing) -> Float[Tensor, "rows anylatents"]:
         """(E a)^T (S - I) (E a): what the inducing points change of the prior variance, never clamped."""
         explained = pair_product(a, a, pairing).sum(-1)
-        # t = R^T a with S = R R^T, for each latent function: plain products of two matrices. |t|^2 stands beside kff and needs
-        # no more digits than kff has, so the dtype of the data is enough.
+        # t = R^T a with S = R R^T, for each latent function: plain products of two matrices. |t|^2 is added to kff and needs no
+        # more digits than kff has, so the dtype of the data is enough.
         flat = a.flatten(0, 1).to(self.inducing.dtype)
         ts = [(flat @ root).view_as(a) for root in self.q_sqrt.to(flat.dtype).unbind()]
         return torch.stack([pair_product(t, t, pairing).sum(-1) for t in ts], 1) - explained[:, None]
@@ -165,7 +165,7 @@ class InvariantGP(nn.Module):
         seed: int = 0,
         max_elements: int | None = None,
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
-        """Mean and variance of f. The same draws for every row, taken as a finite orbit: a row does not depend on its company.
+        """Mean and variance of f. All rows share the same draws, taken as a finite orbit, so no row depends on the others.
 
         Rows are streamed so that no intermediate has more than about ``max_elements`` numbers, whatever the number of rows.
         """
@@ -215,7 +215,7 @@ class InvariantGP(nn.Module):
         return mean + (root @ noise.to(mean.device))[..., 0].mT
 
     def samples_per_row(self, num_samples: int | None) -> int:
-        """How many samples of each datum there are when so many are asked for: of a finite orbit, not more than it has."""
+        """How many samples of each datum a request for so many gives: never more than a finite orbit has elements."""
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 
@@ -229,8 +229,8 @@ def _fixed_draws(
 
 
 def chunk_elements(device: torch.device) -> int:
-    """How many numbers one intermediate may have where data are streamed: enough to be busy with, few enough to fit."""
-    if device.type == "cuda":  # in single precision a sixty-fourth of its memory: several models may share it
+    """How many numbers an intermediate may have where data are streamed: enough to keep the device busy, few enough to fit."""
+    if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
         return int(torch.cuda.get_device_properties(device).total_memory) // 256
     return 2**24
 

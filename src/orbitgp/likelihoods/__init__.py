@@ -7,8 +7,7 @@ from orbitgp.likelihoods.bouchard import Bouchard
 from orbitgp.likelihoods.classification import Classification, Softmax
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gap import Gap, gap, gap_table
-from orbitgp.likelihoods.gaussian import Gaussian
-from orbitgp.likelihoods.indicators import GaussianIndicators
+from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
 from orbitgp.likelihoods.logistic_softmax import LogisticSoftmax
 from orbitgp.likelihoods.noise import Noise
 from orbitgp.likelihoods.one_vs_each import OneVsEach

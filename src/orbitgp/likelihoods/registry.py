@@ -10,8 +10,7 @@ from orbitgp.likelihoods.bohning import Bohning
 from orbitgp.likelihoods.bouchard import Bouchard
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.dirichlet import Dirichlet
-from orbitgp.likelihoods.gaussian import Gaussian
-from orbitgp.likelihoods.indicators import GaussianIndicators
+from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
 from orbitgp.likelihoods.logistic_softmax import LogisticSoftmax
 from orbitgp.likelihoods.noise import Noise
 from orbitgp.likelihoods.one_vs_each import OneVsEach

@@ -34,7 +34,7 @@ from orbitgp.orbits import Identity, Rotation
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic as files
 
-NAMES = ("gaussian", "dirichlet", "stick-breaking", "logistic-softmax", "bouchard", "one-vs-each", "bohning")
+NAMES = ("gaussian", "dirichlet", "stick-breaking")
 
 
 @dataclass(frozen=True)

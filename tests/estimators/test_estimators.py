@@ -227,7 +227,7 @@ class TestClassifier:
 
     @pytest.mark.parametrize(
         ("labels", "likelihood"),
-        [([False, True], "auto"), (["no", "yes"], "auto"), (["no", "yes"], "bernoulli"), ([-1, 1], "softmax")],
+        [([False, True], "auto"), (["no", "yes"], "auto"), (["no", "yes"], "bernoulli"), ([-1, 1], "dirichlet")],
     )
     def test_two_classes(self, rng: np.random.Generator, labels: list[Any], likelihood: str) -> None:
         X, y = blobs(rng, classes=2)
@@ -403,7 +403,7 @@ class TestReproducibility:
     def test_global_generators_are_left_alone(self, rng: np.random.Generator) -> None:
         X, y = blobs(rng)
         before = torch.get_rng_state(), joblib.hash(np.random.get_state())  # noqa: NPY002
-        fitted = InvariantGPClassifier(GaussianNoise(), likelihood="softmax", **QUICK).fit(X, y)
+        fitted = InvariantGPClassifier(GaussianNoise(), likelihood="dirichlet", **QUICK).fit(X, y)
         fitted.predict_proba(X)
         assert torch.equal(before[0], torch.get_rng_state())
         assert before[1] == joblib.hash(np.random.get_state())  # noqa: NPY002

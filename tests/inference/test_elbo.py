@@ -14,8 +14,9 @@ from orbitgp.inference.elbo import elbo, expected_log_likelihood
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.kernels.invariant import InvariantKernel
-from orbitgp.likelihoods import Gaussian, make_likelihood
+from orbitgp.likelihoods import Bernoulli, Gaussian, StickBreaking
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
+from tests.likelihoods.own import Difference
 
 LENGTHSCALE, VARIANCE, NOISE = 0.9, 1.4, 0.05
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
@@ -286,11 +287,11 @@ def test_gradcheck_in_everything(name):
     if name in ("without replacement", "exact"):
         orbit, num_samples = Permutation([[0, 1], [1, 0], [0, 1]]), 2 if name == "without replacement" else None
     kernel = ScaleKernel(RQKernel()) if name == "noise, any kernel" else make_kernel(ard_num_dims=2)
-    likelihood, local, latents = Gaussian(2, noise=0.3), None, 2
+    likelihood, local = Gaussian(2, noise=0.3), None
     if name == "coupled":
-        likelihood, latents = make_likelihood("one-vs-each", num_classes=3), 3
-        y, local = likelihood.encode(torch.tensor([0, 2])), torch.rand(2, 3) + 0.5
-    model = InvariantGP(kernel, orbit.double(), torch.randn(3, 2), latents, "linear", name == "exact", jitter=1e-6)
+        likelihood = Difference()
+        y, local = likelihood.encode(torch.tensor([0, 1])), torch.rand(2, 1) + 0.5
+    model = InvariantGP(kernel, orbit.double(), torch.randn(3, 2), 2, "linear", name == "exact", jitter=1e-6)
     bound = Bound(randomise(model), likelihood, x, y, num_samples, local)
     names = [n for n, p in bound.named_parameters() if p.requires_grad]
     for part in ("inducing", "q_mean", "q_sqrt", "prior_mean.weight", "prior_mean.bias", "lengthscale", "outputscale"):
@@ -331,11 +332,10 @@ def test_single_precision_data_cost_few_digits(orbit, far):
 # Other likelihoods
 
 
-@pytest.mark.parametrize("name", ["bernoulli", "one-vs-each", "bohning"])
-def test_below_the_expected_log_likelihood_for_any_local_parameter(name):
+@pytest.mark.parametrize("likelihood", [Bernoulli(), StickBreaking(3), Difference()], ids=lambda one: type(one).__name__)
+def test_below_the_expected_log_likelihood_for_any_local_parameter(likelihood):
     """One datum at a time: the quadratic's expectation is below E log p(y | f), here by sampling f."""
-    classes = 2 if name == "bernoulli" else 3
-    likelihood = make_likelihood(name, num_classes=classes)
+    classes = likelihood.num_classes
     x = torch.randn(6, 3)
     y = likelihood.encode(torch.randint(classes, (6,)))
     model = randomise(InvariantGP(make_kernel(), Permutation(CYCLE), torch.randn(5, 3), likelihood.num_latents, "zero", False))

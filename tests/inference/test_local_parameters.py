@@ -15,10 +15,11 @@ from orbitgp.inference.elbo import elbo, expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, OneVsEach
+from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
 from orbitgp.training.options import OptimizerName, Options
 from orbitgp.training.trainer import Trainer
+from tests.likelihoods.own import Difference
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 
@@ -109,9 +110,9 @@ def test_groups_need_two_halves_that_are_independent() -> None:
             make_trainer(local="groups", **options).step()
     cyclic = Permutation([[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     x = torch.randn(6, 3, dtype=torch.float64)
-    likelihood = OneVsEach(3)
-    y = likelihood.encode(torch.arange(6) % 3)
-    model = InvariantGP(ScaleKernel(RBFKernel()).double(), cyclic, x[:4], 3, shared_covariance=False)
+    likelihood = Difference()
+    y = likelihood.encode(torch.arange(6) % 2)
+    model = InvariantGP(ScaleKernel(RBFKernel()).double(), cyclic, x[:4], 2, shared_covariance=False)
     local = Groups(Setting(model, likelihood, x, y)).at(torch.arange(6))
     assert bool(torch.isfinite(elbo(model, likelihood, cyclic.sample(x, None), y, 6, local)))
     with pytest.raises(ValueError, match="num_groups to 4"):

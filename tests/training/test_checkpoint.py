@@ -127,7 +127,7 @@ class TestExactly:
         resumed = killed_and_resumed(CASES[name], *table(), tmp_path / "run.safetensors", at)
         assert fit_to_kill.digest(resumed) == expected(name)
 
-    @pytest.mark.parametrize("likelihood", ["gaussian", "softmax", "one-vs-each"])
+    @pytest.mark.parametrize("likelihood", ["gaussian", "dirichlet", "stick-breaking"])
     def test_classifiers_of_images(self, tmp_path: Path, likelihood: str) -> None:
         rng = np.random.default_rng(0)
         X, y = rng.uniform(size=(12, 5, 5)), np.array(["a", "b", "c"])[np.arange(12) % 3]

@@ -21,11 +21,12 @@ from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import KernelStatistics, kernel_statistics
-from orbitgp.likelihoods import Gaussian, make_likelihood
+from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training.options import Options
 from orbitgp.training.screening import choose_start
 from orbitgp.training.trainer import Trainer, log_prior, spread
+from tests.likelihoods.own import Difference
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +64,9 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
     x, y = data or toy_data()
     orbit = orbit or Slide(1, 0.5)
     if isinstance(likelihood, str):
-        classes = {"bernoulli": 2}.get(likelihood, 3)
-        likelihood = make_likelihood(likelihood, num_classes=classes)
+        likelihood = make_likelihood(likelihood, num_classes={"bernoulli": 2}.get(likelihood, 3))
+    if isinstance(likelihood, Classification):
+        classes = likelihood.num_classes
         y = likelihood.encode((y[:, 0] > 0).long() + (y[:, 0] > 0.7).long() * (classes - 2))
     likelihood = likelihood or Gaussian(y.shape[1])
     kernel = kernel or ScaleKernel(RBFKernel())
@@ -101,7 +103,8 @@ KINDS = {
     "iid": {"draws": "iid", "num_groups": 4},
     "bernoulli": {"likelihood": "bernoulli"},
     "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
-    "one-vs-each": {"likelihood": "one-vs-each"},
+    "stick-breaking": {"likelihood": "stick-breaking"},
+    "coupled": {"likelihood": Difference()},
     "enumerated": {"orbit": Permutation.swap(0, 1)},
 }
 
@@ -354,7 +357,7 @@ def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
     assert make_trainer().posterior.rho() == 1.0
     assert make_trainer(posterior_rows=20).posterior.rho() == 0.5
     assert make_trainer(posterior_rho=0.3).posterior.rho() == 0.3
-    assert make_trainer(likelihood="one-vs-each").posterior.rho() == 0.5
+    assert make_trainer(likelihood=Difference()).posterior.rho() == 0.5
     assert make_trainer().posterior.rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
     assert make_trainer().posterior.rho(0.0) == 0.1
 

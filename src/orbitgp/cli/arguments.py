@@ -89,7 +89,9 @@ DataDir = Annotated[
 Likelihood = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="How targets follow from the function: gaussian, softmax, student-t, …", rich_help_panel=_TRAIN
+        metavar="NAME",
+        help="How targets follow from the function: bernoulli, dirichlet, gaussian, student-t, …",
+        rich_help_panel=_TRAIN,
     ),
 ]
 FeatureMap = Annotated[

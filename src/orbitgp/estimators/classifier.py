@@ -24,9 +24,8 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
     """Gaussian-process classification that learns from the data what it should not care about.
 
     Args:
-        likelihood: by default (``auto``) ``bernoulli`` for two classes and ``dirichlet`` for more, by measurement; ``gaussian``
-            on class indicators, as in the paper; ``stick-breaking``, ``one-vs-each``, ``bouchard``, ``bohning`` or
-            ``logistic-softmax``; or an object.
+        likelihood: a name or an object. By default (``auto``) it is ``bernoulli`` for two classes and ``dirichlet`` for more,
+            by measurement. The other names are ``gaussian``, on class indicators as in the paper, and ``stick-breaking``.
 
     The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
 

@@ -87,7 +87,3 @@ register(
     name="likelihood:Dirichlet",
 )
 _likelihood(likelihoods.StickBreaking, "num_classes")
-_likelihood(likelihoods.OneVsEach, "num_classes")
-_likelihood(likelihoods.Bouchard, "num_classes")
-_likelihood(likelihoods.Bohning, "num_classes")
-_likelihood(likelihoods.LogisticSoftmax, "num_classes")

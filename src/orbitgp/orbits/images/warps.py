@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from orbitgp.orbits.base import Orbit
 from orbitgp.orbits.description import Description
 from orbitgp.orbits.images.base import ImageOrbit
-from orbitgp.orbits.images.interpolation import interpolate, pays
+from orbitgp.orbits.images.interpolation import interpolate, serves
 from orbitgp.orbits.images.points import Grid, Points
 
 
@@ -52,7 +52,7 @@ class Warp(ImageOrbit):
             u = u[:1]
         p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
-        if pays(p, images):
+        if serves(p, images):
             return interpolate(images, p, samples).view(rows, samples, *x.shape[1:])
         padded = (_power_of_two(height), _power_of_two(width))
         images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))

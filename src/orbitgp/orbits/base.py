@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -177,7 +177,26 @@ class Identity(FiniteOrbit):
         return Description("Identity")
 
 
-class FiniteProduct(FiniteOrbit):
+class Parts(Orbit):
+    """What orbits that are made of others share: all parts act, and their base draws are concatenated in that order."""
+
+    parts: Sequence[Orbit]
+
+    def draws_for(self, features: torch.Size) -> int:
+        return sum(part.draws_for(features) for part in self.parts)
+
+    def check(self, features: torch.Size) -> None:
+        for part in self.parts:
+            part.check(features)
+
+    def describe(self) -> Description:
+        return Description.join([part.describe() for part in self.parts])
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"parts": list(self.parts)}
+
+
+class FiniteProduct(FiniteOrbit, Parts):
     """Every element of the first part, followed by every element of the second, and so on."""
 
     def __init__(self, parts: Sequence[FiniteOrbit]) -> None:
@@ -185,10 +204,6 @@ class FiniteProduct(FiniteOrbit):
         flat = [inner for part in parts for inner in (part.parts if isinstance(part, FiniteProduct) else [part])]
         self.parts: Sequence[FiniteOrbit] = cast("Sequence[FiniteOrbit]", nn.ModuleList(flat))
         self.size = prod(part.size for part in flat)
-
-    def check(self, features: torch.Size) -> None:
-        for part in self.parts:
-            part.check(features)
 
     def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
         xa = x[:, None]
@@ -217,19 +232,12 @@ def _parts(orbit: Orbit) -> list[Orbit]:
     return list(orbit.parts) if isinstance(orbit, Composition) else [orbit]
 
 
-class Composition(Orbit):
-    """Orbits that act one after the other. Base draws are concatenated in the order of the parts."""
+class Composition(Parts):
+    """Orbits that act one after the other."""
 
     def __init__(self, parts: list[Orbit]) -> None:
         super().__init__()
-        self.parts: Sequence[Orbit] = cast("Sequence[Orbit]", nn.ModuleList(parts))
-
-    def draws_for(self, features: torch.Size) -> int:
-        return sum(part.draws_for(features) for part in self.parts)
-
-    def check(self, features: torch.Size) -> None:
-        for part in self.parts:
-            part.check(features)
+        self.parts = cast("Sequence[Orbit]", nn.ModuleList(parts))
 
     def transform(
         self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
@@ -254,6 +262,3 @@ class Composition(Orbit):
                 each = piece[:, :, None].expand(-1, -1, count // piece.shape[1], -1).reshape(rows * count, 1, -1)
                 xa = part.transform(xa.flatten(0, 1), each).reshape(rows, -1, *features)
         return xa
-
-    def describe(self) -> Description:
-        return Description.join([part.describe() for part in self.parts])

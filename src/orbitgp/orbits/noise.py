@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -44,3 +46,6 @@ class GaussianNoise(Orbit):
         scale = self.scale.detach().abs()
         value = float(scale) if scale.ndim == 0 else (float(scale.min()), float(scale.max()))
         return Description("GaussianNoise", {"scale": Quantity(value)})
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"num_features": self.scale.numel() if self.scale.ndim else None}

@@ -10,8 +10,9 @@ Parameters are learned in radians, logarithms of scales, shears, and tens of pix
 from __future__ import annotations
 
 from collections.abc import Collection
+from inspect import signature
 from math import degrees, exp, log, pi, radians
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -97,6 +98,10 @@ class _Ranged(Warp):
             low, high = interval.ends()
             quantities[name] = Quantity((_from_parameter(name, low), _from_parameter(name, high)), self.units[name])
         return Description(type(self).__name__, quantities)
+
+    def saved_arguments(self) -> dict[str, Any]:
+        names = signature(type(self)).parameters.keys() & self.units.keys()
+        return {name: None for name in sorted(names) if name not in self.ranges}
 
 
 def _to_parameter(name: str, value: Number | Ends) -> Ends:

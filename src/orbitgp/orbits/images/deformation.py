@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -59,3 +60,6 @@ class LocalDeformation(Warp):
 
     def describe(self) -> Description:
         return Description("LocalDeformation", self.field.quantities())
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return self.field.saved_arguments()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import floor, inf, log, pi
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -52,7 +53,7 @@ class SmoothField(nn.Module):
         scales = [float(s) for s in smoothness] if isinstance(smoothness, Sequence) else [float(smoothness)]
         sizes = [float(a) for a in amplitude] if isinstance(amplitude, Sequence) else [float(amplitude)] * len(scales)
         if not scales or len(sizes) != len(scales):
-            raise ValueError(f"one amplitude for each smoothness, please: got {len(sizes)} and {len(scales)}.")
+            raise ValueError(f"amplitude and smoothness must have equal length, got {len(sizes)} and {len(scales)}.")
         if not all(0 < s < inf for s in scales):
             raise ValueError(f"smoothness is a positive length in pixels, got {smoothness}.")
         if not all(0 < a < inf for a in sizes):
@@ -124,6 +125,12 @@ class SmoothField(nn.Module):
                     key = name + ("_" + "xy"[axis] if axes == 2 else "") + (f"_{scale + 1}" if scales > 1 else "")
                     result[key] = Quantity(values[axis, scale].item(), "px")
         return result
+
+    def saved_arguments(self) -> dict[str, Any]:
+        axes, scales = self.amplitude.shape
+        # Every scale starts at the coarsest: with the finest given, that is all the waves depend on.
+        smoothness = [self.coarsest] * scales
+        return {"amplitude": [1.0] * scales, "smoothness": smoothness, "per_axis": axes == 2, "finest": self.finest}
 
 
 def _wave(x: Tensor, y: Tensor, kx: float, ky: float, ax: Tensor, bx: Tensor, ay: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import ceil, inf
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -84,6 +85,9 @@ class TangentDeformation(ImageOrbit):
             low, high = self.thickness.ends()
             quantities["thickness"] = Quantity((PIXELS * low, PIXELS * high), "px")
         return Description("TangentDeformation", quantities)
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {**self.field.saved_arguments(), "thickness": None if self.thickness is None else 0.3, "blur": self.blur}
 
 
 def tangents(

@@ -22,14 +22,14 @@ normalised coordinates are exact in floating point.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import Orbit
-from orbitgp.orbits.description import Description
+from orbitgp.orbits.base import Orbit, Parts
 from orbitgp.orbits.images.base import ImageOrbit
 from orbitgp.orbits.images.interpolation import interpolate, serves
 from orbitgp.orbits.images.points import Grid, Points
@@ -66,36 +66,20 @@ class Warp(ImageOrbit):
         return WarpProduct([self, other]) if isinstance(other, Warp) else None
 
 
-class WarpProduct(Warp):
+class WarpProduct(Parts, Warp):
     """Warps that act one after the other, interpolated once: for ``a * b``, x_ab(p) = x(a(b(p)))."""
 
     def __init__(self, parts: Sequence[Warp]) -> None:
         super().__init__()
-        self.parts = nn.ModuleList()
-        for part in parts:
-            self.parts.extend(part.warps if isinstance(part, WarpProduct) else [part])
-
-    @property
-    def warps(self) -> list[Warp]:
-        """The parts, in the order in which they act on the image."""
-        return [part for part in self.parts if isinstance(part, Warp)]
-
-    def draws_for(self, features: torch.Size) -> int:
-        return sum(part.draws_for(features) for part in self.warps)
-
-    def check(self, features: torch.Size) -> None:
-        for part in self.warps:
-            part.check(features)
+        flat = [inner for part in parts for inner in (part.parts if isinstance(part, WarpProduct) else [part])]
+        self.parts: Sequence[Warp] = cast("Sequence[Warp]", nn.ModuleList(flat))
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        pieces = torch.split(u, [part.draws_for(torch.Size(p.size)) for part in self.warps], dim=-1)
+        pieces = torch.split(u, [part.draws_for(torch.Size(p.size)) for part in self.parts], dim=-1)
         # The last warp to act on the image is the first to act on the output points.
-        for part, piece in zip(reversed(self.warps), reversed(pieces), strict=True):
+        for part, piece in zip(reversed(self.parts), reversed(pieces), strict=True):
             p = part.points(p, piece)
         return p
-
-    def describe(self) -> Description:
-        return Description.join([part.describe() for part in self.warps])
 
 
 def _power_of_two(n: int) -> int:

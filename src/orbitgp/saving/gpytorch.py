@@ -2,7 +2,8 @@
 
 These classes keep each argument in an attribute: under its own name (``nu``, ``base_kernel``, ``lengthscale_prior``), with an
 underscore (``_transform``, ``_batch_shape``) or, a constraint, under the name of its parameter
-(``raw_lengthscale_constraint``). So one rule reads the arguments of all of them.
+(``raw_lengthscale_constraint``). So one rule reads the arguments of all of them. A class that it does not fit cannot do harm:
+:func:`orbitgp.saving.modules.pack` compares what is rebuilt with the original.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.kernels.invariant import InvariantKernel
-from orbitgp.saving.registry import FUNCTIONS, Arguments, register
+from orbitgp.saving.registry import FUNCTIONS, Arguments, register, register_all
 
 _ELSEWHERE = {"a": "low", "b": "high"}  # the ends of a uniform prior
 # Checks of arguments that were checked before, and where a constraint let its parameter start: of no use once there is a value.
@@ -55,43 +56,13 @@ def _random_features(kernel: Any) -> Arguments:
     return {**_arguments(kernel), "num_dims": None if drawn is None else drawn.shape[-2]}
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "kernel": (
-        kernels.RBFKernel,
-        kernels.MaternKernel,
-        kernels.RQKernel,
-        kernels.PeriodicKernel,
-        kernels.CosineKernel,
-        kernels.LinearKernel,
-        kernels.ConstantKernel,
-        kernels.PolynomialKernel,
-        kernels.PiecewisePolynomialKernel,
-        kernels.SpectralMixtureKernel,
-        kernels.CylindricalKernel,
-        kernels.ScaleKernel,
-        kernels.AdditiveKernel,
-        kernels.ProductKernel,
-        InvariantKernel,
-        FeatureMapKernel,
-    ),
-    "constraint": (constraints.Interval, constraints.GreaterThan, constraints.LessThan, constraints.Positive),
-    "prior": (
-        priors.NormalPrior,
-        priors.LogNormalPrior,
-        priors.HalfNormalPrior,
-        priors.HalfCauchyPrior,
-        priors.HorseshoePrior,
-        priors.GammaPrior,
-        priors.UniformPrior,
-        priors.SmoothedBoxPrior,
-    ),
-    "function": (nn.Softplus,),
-}
-for _prefix, _kinds in _KINDS.items():
-    for _kind in _kinds:
-        register(_kind, _arguments, name=f"{_prefix}:{_kind.__name__}")
-register(kernels.RFFKernel, _random_features, name="kernel:RFFKernel")
-
+register_all(kernels, kernels.Kernel, "kernel", _arguments)
+register_all(constraints, constraints.Interval, "constraint", _arguments)
+register_all(priors, priors.Prior, "prior", _arguments)
+register(kernels.RFFKernel, _random_features, "kernel:RFFKernel")
+register(InvariantKernel, _arguments, "kernel:InvariantKernel")
+register(FeatureMapKernel, _arguments, "kernel:FeatureMapKernel")
+register(nn.Softplus, _arguments, "function:Softplus")
 FUNCTIONS.update(
     {
         "exp": torch.exp,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
+from types import ModuleType
 from typing import Any, TypeVar
 
 from orbitgp import likelihoods, orbits
@@ -40,9 +41,16 @@ def register(kind: Kind, arguments: Callable[[Any], Arguments] | None = None, na
     under the same name, where a file is written and where it is read. Serves as a decorator.
     """
     name = class_name(kind) if name is None else name
-    declared: Callable[[Any], Arguments] = arguments or getattr(kind, "saved_arguments", _same_names)
+    declared = getattr(kind, "saved_arguments", _same_names) if arguments is None else arguments
     _kinds[name], _recipes[kind] = kind, (name, declared)
     return kind
+
+
+def register_all(package: ModuleType, base: type, prefix: str, arguments: Callable[[Any], Arguments] | None = None) -> None:
+    """Register all classes of a package that derive from ``base``, by the names ``prefix:Class``."""
+    for kind in vars(package).values():
+        if isinstance(kind, type) and issubclass(kind, base):
+            register(kind, arguments, f"{prefix}:{kind.__name__}")
 
 
 def described(value: object) -> tuple[str, Arguments] | None:
@@ -70,10 +78,8 @@ def _same_names(value: object) -> Arguments:
     return {name: vars(value)[name] for name in signature(type(value)).parameters if name in vars(value)}
 
 
-for _prefix, _package, _base in (("orbit", orbits, orbits.Orbit), ("likelihood", likelihoods, likelihoods.Likelihood)):
-    for _kind in vars(_package).values():
-        if isinstance(_kind, type) and issubclass(_kind, _base):
-            register(_kind, name=f"{_prefix}:{_kind.__name__}")
+register_all(orbits, orbits.Orbit, "orbit")
+register_all(likelihoods, likelihoods.Likelihood, "likelihood")
 # The noise is a parameter, learned above min_noise, and must start above it.
 register(
     likelihoods.Gaussian,

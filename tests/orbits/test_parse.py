@@ -26,10 +26,10 @@ def test_names_arguments_and_products():
     assert make_orbit("translation(shift_y=None)").describe().to_dict().keys() == {"shift_x"}
     both = make_orbit("affine * deformation")
     assert isinstance(both, WarpProduct)
-    assert [type(part) for part in both.warps] == [Affine, LocalDeformation]
+    assert [type(part) for part in both.parts] == [Affine, LocalDeformation]
     mixed = make_orbit("flip*(rotation*translation((-1, 2)))")
     assert isinstance(mixed, Composition)
-    assert [type(part) for part in mixed.parts[1].warps] == [Rotation, Translation]
+    assert [type(part) for part in mixed.parts[1].parts] == [Rotation, Translation]
     assert isinstance(mixed.parts[0], Flip)
     assert mixed.describe()["shift_x"] == pytest.approx((-1, 2))
     assert isinstance(make_orbit("none*none"), Identity)

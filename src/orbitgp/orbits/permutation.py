@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -57,6 +58,9 @@ class Permutation(FiniteOrbit):
         self, x: Float[Tensor, "rows *features"], index: Int[Tensor, "rows samples"]
     ) -> Float[Tensor, "rows samples *features"]:
         return x[:, None].expand(-1, index.shape[1], -1).gather(2, self.index[index])
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"permutations": self.index.tolist()}
 
 
 def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

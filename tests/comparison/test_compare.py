@@ -11,8 +11,7 @@ from scipy import stats
 
 import orbitgp
 from orbitgp.comparison import compare, profile
-from orbitgp.comparison.convergence import remaining_gain
-from orbitgp.comparison.verdict import Evidences, leaders, verdict
+from orbitgp.comparison.verdict import Evidences, leaders, remaining_gain, verdict
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 
 

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.convergence import remaining_gain
 from orbitgp.comparison.jobs import Estimator, Job, Trained, Watch, train_all
 from orbitgp.comparison.result import Comparison
-from orbitgp.comparison.verdict import Evidences
+from orbitgp.comparison.verdict import Evidences, remaining_gain
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import Task, task_of
 from orbitgp.estimators.validation import inducing_count

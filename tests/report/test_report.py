@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.comparison.jobs import Job, Trained
+from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.profile import Profile
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Evidences

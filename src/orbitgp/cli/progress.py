@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from orbitgp.comparison.jobs import Job
+    from orbitgp.comparison.parallel import Job
 
 _EVERY = 10.0  # seconds between plain lines
 _BAR = "{desc} |{bar:16}| {n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"

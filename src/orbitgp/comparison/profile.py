@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from orbitgp.comparison.compare import estimator_for, features
-from orbitgp.comparison.jobs import Job, Watch, train_all
+from orbitgp.comparison.parallel import Job, Watch, train_all
 from orbitgp.estimators.defaults import Task
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
 
@@ -73,7 +73,7 @@ def profile(
     values: Sequence[float] | None = None,
     *,
     task: Task | Literal["auto"] = "auto",
-    jobs: int = 1,
+    n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
     **settings: Any,
@@ -94,7 +94,7 @@ def profile(
     planned = [
         Job(f"{quantity} = {v:g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
     ]
-    trained = train_all(planned, X, y, jobs, watch)
+    trained = train_all(planned, X, y, n_jobs, watch)
     return Profile(orbit, quantity, unit, chosen, [r.evidence for r in trained], [r.stderr for r in trained])
 
 

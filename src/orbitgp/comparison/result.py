@@ -7,7 +7,7 @@ from html import escape
 from math import isinf, sqrt
 from typing import TYPE_CHECKING, Any
 
-from orbitgp.comparison.jobs import Estimator, Trained
+from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Evidences, finite, leaders, verdict
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ def as_done(task: Callable[[Item], Result], items: Sequence[Item], n_jobs: int |
         n_jobs: how many to run at a time, as for scikit-learn: 1 runs them in this process, -1 takes all cores, None takes what
             ``joblib.parallel_config`` says, or 1. The threads of this process are shared among the workers.
     """
-    if runs_here(n_jobs):
+    if runs_here(n_jobs, len(items)):
         yield from enumerate(map(task, items))
         return
     workers = min(joblib.effective_n_jobs(n_jobs), len(items))
@@ -53,11 +53,11 @@ def as_done(task: Callable[[Item], Result], items: Sequence[Item], n_jobs: int |
         raise RuntimeError("a worker process was killed, perhaps for want of memory: train fewer models at a time.") from None
 
 
-def runs_here(n_jobs: int | None) -> bool:
-    """Whether work runs in this process."""
+def runs_here(n_jobs: int | None, count: int) -> bool:
+    """Whether so many calls run in this process."""
     if n_jobs == 0:
         raise ValueError("n_jobs must be a number of models to train at a time, or -1 for all cores, got 0.")
-    return n_jobs == 1 or joblib.effective_n_jobs(n_jobs) == 1
+    return count < 2 or n_jobs == 1 or joblib.effective_n_jobs(n_jobs) == 1
 
 
 def _work(task: Callable[[Item], Result], threads: int, parent: int, number: int, item: Item) -> tuple[int, Result]:
@@ -125,12 +125,11 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
 
 def train_all(jobs: Sequence[Job], X: Any, y: Any, n_jobs: int | None = None, watch: Watch | None = None) -> list[Trained]:
     """All of them, in their order. ``watch`` is called in this process; a worker's records arrive when its model is done."""
-    live = runs_here(n_jobs)
+    live = runs_here(n_jobs, len(jobs))
     results: dict[int, Trained] = {}
     for number, trained in as_done(partial(train, X=X, y=y, watch=watch if live else None), jobs, n_jobs):
         results[number] = trained
-        for record in () if watch is None or live else trained.history:
-            watch(jobs[number], record)
         if watch is not None:
-            watch(jobs[number], None)
+            for record in [*([] if live else trained.history), None]:
+                watch(jobs[number], record)
     return [results[number] for number in range(len(jobs))]

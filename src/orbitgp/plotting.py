@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit
-from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.description import Change, Description, changes, with_unit
 from orbitgp.orbits.sampling import base_draws
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def film(
     if labels is None:
         labels = ["start", *[""] * (len(strip) - 2), "learned"]
     if len(labels) != len(strip):
-        raise ValueError(f"one label for each of the {len(strip)} frames, please: got {len(labels)}.")
+        raise ValueError(f"labels must hold one label for each of the {len(strip)} frames, got {len(labels)}.")
     pictures = [draw(orbit, image, num_samples, seed) for orbit in strip]
     cell, ratio = 0.75, image.shape[-2] / image.shape[-1]
     figure, top = _figure(len(strip) * cell, (num_samples * ratio + 0.3) * cell, colours, title)
@@ -136,25 +136,23 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     """
     colours = _theme(theme)
     old, new = (orbit.describe() if isinstance(orbit, Orbit) else orbit for orbit in (before, after))
-    names = [name for name in new if name in old]
-    if not names:
+    rows = changes(old, new)
+    if not rows:
         raise ValueError(f"nothing to compare between {old.title} and {new.title}: they share no parameter.")
-    spans = {name: (_span(old.quantities[name]), _span(new.quantities[name])) for name in names}
     head, row_height = 0.34, 0.5
-    height = head + row_height * len(names)
+    height = head + row_height * len(rows)
     figure, top = _figure(7.2, height, colours, title)
     body = top * (1 - head / height)
-    grid = figure.add_gridspec(len(names), 1, left=0.19, right=0.57, bottom=0.26 / height * top, top=body, hspace=1.0)
-    for row, name in enumerate(names):
+    grid = figure.add_gridspec(len(rows), 1, left=0.19, right=0.57, bottom=0.26 / height * top, top=body, hspace=1.0)
+    for row, change in enumerate(rows):
         axes = figure.add_subplot(grid[row, 0])
-        family = [ends for other in names if _family(other) == _family(name) for span in spans[other] for ends in span]
-        _range_row(axes, spans[name], family, new.quantities[name].unit, colours)
+        _range_row(axes, change, colours)
         text: dict[str, Any] = {"transform": axes.transAxes, "va": "center"}
-        unit = new.quantities[name].unit
-        label = f"{name} ({unit})" if unit not in ("", "°", "×") else name
+        unit = change.after.unit
+        label = f"{change.name} ({unit})" if unit not in ("", "°", "×") else change.name
         axes.text(-0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink, **text)
-        axes.text(1.30, 0.4, _words(old.quantities[name]), ha="center", fontsize=8.5, color=colours.soft, **text)
-        axes.text(1.78, 0.4, _words(new.quantities[name]), ha="center", fontsize=10, color=colours.accent, **text)
+        axes.text(1.30, 0.4, str(change.before), ha="center", fontsize=8.5, color=colours.soft, **text)
+        axes.text(1.78, 0.4, str(change.after), ha="center", fontsize=10, color=colours.accent, **text)
         if row == 0:
             place = axes.get_position()
             for x, word, colour in ((1.30, "start", colours.soft), (1.78, "learned", colours.accent)):
@@ -163,13 +161,10 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     return figure
 
 
-def _range_row(
-    axes: Axes, spans: tuple[tuple[float, float], tuple[float, float]], family: list[float], unit: str, colours: _Colours
-) -> None:
+def _range_row(axes: Axes, change: Change, colours: _Colours) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-    neutral = 1.0 if unit == "×" else 0.0
-    low, high = min(neutral, *family), max(neutral, *family)
+    (low, high), unit = change.limits, change.after.unit
     if unit == "×":
         axes.set_xscale("log")
         pad = (high / low) ** 0.06 if high > low else 1.1
@@ -182,11 +177,11 @@ def _range_row(
         pad = 0.06 * (high - low) or 1.0
         axes.set_xlim(low - pad, high + pad)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
-    sign = {"°": "{}°", "×": "×{}"}.get(unit, "{}")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: sign.format(f"{value:g}").replace("-", "−")))
-    for (start, stop), y, colour, width in zip(spans, (0.75, 0.0), (colours.soft, colours.accent), (3.0, 6.5), strict=True):
-        axes.plot([start, stop], [y, y], color=colour, linewidth=width, solid_capstyle="butt")
-    axes.axvline(neutral, color=colours.ink, linewidth=0.8)
+    sign = unit if unit in ("°", "×") else ""
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: with_unit(f"{value:g}".replace("-", "−"), sign)))
+    for quantity, y, colour, width in ((change.before, 0.75, colours.soft, 3.0), (change.after, 0.0, colours.accent, 6.5)):
+        axes.plot(quantity.span, [y, y], color=colour, linewidth=width, solid_capstyle="butt")
+    axes.axvline(change.after.neutral, color=colours.ink, linewidth=0.8)
     axes.set_ylim(-0.75, 1.2)
     axes.set_yticks([])
     axes.tick_params(axis="x", colors=colours.soft, labelsize=6.5, length=2, pad=1.5)
@@ -195,31 +190,6 @@ def _range_row(
         spine.set_color(colours.soft)
         spine.set_linewidth(0.5)
     axes.set_facecolor("none")
-
-
-def _span(quantity: Quantity) -> tuple[float, float]:
-    """A range as it is; a number as what lies between it and doing nothing."""
-    if isinstance(quantity.value, tuple):
-        return quantity.value
-    return (1.0 if quantity.unit == "×" else 0.0), quantity.value
-
-
-def _family(name: str) -> str:
-    """Parameters that differ in their axis only: shift_x and shift_y."""
-    return name[:-2] if name.endswith(("_x", "_y")) else name
-
-
-def _words(quantity: Quantity) -> str:
-    """Three figures are enough to look at; a minus sign is not a hyphen, and the unit is said once."""
-
-    def number(value: float, sign: str) -> str:
-        text = f"{value:{sign}.3g}".replace("-", "−")
-        return f"×{text}" if quantity.unit == "×" else f"{text}°" if quantity.unit == "°" else text
-
-    ends = quantity.value if isinstance(quantity.value, tuple) else (quantity.value,)
-    sign = "+" if len(ends) == 2 and quantity.unit != "×" else ""
-    unit = f" {quantity.unit}" if quantity.unit not in ("", "°", "×") else ""
-    return " … ".join(number(end, sign) for end in ends) + unit
 
 
 def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: _Colours, title: str | None) -> Figure:

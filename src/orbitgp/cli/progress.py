@@ -86,15 +86,9 @@ class Progress:
 
     def _learned(self, orbit: Mapping[str, Any]) -> str:
         from orbitgp.orbits.description import Quantity
-        from orbitgp.report.words import quantity
 
-        parts = []
-        for name, value in orbit.items():
-            if name.endswith("elements"):
-                continue
-            shown = tuple(value) if isinstance(value, list | tuple) else float(value)
-            parts.append(f"{name} {quantity(Quantity(shown, self.units.get(name, '')))}")
-        return "".join(f", {part}" for part in parts)
+        learned = {name: Quantity.of(value, self.units.get(name, "")) for name, value in orbit.items()}
+        return "".join(f", {name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements"))
 
 
 def _duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from orbitgp.comparison.compare import estimator_for, features
 from orbitgp.comparison.parallel import Job, Watch, train_all
 from orbitgp.estimators.defaults import Task
+from orbitgp.orbits.description import with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ class Profile:
 
     def __str__(self) -> str:
         top = max(self.bounds)
-        width = max(len(f"{value:g}{self.unit}") for value in self.values)
+        names = [with_unit(f"{value:g}", self.unit) for value in self.values]
+        width = max(len(name) for name in names)
         lines = [f"The bound over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}):"]
         lowest = top - min(self.bounds) or 1.0
-        for value, bound, stderr in zip(self.values, self.bounds, self.stderrs, strict=True):
+        for name, bound, stderr in zip(names, self.bounds, self.stderrs, strict=True):
             bar = "█" * round(24 * (1 - (top - bound) / lowest))
-            lines.append(f"  {f'{value:g}{self.unit}':>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
-        lines.append(f"It is highest at {self.best:g}{self.unit}.")
+            lines.append(f"  {name:>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
+        lines.append(f"It is highest at {with_unit(f'{self.best:g}', self.unit)}.")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm, t
 
+from orbitgp.orbits.description import listed
 from orbitgp.training.diagnostics import Record
 
 MIN_NATS = 3.0  # odds of 20 to 1
@@ -151,7 +152,7 @@ def verdict(table: Evidences, plain: str | None = None) -> list[str]:
             sentences = [f"The data support no invariance among these: {_over(beaten, None)}."]
     else:
         tied = [names[i] for i in first]
-        sentences = [f"Cannot tell {_listed(tied)} apart{', so not whether any invariance helps' if plain in tied else ''}."]
+        sentences = [f"Cannot tell {listed(tied)} apart{', so not whether any invariance helps' if plain in tied else ''}."]
         if beaten:
             sentences.append(f"What is certain of {tied[0]}: {_over(beaten, plain)}.")
         for other in first[1:]:
@@ -166,10 +167,6 @@ def _over(beaten: list[Difference], plain: str | None) -> str:
         name = "no invariance" if difference.worse == plain else difference.worse
         parts.append(f"{difference}{' nats' if i == 0 else ''} over {name}")
     return ", ".join(parts) or "there is nothing to compare it with"
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def finite(value: float) -> float | None:

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Shaped
 
 from orbitgp.orbits import Orbit
+from orbitgp.orbits.description import number
 from orbitgp.plotting import draw
 from orbitgp.report.charts import Frame, counted, whole
 from orbitgp.report.html import Markup, tag
 from orbitgp.report.png import data_uri
-from orbitgp.report.words import number
 
 Input = Float[np.ndarray, "*features"]
 MAX_LINE = 512  # features of a vector that are drawn

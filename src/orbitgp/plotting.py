@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit
@@ -68,19 +70,15 @@ def show(
     middle = (rows // 2) * columns + columns // 2
     for panel, (image, others) in enumerate(zip(inputs, drawn, strict=True)):
         grid = panels[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
-        shown = _Shown(image, theme)
+        scale = GreyScale(image.numpy())
         for place in range(rows * columns):
             offset = place - middle
             index = count // 2 + offset - (offset > 0)
-            axes = _bare(figure.add_subplot(grid[place // columns, place % columns]))
+            box = grid[place // columns, place % columns]
             if offset == 0:
-                shown.draw(axes, image)
-                _frame(axes, colours.accent, 2.4)
+                scale.draw(figure.add_subplot(box), image, colours.accent, 2.4, theme)
             elif 0 <= index < count:
-                shown.draw(axes, others[index])
-                _frame(axes, colours.soft, 0.4)
-            else:
-                axes.set_visible(False)
+                scale.draw(figure.add_subplot(box), others[index], colours.soft, 0.4, theme)
     return figure
 
 
@@ -117,13 +115,12 @@ def film(
     grid = figure.add_gridspec(
         num_samples, len(strip), left=0.01, right=0.99, bottom=0.01, top=top - header * top, wspace=0.05, hspace=0.05
     )
-    shown = _Shown(image, theme)
+    scale = GreyScale(image.numpy())
     for column, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
         last = column == len(strip) - 1
         for row in range(num_samples):
-            axes = _bare(figure.add_subplot(grid[row, column]))
-            shown.draw(axes, picture[row])
-            _frame(axes, colours.accent if last else colours.soft, 1.4 if last else 0.5)
+            axes = figure.add_subplot(grid[row, column])
+            scale.draw(axes, picture[row], *((colours.accent, 1.4) if last else (colours.soft, 0.5)), theme)
             if row == 0 and label:
                 axes.set_title(label, fontsize=9, color=colours.accent if last else colours.ink, pad=4)
     return figure
@@ -186,9 +183,7 @@ def _range_row(axes: Axes, change: Change, colours: _Colours) -> None:
     axes.set_yticks([])
     axes.tick_params(axis="x", colors=colours.soft, labelsize=6.5, length=2, pad=1.5)
     for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(colours.soft)
-        spine.set_linewidth(0.5)
+        spine.set(visible=side == "bottom", color=colours.soft, linewidth=0.5)
     axes.set_facecolor("none")
 
 
@@ -202,28 +197,36 @@ def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: _Colours, title
         axes.set_facecolor("none")
         axes.tick_params(colors=colours.soft, labelsize=7)
         for side, spine in axes.spines.items():
-            spine.set_visible(side in ("left", "bottom"))
-            spine.set_color(colours.soft)
+            spine.set(visible=side in ("left", "bottom"), color=colours.soft)
     return figure
 
 
-class _Shown:
-    """One way to show an image and its samples: the same grey scale for all."""
+class GreyScale:
+    """One way to show images: the same grey scale for all of them.
 
-    def __init__(self, image: Tensor, theme: Theme) -> None:
-        self.low, self.high = image.min().item(), image.max().item()
-        border = torch.cat([image[..., 0, :].flatten(), image[..., -1, :].flatten()])
-        # Ink on an empty background is shown as the page is: dark on light paper, light on a dark slide.
-        empty = border.median() <= self.low + 0.05 * (self.high - self.low)
-        self.map = "gray_r" if empty and theme == "light" else "gray"
+    Attributes:
+        low, high: the values of black and white.
+        ink: whether the border is empty. Such images look like ink on a page: dark on light paper, light on a dark slide.
+    """
 
-    def draw(self, axes: Axes, image: Tensor) -> None:
+    def __init__(self, images: Shaped[np.ndarray, "*shape"]) -> None:
+        self.low, self.high = float(images.min()), float(images.max())
+        border = np.concatenate([images[..., 0, :].ravel(), images[..., -1, :].ravel()])
+        self.ink = bool(np.median(border) <= self.low + 0.05 * (self.high - self.low))
+
+    def draw(self, axes: Axes, image: Tensor, frame: str, width: float, theme: Theme) -> None:
+        """The image on axes without ticks, with a frame of this colour and width."""
         if image.ndim == 3 and len(image) == 3:
             scaled = (image - self.low) / ((self.high - self.low) or 1.0)
             axes.imshow(scaled.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
         else:
             grey = image.mean(0) if image.ndim == 3 else image
-            axes.imshow(grey.numpy(), cmap=self.map, vmin=self.low, vmax=self.high, interpolation="nearest")
+            colours = "gray_r" if self.ink and theme == "light" else "gray"
+            axes.imshow(grey.numpy(), cmap=colours, vmin=self.low, vmax=self.high, interpolation="nearest")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set(color=frame, linewidth=width, zorder=10)
 
 
 def _theme(theme: str) -> _Colours:
@@ -261,29 +264,25 @@ def _between(first: Orbit, last: Orbit, t: float) -> Orbit:
     return orbit
 
 
-def _figure(width: float, height: float, colours: _Colours, title: str | None) -> tuple[Figure, float]:
-    """A figure of that many inches plus its title, and where the title begins."""
+def _new_figure(width: float, height: float, **arguments: Any) -> Figure:
     try:
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'orbitgp[plot]'.") from error
+    except ImportError:
+        raise ImportError("a picture needs matplotlib: pip install 'orbitgp[plot]'.") from None
+    return Figure(figsize=(width, height), **arguments)
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """Axes alone on a new figure of so many inches."""
+    return _new_figure(width, height, layout="constrained").subplots()
+
+
+def _figure(width: float, height: float, colours: _Colours, title: str | None) -> tuple[Figure, float]:
+    """A figure of that many inches plus its title, and where the title begins."""
     extra = 0.36 if title else 0.0
-    figure = Figure(figsize=(width, height + extra), dpi=160, facecolor=colours.paper)
+    figure = _new_figure(width, height + extra, dpi=160, facecolor=colours.paper)
     top = height * 0.99 / (height + extra)
     if title:
         size = min(11.0, 1.7 * 72 * width / len(title))  # on one line, and within the figure
         figure.text(0.5, 1 - 0.12 / (height + extra), title, ha="center", va="top", fontsize=size, color=colours.ink)
     return figure, top
-
-
-def _bare(axes: Axes) -> Axes:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    return axes
-
-
-def _frame(axes: Axes, colour: str, width: float) -> None:
-    for spine in axes.spines.values():
-        spine.set_color(colour)
-        spine.set_linewidth(width)
-        spine.set_zorder(10)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.orbits import Orbit
-from orbitgp.orbits.description import Change, Description, Quantity, changes, with_unit
+from orbitgp.orbits.description import Change, Description, Quantity, changes
 from orbitgp.report.cases import Case, Scores
 from orbitgp.report.charts import bound_chart, calibration_chart, curve_chart, history_band, range_bars, ranking_chart
 from orbitgp.report.html import Child, Markup, tag
@@ -17,7 +17,7 @@ from orbitgp.report.pictures import Shown
 from orbitgp.training.diagnostics import Record
 
 if TYPE_CHECKING:
-    from orbitgp.comparison import Comparison, Profile, Row
+    from orbitgp.comparison import Comparison, Profile
 
 
 def section(title: str, *children: Child) -> Markup:
@@ -52,7 +52,10 @@ def comparison_section(comparison: Comparison) -> Markup:
     )
     cells: list[Markup] = [tag("div", text, class_=f"head {kind}".strip()) for text, kind in heads]
     for row in rows:
-        cells += _ranking_row(row, row.orbit in comparison.tied)
+        behind, *doubts = comparison.doubts(row)
+        cells.append(tag("div", row.orbit, class_="first best" if row.orbit in comparison.tied else "first"))
+        cells += [tag("div", text) for text in (f"{row.evidence:,.0f}", behind or "best")]
+        cells += [tag("div", text, class_="extra") for text in doubts]
     checks = tag("ul", *(tag("li", line) for line in comparison.checks))
     how = (
         "Each orbit was trained from the same seeds under the same budget. Differences are taken within a seed; bars are 95 % "
@@ -69,20 +72,6 @@ def comparison_section(comparison: Comparison) -> Markup:
     )
 
 
-def _ranking_row(row: Row, tied: bool) -> list[Markup]:
-    best = row.behind == 0.0 and row.error == 0.0
-    behind = "best" if best else f"{row.behind:,.0f} ± {row.error:,.0f}{' ?' if tied else ''}"
-    more = "" if row.more_inducing is None else f"{row.more_inducing:+,.0f}"
-    remaining = "rising" if row.remaining is None else f"{row.remaining:+,.0f}"
-    return [
-        tag("div", row.orbit, class_="first best" if tied else "first"),
-        tag("div", f"{row.evidence:,.0f}"),
-        tag("div", behind),
-        tag("div", remaining, class_="extra"),
-        tag("div", more, class_="extra"),
-    ]
-
-
 def profile_section(profile: Profile, learned: float | None = None) -> Markup:
     """The bound over one quantity."""
     unit = f" ({profile.unit})" if profile.unit not in ("", "°") else ""
@@ -90,7 +79,7 @@ def profile_section(profile: Profile, learned: float | None = None) -> Markup:
     chart = curve_chart(
         profile.values, profile.bounds, label, "bound, in nats", "The profile of the bound", learned, profile.unit
     )
-    says = f"The bound is highest at {with_unit(f'{profile.best:g}', profile.unit)} among the values that were tried."
+    says = f"The bound is highest at {profile.text(profile.best)} among the values that were tried."
     if learned is not None:
         says += f" The dashed line is what was learned freely, {Quantity(learned, profile.unit)}."
     return section(f"The evidence over {profile.quantity}", tag("p", says), chart)

@@ -300,7 +300,7 @@ def test_progress_in_plain_lines(capsys):
     line = capsys.readouterr().err
     assert line.startswith("rotation: 20/20 steps")
     assert "bound 1,234" in line
-    assert "degrees 17°" in line
+    assert "degrees ±17°" in line
     assert "left" in line
     with Progress(20, quiet=True) as progress:
         progress.record("rotation", {"step": 20, "bound": 1.0, "orbit": {}})

@@ -11,8 +11,7 @@ from scipy import stats
 
 import orbitgp
 from orbitgp.comparison import compare, profile
-from orbitgp.comparison.convergence import remaining_gain
-from orbitgp.comparison.verdict import Evidences, leaders, verdict
+from orbitgp.comparison.verdict import Evidences, leaders, remaining_gain, verdict
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 
 
@@ -196,7 +195,7 @@ class TestCompare:
             {"none": None, "swap(0,1)": Permutation.swap(0, 1)},
             seeds=1,
             check_inducing=False,
-            jobs=2,
+            n_jobs=2,
             watch=lambda job, record: told.append(record),
             **QUICK,
         )
@@ -224,8 +223,8 @@ class TestCompare:
     def test_bad_settings(self, symmetric):
         with pytest.raises(ValueError, match="seeds must be at least 1"):
             compare(*symmetric, ["none", "noise"], seeds=0)
-        with pytest.raises(ValueError, match="jobs must be at least 1"):
-            compare(*symmetric, ["none", "noise"], jobs=0)
+        with pytest.raises(ValueError, match="n_jobs must be a number of models"):
+            compare(*symmetric, ["none", "noise"], n_jobs=0)
         with pytest.raises((ValueError, TypeError), match="task"):
             compare(*symmetric, ["none", "noise"], task="ranking")
 

@@ -158,9 +158,9 @@ def test_describe_speaks_the_units_of_the_constructor():
     assert all(again[name] == pytest.approx(described[name], rel=1e-5) for name in NAMES)
     lines = str(described).splitlines()
     assert lines[0] == "Affine"
-    assert lines[1].split() == ["angle", "-10°", "…", "+20°"]
-    assert lines[2].split() == ["scale_x", "×0.9", "…", "×1.3"]
-    assert lines[5].split() == ["shift_x", "-1", "px", "…", "+2", "px"]
+    assert lines[1].split() == ["angle", "−10°", "…", "+20°"]
+    assert lines[2].split() == ["scale_x", "×0.90", "…", "×1.30"]
+    assert lines[5].split() == ["shift_x", "−1.0", "…", "+2.0", "px"]
 
 
 def test_parameters_live_in_units_for_one_learning_rate():

@@ -133,7 +133,7 @@ def test_describes_itself_as_a_whole():
     text = str((Affine() * LocalDeformation(1.5, 7)).describe())
     assert text.splitlines()[0] == "Affine * LocalDeformation"
     assert text.splitlines()[-2].split() == ["amplitude", "1.5", "px"]
-    assert text.splitlines()[-1].split() == ["smoothness", "7", "px"]
+    assert text.splitlines()[-1].split() == ["smoothness", "7.0", "px"]
 
 
 @pytest.mark.parametrize(

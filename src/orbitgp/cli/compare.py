@@ -90,11 +90,11 @@ def compare(
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
     """
+    import joblib
     import torch
 
     from orbitgp.comparison import compare as compare_orbits
     from orbitgp.comparison.compare import named_orbits
-    from orbitgp.comparison.jobs import usable_cores
     from orbitgp.orbits.parse import make_orbit
 
     source = o.DataOptions(data, target, targets, test, test_fraction, max_data, image_shape, resize, invert, data_dir, seed)
@@ -125,8 +125,8 @@ def compare(
         for note in loaded.notes:
             typer.echo(f"note: {note}", err=True)
 
-        workers = jobs or (usable_cores() if torch.device(device).type == "cpu" else 1)
-        common = {"jobs": workers, "random_state": seed, "task": config["task"], **estimator_settings(config)}
+        workers = jobs or (joblib.cpu_count() if torch.device(device).type == "cpu" else 1)
+        common = {"n_jobs": workers, "random_state": seed, "task": config["task"], **estimator_settings(config)}
         models = len(orbits) * (seeds + check_inducing)
         if not quiet:
             at_a_time = f", {workers} at a time" if workers > 1 else ""

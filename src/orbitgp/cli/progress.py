@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from orbitgp.comparison.jobs import Job
+    from orbitgp.comparison.parallel import Job
 
 _EVERY = 10.0  # seconds between plain lines
 _BAR = "{desc} |{bar:16}| {n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"
@@ -86,15 +86,9 @@ class Progress:
 
     def _learned(self, orbit: Mapping[str, Any]) -> str:
         from orbitgp.orbits.description import Quantity
-        from orbitgp.report.words import quantity
 
-        parts = []
-        for name, value in orbit.items():
-            if name.endswith("elements"):
-                continue
-            shown = tuple(value) if isinstance(value, list | tuple) else float(value)
-            parts.append(f"{name} {quantity(Quantity(shown, self.units.get(name, '')))}")
-        return "".join(f", {part}" for part in parts)
+        learned = {name: Quantity.of(value, self.units.get(name, "")) for name, value in orbit.items()}
+        return "".join(f", {name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements"))
 
 
 def _duration(seconds: float) -> str:

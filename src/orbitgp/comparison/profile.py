@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from orbitgp.comparison.compare import estimator_for, features
-from orbitgp.comparison.jobs import Job, Watch, train_all
+from orbitgp.comparison.parallel import Job, Watch, train_all
 from orbitgp.estimators.defaults import Task
+from orbitgp.orbits.description import with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
+from orbitgp.plotting import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,25 +41,25 @@ class Profile:
         """The value at the top."""
         return self.values[int(np.argmax(self.bounds))]
 
+    def text(self, value: float) -> str:
+        """One of the values as it was given, with its unit."""
+        return ("±" if self.unit == "°" else "") + with_unit(f"{value:g}", self.unit)
+
     def __str__(self) -> str:
         top = max(self.bounds)
-        width = max(len(f"{value:g}{self.unit}") for value in self.values)
+        names = [self.text(value) for value in self.values]
+        width = max(len(name) for name in names)
         lines = [f"The bound over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}):"]
         lowest = top - min(self.bounds) or 1.0
-        for value, bound, stderr in zip(self.values, self.bounds, self.stderrs, strict=True):
+        for name, bound, stderr in zip(names, self.bounds, self.stderrs, strict=True):
             bar = "█" * round(24 * (1 - (top - bound) / lowest))
-            lines.append(f"  {f'{value:g}{self.unit}':>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
-        lines.append(f"It is highest at {self.best:g}{self.unit}.")
+            lines.append(f"  {name:>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
+        lines.append(f"It is highest at {self.text(self.best)}.")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The curve on matplotlib axes."""
-        if ax is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError:
-                raise ImportError("plot needs matplotlib: pip install 'orbitgp[plot]'.") from None
-            ax = Figure(figsize=(6, 3.5), layout="constrained").subplots()
+        ax = new_axes(6, 3.5) if ax is None else ax
         ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color="tab:orange", ms=4)
         ax.set_xlabel(f"{self.quantity} of {self.orbit}" + (f" ({self.unit})" if self.unit else ""))
         ax.set_ylabel("evidence: bound in nats")
@@ -73,7 +75,7 @@ def profile(
     values: Sequence[float] | None = None,
     *,
     task: Task | Literal["auto"] = "auto",
-    jobs: int = 1,
+    n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
     **settings: Any,
@@ -94,7 +96,7 @@ def profile(
     planned = [
         Job(f"{quantity} = {v:g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
     ]
-    trained = train_all(planned, X, y, jobs, watch)
+    trained = train_all(planned, X, y, n_jobs, watch)
     return Profile(orbit, quantity, unit, chosen, [r.evidence for r in trained], [r.stderr for r in trained])
 
 

@@ -7,8 +7,9 @@ from html import escape
 from math import isinf, sqrt
 from typing import TYPE_CHECKING, Any
 
-from orbitgp.comparison.jobs import Estimator, Trained
+from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Evidences, finite, leaders, verdict
+from orbitgp.plotting import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,10 +135,14 @@ class Comparison:
     __repr__ = __str__
 
     def _cells(self, row: Row) -> tuple[str, ...]:
+        return row.orbit, f"{row.evidence:,.1f}", *self.doubts(row)
+
+    def doubts(self, row: Row) -> tuple[str, str, str]:
+        """The last columns of the table: how far behind the best, what is still to come, what more inducing points gain."""
         behind = "" if row.orbit == self.best else f"{row.behind:,.0f} ± {row.error:,.0f}" + ("" if row.certain else " ?")
         remaining = "rising" if row.remaining is None else f"{row.remaining:+,.0f}"
         more = "" if row.more_inducing is None else f"{row.more_inducing:+,.0f}"
-        return row.orbit, f"{row.evidence:,.1f}", behind, remaining, more
+        return behind, remaining, more
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -168,12 +173,7 @@ class Comparison:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Nats behind the best, with 95 % intervals, on matplotlib axes."""
-        if ax is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError:
-                raise ImportError("plot needs matplotlib: pip install 'orbitgp[plot]'.") from None
-            ax = Figure(figsize=(6, 1 + 0.45 * len(self.rows)), layout="constrained").subplots()
+        ax = new_axes(6, 1 + 0.45 * len(self.rows)) if ax is None else ax
         for place, row in enumerate(self.rows):
             colour = "tab:orange" if row.orbit in self.tied else "0.5"
             ax.errorbar([-row.behind], [place], xerr=[row.error], fmt="o", color=colour, capsize=3)

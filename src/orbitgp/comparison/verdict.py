@@ -13,10 +13,17 @@ A difference counts if it exceeds
 
 and if it loses less than half of itself with twice the inducing points: changes that halve with every doubling then never add
 up to the whole of it.
+
+What a run would still gain is read from the shape of its own history. The learning rates fall to zero at the end of a run, so
+every bound is flat there, converged or not. Steps are therefore counted in *work*, the sum of the factors by which the rates
+were multiplied: the first half of the steps does 1/2 of the work, the second half 1/4. Take three points with equal work
+between them. A bound that approaches its limit exponentially gains g1, then g2 = r g1, and what is left is
+r g2 + r^2 g2 + ... = g2^2 / (g1 - g2). Real runs have slower parts as well, so this is good to a factor of two or so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isinf, sqrt
 
@@ -24,8 +31,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm, t
 
+from orbitgp.orbits.description import listed
+from orbitgp.training.diagnostics import Record
+
 MIN_NATS = 3.0  # odds of 20 to 1
 _LEVEL = 0.975
+# Fractions of the steps after which 1/4, 1/2 and 3/4 of work is done; each value is a mean over records nearby.
+_WINDOWS = ((0.2, 0.3), (0.45, 0.55), (0.9, 1.0))
+_FEW = 10  # records: with fewer there is no shape to see
 
 Values = Float[np.ndarray, "orbits seeds"]
 PerOrbit = Float[np.ndarray, " orbits"]
@@ -139,7 +152,7 @@ def verdict(table: Evidences, plain: str | None = None) -> list[str]:
             sentences = [f"The data support no invariance among these: {_over(beaten, None)}."]
     else:
         tied = [names[i] for i in first]
-        sentences = [f"Cannot tell {_listed(tied)} apart{', so not whether any invariance helps' if plain in tied else ''}."]
+        sentences = [f"Cannot tell {listed(tied)} apart{', so not whether any invariance helps' if plain in tied else ''}."]
         if beaten:
             sentences.append(f"What is certain of {tied[0]}: {_over(beaten, plain)}.")
         for other in first[1:]:
@@ -156,10 +169,23 @@ def _over(beaten: list[Difference], plain: str | None) -> str:
     return ", ".join(parts) or "there is nothing to compare it with"
 
 
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def finite(value: float) -> float | None:
     """For JSON, which has no infinity."""
     return None if value in (inf, -inf) else value
+
+
+def remaining_gain(history: Sequence[Record]) -> float:
+    """The nats that the bound would still gain if training went on; infinite where nothing says that it would ever end."""
+    if len(history) < _FEW:
+        return inf
+    steps = np.array([record["step"] for record in history], dtype=float)
+    bounds = np.array([record["bound"] for record in history], dtype=float)
+    fraction = steps / steps[-1]
+    values = [bounds[(fraction >= low) & (fraction <= high)] for low, high in _WINDOWS]
+    # A run that screened its starts tells of itself from there on only.
+    first = values[0].mean() if len(values[0]) else bounds[0]
+    middle, last = (v.mean() if len(v) else inf for v in values[1:])
+    g1, g2 = middle - first, last - middle
+    if g2 <= 0:
+        return 0.0
+    return inf if g2 >= g1 else float(g2**2 / (g1 - g2))

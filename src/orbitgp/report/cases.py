@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.metrics import brier, ece, error_rate, nll
-from orbitgp.report.words import number
+from orbitgp.orbits.description import number
 
 MAX_ROWS = 10_000  # of the test set: enough for a page
 BINS = 10

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log, log10
 
-from orbitgp.orbits.description import Quantity
+from orbitgp.orbits.description import Change, number
 from orbitgp.report.html import Markup, tag
-from orbitgp.report.words import number
 
 Number = float | int
 Pair = tuple[Number, Number]
@@ -181,35 +180,21 @@ def calibration_chart(
     return frame.svg(*parts, title="Calibration")
 
 
-def range_bars(before: Quantity, after: Quantity, limits: Pair) -> Markup:
+def range_bars(change: Change) -> Markup:
     """A range before (grey) and after (colour) on a scale with a line where nothing happens."""
-    factor = after.unit == "×"
+    factor = change.after.unit == "×"
 
     def place(value: Number) -> Number:
-        low, high = (log(v) for v in limits) if factor else limits
-        here = log(max(value, 1e-9)) if factor else value
+        low, high, here = (log(max(v, 1e-9)) if factor else v for v in (*change.limits, value))
         return 6 + 188 * (here - low) / ((high - low) or 1.0)
 
-    neutral = place(1.0 if factor else 0.0)
+    neutral = place(change.after.neutral)
     parts = [tag("line", x1=neutral, x2=neutral, y1=1, y2=27, class_="axis")]
-    for quantity, y, height, mark in ((before, 4.0, 5.0, "soft"), (after, 13.0, 10.0, "accent")):
-        low, high = span(quantity)
-        x = min(place(low), place(high))
-        parts.append(
-            tag("rect", x=x, y=y, width=max(1.5, abs(place(high) - place(low))), height=height, rx=1.5, class_=f"bar {mark}")
-        )
+    for quantity, y, height, mark in ((change.before, 4.0, 5.0, "soft"), (change.after, 13.0, 10.0, "accent")):
+        low, high = sorted(place(end) for end in quantity.span)
+        parts.append(tag("rect", x=low, y=y, width=max(1.5, high - low), height=height, rx=1.5, class_=f"bar {mark}"))
     title = tag("title", "before and after")
     return tag("svg", title, *parts, viewBox="0 0 200 28", role="img", class_="ranges")
-
-
-def span(quantity: Quantity) -> tuple[float, float]:
-    """A range as it is; the half-width of one as ±; another number as what lies between it and doing nothing."""
-    value = quantity.value
-    if isinstance(value, tuple):
-        return value
-    if quantity.unit == "°":
-        return -value, value
-    return (1.0 if quantity.unit == "×" else 0.0), value
 
 
 def history_band(steps: Sequence[Number], lows: Sequence[Number], highs: Sequence[Number]) -> Markup:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits.description import Quantity
 
 Record = dict[str, Any]
 
@@ -84,9 +85,4 @@ def hyperparameters(model: InvariantGP, likelihood: Likelihood) -> dict[str, flo
 
 def headline(record: Record) -> str:
     """A record in a few words, for a progress bar or a log line."""
-    learned = ", ".join(f"{name} {_number(value)}" for name, value in record["orbit"].items())
-    return f"bound {record['bound']:,.0f}" + (f", {learned}" if learned else "")
-
-
-def _number(value: float | tuple[float, float]) -> str:
-    return f"[{value[0]:.3g}, {value[1]:.3g}]" if isinstance(value, tuple) else f"{value:.3g}"
+    return f"bound {record['bound']:,.0f}" + "".join(f", {name} {Quantity.of(v)}" for name, v in record["orbit"].items())

@@ -74,12 +74,21 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "../results" not in results
 
 
-def test_a_page_shows_the_pictures_that_are_drawn(tmp_path, monkeypatch):
+@pytest.fixture
+def hooks():
     pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
     spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_page_shows_the_pictures_that_are_drawn(hooks, tmp_path, monkeypatch):
     monkeypatch.setattr(hooks, "RESULTS", tmp_path)
     (tmp_path / "toy.png").touch()
     page = "one\n\n![a (b)](../results/toy.png)\n\n![c](../results/later.png)\n\n[d](../results/later.png)"
     assert hooks.on_page_markdown(page) == "one\n\n![a (b)](results/toy.png)\n\n\n\n[d](../results/later.png)"
+
+
+def test_source_files_are_linked_at_the_home_of_the_project(hooks):
+    assert hooks.on_page_markdown("[`a`](../src/b.py)") == f"[`a`]({hooks.HOME}/src/b.py)"

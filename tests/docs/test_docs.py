@@ -25,6 +25,7 @@ RUNNING = [page for page in PAGES if blocks(page, "python") and page.stem not in
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.stem)
+@pytest.mark.usefixtures("few_digits")
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")
@@ -32,7 +33,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "docs"}
     for block in blocks(page, "python"):
-        # The same lines with fewer steps: what is learned in them is not the matter here.
+        # The same lines with fewer steps: what they learn is not tested here.
         exec(compile(re.sub(r"(max_steps\"?[=:] ?)\d+", r"\g<1>6", block), page.name, "exec"), names)
 
 

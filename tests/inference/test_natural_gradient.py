@@ -17,11 +17,7 @@ from orbitgp.orbits import GaussianNoise, Identity, Pairing, Permutation
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.7
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def make_model(orbit, inducing, latents, shared, mean="linear"):

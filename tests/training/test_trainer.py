@@ -25,12 +25,7 @@ from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training.options import Options
 from orbitgp.training.trainer import Trainer, log_prior, spread
 
-
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 class Slide(Orbit):

@@ -24,6 +24,7 @@ def blocks(page: Path, language: str) -> list[str]:
 RUNNING = [page for page in PAGES if blocks(page, "python") and page.stem not in ("orbits", "likelihoods")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.stem)
 @pytest.mark.usefixtures("few_digits")
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
@@ -50,6 +51,7 @@ def test_the_commands_of_a_page_can_be_typed(page):
         assert command.make_context(words[0], words[1:])
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
     pytest.importorskip("material", reason="the site needs the extra: pip install 'orbitgp[docs]'")

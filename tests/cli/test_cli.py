@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,7 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
     assert "12/24 steps" in result.stderr or "24/24 steps" in result.stderr
 
 
+@pytest.mark.slow
 def test_learn_with_a_feature_map(some):
     words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "gradients", *QUICK]
     result = call(*words, "--out", "run")
@@ -109,6 +111,7 @@ def test_show_opens_the_report(learned, monkeypatch):
     assert "open it by hand" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_command_to_run_it_again_says_the_same(learned):
     run, _ = learned
     config = json.loads((run / "config.json").read_text())
@@ -168,6 +171,7 @@ def test_a_table_regression_without_baseline(some):
     assert len(predicted.stdout.splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_compare_ranks_and_keeps_the_best(some):
     orbits = ["-o", "none", "-o", "swap(0,1)", "-o", "noise"]
     budget = ["--seeds", "2", "--jobs", "1", "--no-check-inducing", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
@@ -274,6 +278,7 @@ def test_a_damaged_run_is_one_sentence(learned, here):
     assert "0 of 12 steps" in call("show", run).stdout
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkeypatch):
     write = Path.write_text
 
@@ -355,6 +360,7 @@ def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
     checkpoint = here / "stopped" / "checkpoint.safetensors"
     while not checkpoint.exists():
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err

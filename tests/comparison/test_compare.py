@@ -149,6 +149,7 @@ def compared(symmetric):
     return result, told
 
 
+@pytest.mark.slow
 class TestCompare:
     def test_the_symmetry_that_is_there_wins(self, compared):
         result, told = compared
@@ -236,6 +237,7 @@ class TestCompare:
         assert isinstance(named["none"], Identity)
 
 
+@pytest.mark.slow
 def test_profile_of_noise(symmetric):
     curve = profile(*symmetric, "noise", "scale", [0.01, 3.0], num_samples=4, **QUICK)
     # Noise that drowns the inputs explains nothing.

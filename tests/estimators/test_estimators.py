@@ -31,9 +31,9 @@ from orbitgp.orbits import GaussianNoise, Permutation, Rotation
 QUICK: dict[str, Any] = {"max_steps": 2, "num_inducing": 12, "num_samples": 4, "num_predict_samples": 8, "random_state": 0}
 
 
-@parametrize_with_checks(
-    [kind(orbit, **QUICK) for kind in (InvariantGPRegressor, InvariantGPClassifier) for orbit in (None, GaussianNoise())]
-)
+# One orbit is enumerated, the other sampled. Both estimators share the code that does either.
+@pytest.mark.slow
+@parametrize_with_checks([InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)])
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -79,6 +79,7 @@ class TestAgainstExactGaussianProcesses:
         assert truth - 0.1 < ours.evidence_.value <= truth + 1e-6
         assert ours.evidence_.stderr == 0.0
 
+    @pytest.mark.slow
     def test_learned_hyperparameters_are_the_best_ones(self, rng: np.random.Generator) -> None:
         X, y = wave(rng)
         ours = InvariantGPRegressor(mean="zero", jitter=1e-9, random_state=0).fit(X, y)

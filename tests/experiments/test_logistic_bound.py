@@ -71,6 +71,7 @@ def test_stick_breaking_is_below_the_exact_evidence_of_two_data() -> None:
     assert exact - bound < 0.5
 
 
+@pytest.mark.slow
 def test_close_to_the_svgp_of_gpytorch_at_convergence() -> None:
     """Kernel, mean and posterior at their best for both, on real data; training gets there, and never above."""
     found = bounds(DIABETES, num_inducing=30, max_steps=150)

@@ -22,11 +22,7 @@ LENGTHSCALE, VARIANCE, NOISE = 0.9, 1.4, 0.05
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def make_kernel(base=RBFKernel, **kwargs):

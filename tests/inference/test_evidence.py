@@ -16,11 +16,7 @@ from tests.likelihoods.own import Difference
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def make_model(orbit, dim, latents=1, shared=True):

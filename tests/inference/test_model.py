@@ -22,11 +22,7 @@ LENGTHSCALE, VARIANCE = 0.8, 1.3
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def rbf_kernel(**kwargs):

@@ -25,11 +25,7 @@ from tests.likelihoods.own import Difference
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.7
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def make_model(orbit, inducing, latents, shared, mean="linear"):

@@ -13,11 +13,7 @@ from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90
 LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: insensitive, not invariant
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def rbf(lengthscale=0.8, variance=1.7):

@@ -27,11 +27,7 @@ CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: the orbit of x_a is not the orbit of x
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def rbf(lengthscale=0.8, variance=1.7, **kwargs):

@@ -28,12 +28,7 @@ from orbitgp.training.screening import choose_start
 from orbitgp.training.trainer import Trainer, log_prior, spread
 from tests.likelihoods.own import Difference
 
-
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 class Slide(Orbit):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.logistic_bound import gap_lines, gap_table
+from experiments.logistic_bound import Bounds, gap_lines, gap_table, line
 from orbitgp.likelihoods.registry import CLASSIFICATION, REGRESSION
 
 ROOT = Path(__file__).parents[2]
@@ -55,8 +55,15 @@ def test_every_name_is_in_the_first_table() -> None:
 def test_table_of_gaps() -> None:
     lines = gap_lines(gap_table())
     assert len(lines) == 7
-    for line in lines[2:]:
-        assert line in page()
+    for text in lines[2:]:
+        assert text in page()
+
+
+def test_table_of_whole_bounds() -> None:
+    lines = [line(Bounds(**row)).replace("%", " %") for row in record("logistic_bound")]
+    assert len(lines) == 6
+    for text in lines:
+        assert text in page()
 
 
 def angle(row: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ class _Colours:
     accent: str
 
 
-# One accent that is told from the greys in print without colour too: it is darker (lighter) than both of them.
+# The accent is darker than both greys on paper and lighter on slides, so that it stands out without colour, too.
 _THEMES = {
     "light": _Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c"),
     "dark": _Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c"),
@@ -92,7 +92,7 @@ def film(
     theme: Theme = "light",
     title: str | None = None,
 ) -> Figure:
-    """A film strip from the initial to the learned orbit: time runs to the right, each row is one draw throughout.
+    """A film strip from the initial to the learned orbit: time runs to the right, each row follows one draw.
 
     ``orbits`` are the two ends, between which the parameters are interpolated in ``frames`` steps, or more than two snapshots,
     which are shown as they are. ``x`` is one image.
@@ -240,7 +240,7 @@ def _inputs(x: Any) -> list[Tensor]:
     several = list(x) if isinstance(x, list | tuple) else [x]
     tensors = [torch.as_tensor(one).detach().cpu().to(torch.get_default_dtype()) for one in several]
     if not tensors or any(t.ndim not in (1, 2, 3) or t.shape != tensors[0].shape for t in tensors):
-        raise ValueError("a picture needs one input, a signal (D,) or an image (H, W) or (C, H, W), or a list of like ones.")
+        raise ValueError("a picture needs one input, (D,), (H, W) or (C, H, W), or a list of inputs of one shape.")
     return tensors
 
 
@@ -253,7 +253,7 @@ def draw(orbit: Orbit, x: Tensor, num_samples: int, seed: int) -> Tensor:
         u = u[:, u[0, :, 0].argsort()]
     with torch.no_grad():
         drawn = orbit.transform(x[None], u)[0]
-    # A finite part multiplies the samples: take them evenly from all.
+    # A finite part multiplies the samples: take an even selection.
     return drawn[torch.linspace(0, len(drawn) - 1, min(num_samples, len(drawn))).round().long()]
 
 
@@ -278,11 +278,11 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def _figure(width: float, height: float, colours: _Colours, title: str | None) -> tuple[Figure, float]:
-    """A figure of that many inches plus its title, and where the title begins."""
+    """A figure of that many inches plus its title, and the height at which the title begins."""
     extra = 0.36 if title else 0.0
     figure = _new_figure(width, height + extra, dpi=160, facecolor=colours.paper)
     top = height * 0.99 / (height + extra)
     if title:
-        size = min(11.0, 1.7 * 72 * width / len(title))  # on one line, and within the figure
+        size = min(11.0, 1.7 * 72 * width / len(title))  # fits on one line
         figure.text(0.5, 1 - 0.12 / (height + extra), title, ha="center", va="top", fontsize=size, color=colours.ink)
     return figure, top

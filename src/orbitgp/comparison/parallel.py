@@ -89,12 +89,12 @@ class Job:
     seed: int
     kind: type[Estimator]
     settings: dict[str, Any] = field(default_factory=dict)
-    purpose: str = ""  # what it is trained for, if not for the comparison itself
+    purpose: str = ""  # empty for the comparison itself, else the check that it serves
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model: its evidence, what it learned, and how it got there."""
+    """A trained model: its evidence, what it learned, and its history."""
 
     job: Job
     evidence: float
@@ -115,7 +115,7 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
             model.fit(X, y, callback=None if watch is None else lambda record: watch(job, record))
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
-    if model.interrupted_:  # a single fit keeps what it has; a comparison needs all of it
+    if model.interrupted_:  # a single fit keeps the model so far; a comparison needs every model
         raise KeyboardInterrupt
     evidence = model.evidence_
     seconds = time.perf_counter() - begin

@@ -1,6 +1,6 @@
 """The profile of the bound: one quantity of an orbit held at each of several values, all else learned.
 
-What a learner should find is the top of this curve. It also shows how sharp that top is, which a single number does not.
+A learner should find the top of this curve. The curve also shows how sharp the top is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DEGREES = (0.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 135.0, 180.0)
-MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of where a quantity starts, for those that have no natural grid
+MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of a quantity's initial value, where there is no natural grid
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def profile(
     X, y = np.asarray(X), np.asarray(y)
     shape = features(X, settings)
     if quantity not in quantity_names(orbit):
-        fixed(orbit, quantity, 1.0, shape)  # says what there is
+        fixed(orbit, quantity, 1.0, shape)  # raises an error that lists the quantities
     chosen = [float(value) for value in (grid(orbit, quantity, shape) if values is None else values)]
     if not chosen:
         raise ValueError("a profile needs at least one value.")
@@ -101,7 +101,7 @@ def profile(
 
 
 def grid(orbit: str, quantity: str, shape: tuple[int, ...]) -> list[float]:
-    """Values worth looking at: angles as they are, the others around where they start."""
+    """Default values: fixed angles for degrees, multiples of the initial value for the rest."""
     found = make_orbit(orbit, shape).describe().quantities[quantity]
     if found.unit == "°":
         return list(DEGREES)

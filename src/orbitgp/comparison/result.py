@@ -1,4 +1,4 @@
-"""What a comparison gives: a table that prints, plots and converts, with a verdict in words."""
+"""The result of a comparison: a table that prints, plots and converts, with a verdict in words."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Row:
         evidence: nats, the mean over seeds; ``stderr`` is the Monte-Carlo error of that mean.
         behind: nats below the best (0 for the best itself), with the half-width of a 95 % interval.
         certain: whether it is known to be worse than the best.
-        remaining: nats that training might still gain (None: no end in sight).
-        more_inducing: nats gained with twice the inducing points (None: not looked at).
+        remaining: nats that training might still gain (None: the bound rises without slowing down).
+        more_inducing: nats gained with twice the inducing points (None: not checked).
         learned: what was learned, in physical units, from the best seed.
         seconds: of training, for one seed.
     """
@@ -48,9 +48,9 @@ class Comparison:
     Attributes:
         rows: the ranking, best first.
         sentences: what the numbers say, or that they cannot tell, and why; ``verdict`` is all of them.
-        settled: whether one orbit is better than every other for certain.
+        settled: whether one orbit is certainly better than every other.
         tied: the names that cannot be told from the best, the best included.
-        evidences: the numbers behind it.
+        evidences: the numbers that the verdict rests on.
         models: a fitted estimator for each orbit, that of the best seed.
     """
 
@@ -97,7 +97,7 @@ class Comparison:
 
     @property
     def checks(self) -> list[str]:
-        """What was looked at before the verdict, in words."""
+        """What was checked before the verdict, in words."""
         e = self.evidences
         seeds = e.values.shape[1]
         scatter, freedom = e.scatter()
@@ -148,7 +148,7 @@ class Comparison:
         return f"<pre>{escape(str(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain numbers, lists and words."""
+        """The result as plain numbers, lists and strings."""
         e = self.evidences
         return {
             "verdict": self.verdict,

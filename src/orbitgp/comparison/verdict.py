@@ -1,4 +1,4 @@
-"""Who wins, and whether that is known: plain statistics of a small table of bounds.
+"""Which orbit is best, and how certain that is: statistics of a small table of bounds.
 
 Rows are orbits, columns are seeds. A seed is a restart: the same one decides the same draws for every orbit, so differences are
 taken within a seed (paired). Their scatter over seeds is that of restarts and of Monte-Carlo draws together; with few seeds it
@@ -8,7 +8,7 @@ scatter, or than the Monte-Carlo errors alone.
 A difference counts if it exceeds
 
 - its own 95 % half-width;
-- MIN_NATS: below that, the data themselves are nearly indifferent, however exactly the bounds are known;
+- MIN_NATS: below that, the data hardly prefer either orbit, however exactly the bounds are known;
 - what the loser would still gain if training went on, less half of what the winner would (both are known to a factor of two);
 
 and if it loses less than half of itself with twice the inducing points: changes that halve with every doubling then never add
@@ -38,7 +38,7 @@ MIN_NATS = 3.0  # odds of 20 to 1
 _LEVEL = 0.975
 # Fractions of the steps after which 1/4, 1/2 and 3/4 of work is done; each value is a mean over records nearby.
 _WINDOWS = ((0.2, 0.3), (0.45, 0.55), (0.9, 1.0))
-_FEW = 10  # records: with fewer there is no shape to see
+_FEW = 10  # records: too few to see a shape
 
 Values = Float[np.ndarray, "orbits seeds"]
 PerOrbit = Float[np.ndarray, " orbits"]
@@ -71,7 +71,7 @@ class Evidences:
         values, stderrs: the evidence of each orbit and seed, and its Monte-Carlo error.
         remaining: for each orbit, the nats that training might still gain.
         before, more: the evidence of each orbit for the seed of the check, with the usual number of inducing points and with
-            ``factor`` times as many (None: not looked at).
+            ``factor`` times as many (None: not checked).
     """
 
     names: list[str]
@@ -142,7 +142,7 @@ def leaders(table: Evidences) -> tuple[list[int], dict[int, Difference]]:
 
 
 def verdict(table: Evidences, plain: str | None = None) -> list[str]:
-    """The result in a few sentences, the first of which says it all; ``plain`` names the orbit without invariance, if any."""
+    """The result in a few sentences, the most important first. ``plain`` names the orbit without invariance, if any."""
     first, against = leaders(table)
     names = table.names
     beaten = [d for other, d in against.items() if other not in first]
@@ -175,14 +175,14 @@ def finite(value: float) -> float | None:
 
 
 def remaining_gain(history: Sequence[Record]) -> float:
-    """The nats that the bound would still gain if training went on; infinite where nothing says that it would ever end."""
+    """The nats that the bound would still gain if training went on; infinite where the gains do not shrink."""
     if len(history) < _FEW:
         return inf
     steps = np.array([record["step"] for record in history], dtype=float)
     bounds = np.array([record["bound"] for record in history], dtype=float)
     fraction = steps / steps[-1]
     values = [bounds[(fraction >= low) & (fraction <= high)] for low, high in _WINDOWS]
-    # A run that screened its starts tells of itself from there on only.
+    # The history of a run that screened its starts begins after the screening.
     first = values[0].mean() if len(values[0]) else bounds[0]
     middle, last = (v.mean() if len(v) else inf for v in values[1:])
     g1, g2 = middle - first, last - middle

@@ -1,4 +1,4 @@
-"""The sections of the report, from what a run knows."""
+"""The sections of the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def section(title: str, *children: Child) -> Markup:
 
 
 def cards(entries: Sequence[tuple[str, str]]) -> Markup:
-    """Numbers to see first: (what, value), the first of them in colour."""
+    """The most important numbers, as (what, value); the first is in colour."""
     made = [
         tag("div", tag("b", value), tag("span", what), class_="card main" if i == 0 else "card")
         for i, (what, value) in enumerate(entries)
@@ -103,7 +103,7 @@ def samples_section(orbit: Orbit, x: Shaped[np.ndarray, "rows *features"], label
 
 
 def ranges_section(start: Description, learned: Description, history: Sequence[Record]) -> Markup | None:
-    """What was learned, before and after, in its units, and how it got there."""
+    """Each quantity before and after training, in its unit, and its way over the steps."""
     rows = [_range_row(change, history) for change in changes(start, learned)]
     if not rows:
         return None
@@ -154,7 +154,7 @@ def training_section(history: Sequence[Record], plain: float | None) -> Markup |
 
 
 def test_section(scores: Scores | None) -> Markup:
-    """Error and calibration on held-out data, or why there is none."""
+    """Error and calibration on held-out data, or how to provide some."""
     if scores is None:
         says = (
             "No held-out data were given, and none were needed to learn. To see the error here, add --test-fraction 0.2 or "
@@ -206,7 +206,7 @@ def _case(case: Case, x: Shaped[np.ndarray, "rows *features"], orbit: Orbit, sho
 
 
 def settings_section(settings: Mapping[str, str], versions: Mapping[str, str], command: str, notes: Sequence[str]) -> Markup:
-    """How to get the same again."""
+    """The command, settings and versions that repeat the run."""
     # A word of the command stays whole where a line breaks.
     words = [part for word in command.split(" ") for part in (" ", tag("span", word, class_="word"))][1:]
     again = (tag("h3", "Run it again"), tag("pre", *words)) if command else ()

@@ -19,7 +19,7 @@ _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
 def nats(value: float | int, sign: bool = False) -> str:
-    """Three figures, as in "+41,200 nats", or all that stand before the point below a thousand."""
+    """Three figures, as in "+41,200 nats". Below a thousand, all figures before the point."""
     size = abs(value)
     digits = 0 if size < 1000 else max(0, len(f"{size:.0f}") - 3)
     rounded = round(value, -digits) if size >= 10 else round(value, 1)
@@ -50,7 +50,7 @@ def learned(description: Description) -> list[str]:
 
 
 def _along_axes(key: str, description: Description) -> list[str]:
-    """One phrase for a quantity that there is along both axes, when the first of the two is met."""
+    """One phrase for a quantity with two axes. The first axis brings it; the second brings nothing."""
     stem = key[:-2]
     found = {axis: description.quantities[stem + axis] for axis in _AXES if stem + axis in description.quantities}
     if key != stem + next(iter(found)):
@@ -73,7 +73,7 @@ def _set_phrase(key: str, description: Description, value: Quantity) -> str:
 
 
 def _extent(value: Quantity) -> str:
-    """As in "within ±17°" where that is all there is to say, or "from −16° to +40°", or "by ×0.9 to ×1.2" for factors."""
+    """As in "within ±17°" for ranges around zero, "from −16° to +40°" for others, "by ×0.9 to ×1.2" for factors."""
     if not isinstance(value.value, tuple):
         return f"within ±{with_unit(number(value.value), value.unit)}"
     (low, high), (low_text, high_text) = value.value, value.ends()
@@ -85,7 +85,7 @@ def _extent(value: Quantity) -> str:
 
 
 def sentence(description: Description, over_plain: float | int | None = None) -> str:
-    """What a run has learned, and what that is worth: the first thing that a reader wants to know."""
+    """What a run has learned, and how much evidence that gains."""
     phrases = learned(description)
     said = f"Insensitive to {listed(phrases)}" if phrases else "No invariance: a plain Gaussian process"
     if over_plain is None:

@@ -113,6 +113,7 @@ def test_the_seed_decides_every_bit(kind):
     assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
     states = {}
@@ -156,6 +157,7 @@ def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
 # What it reaches
 
 
+@pytest.mark.slow
 def test_natural_is_at_least_as_good_as_adam_after_as_many_steps():
     data = toy_data(40)
     found = {}
@@ -169,6 +171,7 @@ def test_natural_is_at_least_as_good_as_adam_after_as_many_steps():
     assert found["natural"].value > found["adam"].value + 5  # with so few steps
 
 
+@pytest.mark.slow
 def test_adam_gets_there_too():
     """The reference: with enough steps, all of Adam comes close to the closed form."""
     data = toy_data(20)
@@ -181,6 +184,7 @@ def test_adam_gets_there_too():
     assert bounds["adam"] == pytest.approx(bounds["natural"], abs=6.0)
 
 
+@pytest.mark.slow
 def test_training_raises_the_bound_and_learns_the_noise():
     data = toy_data()
     data = data[0][:, :1], data[1]

@@ -54,6 +54,7 @@ def test_below_the_exact_evidence_of_three_data() -> None:
             assert exact - bound < largest_gap
 
 
+@pytest.mark.slow
 def test_stick_breaking_is_below_the_exact_evidence_of_two_data() -> None:
     """The same for three classes, by plain sums over draws of the prior, with their standard error."""
     x = torch.tensor([[0.0], [0.6]], dtype=torch.float64)

@@ -59,6 +59,7 @@ def test_all_digits_of_a_large_value_are_kept():
     assert measure_evidence(model, likelihood, x, y).value == pytest.approx(truth, rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("orbit", "samples", "draws"), [("noise", 8, "qmc"), ("subset", 2, "iid")])
 def test_the_standard_error_is_honest(orbit, samples, draws):
     """Over many measurements, (value - truth) / stderr has the scale of a t distribution with passes - 1 degrees of freedom."""
@@ -85,6 +86,7 @@ def test_the_standard_error_is_honest(orbit, samples, draws):
     assert all(f.num_samples == samples and f.num_data == 4 and f.likelihood == "Gaussian" for f in found)
 
 
+@pytest.mark.slow
 def test_more_passes_and_more_samples_mean_less_error():
     model = make_model(GaussianNoise(0.5), 2)
     x, y = torch.randn(10, 2), torch.randn(10, 1)
@@ -121,6 +123,7 @@ def test_rows_in_pieces_change_nothing(monkeypatch):
 # Local parameters: fitted to draws, so scored on others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Difference(), StudentT()], ids=lambda one: type(one).__name__)
 def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood):
     """With few, noisy draws: below the bound at the best local parameters, whose value many draws give.

@@ -36,6 +36,7 @@ def make_trainer(orbit: Orbit | None = None, **options: Any) -> Trainer:
     return Trainer(model, likelihood, x, y, Options(**{**settings, **options}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", get_args(OptimizerName))
 @pytest.mark.parametrize("local", SOURCES)
 def test_every_source_raises_the_bound(local: LocalName, optimizer: OptimizerName) -> None:

@@ -30,6 +30,7 @@ def test_a_column_without_spread_does_no_harm() -> None:
     assert bool(torch.isfinite(RecognitionNetwork(Bernoulli(), x, y)(x, y)).all())
 
 
+@pytest.mark.slow
 def test_learns_the_best_local_parameters() -> None:
     """Moments that are a function of x: trained by the bound alone, the network comes close to the closed form's bound."""
     likelihood: Likelihood = Bernoulli()

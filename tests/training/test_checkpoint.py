@@ -121,12 +121,14 @@ CASES: dict[str, Callable[[], Any]] = {
 
 
 class TestExactly:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", CASES)
     @pytest.mark.parametrize("at", [4, 12])
     def test_as_if_it_had_not_been_killed(self, tmp_path: Path, name: str, at: int) -> None:
         resumed = killed_and_resumed(CASES[name], *table(), tmp_path / "run.safetensors", at)
         assert fit_to_kill.digest(resumed) == expected(name)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("likelihood", ["gaussian", "dirichlet", "stick-breaking"])
     def test_classifiers_of_images(self, tmp_path: Path, likelihood: str) -> None:
         rng = np.random.default_rng(0)
@@ -167,6 +169,7 @@ class TestExactly:
         first, second = make().fit(X, y, resume=path), make().fit(X, y, resume=path)
         assert fit_to_kill.digest(first) == fit_to_kill.digest(second)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("options", [
         {}, {"posterior_rows": 7}, {"optimizer": "adam"}, {"inducing": "kmeans", "num_samples": 6, "num_groups": 3},
     ], ids=str)  # fmt: skip

@@ -118,6 +118,7 @@ def test_the_seed_decides_every_bit(kind):
     assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
     states = {}
@@ -186,6 +187,7 @@ def test_every_tensor_of_a_state_is_moved_to_the_device_of_the_data(kind, monkey
 # What it reaches
 
 
+@pytest.mark.slow
 def test_natural_is_at_least_as_good_as_adam_after_as_many_steps():
     data = toy_data(40)
     found = {}
@@ -199,6 +201,7 @@ def test_natural_is_at_least_as_good_as_adam_after_as_many_steps():
     assert found["natural"].value > found["adam"].value + 5  # with so few steps
 
 
+@pytest.mark.slow
 def test_adam_gets_there_too():
     """The reference: with enough steps, all of Adam comes close to the closed form."""
     data = toy_data(20)
@@ -211,6 +214,7 @@ def test_adam_gets_there_too():
     assert bounds["adam"] == pytest.approx(bounds["natural"], abs=6.0)
 
 
+@pytest.mark.slow
 def test_training_raises_the_bound_and_learns_the_noise():
     data = toy_data()
     data = data[0][:, :1], data[1]

@@ -89,10 +89,11 @@ def test_csv_without_a_header_has_numbered_columns(tmp_path):
     [
         ("", "is empty"),
         ("a,y\n", "no rows"),
-        ("a,y\n1,2,3\n", "2 columns but 3 values in row 1"),
+        ("a,y\n1,2,3\n", "Expected 2 fields in line 2, saw 3"),
         ("a,a,y\n1,2,3\n", "two columns of the name 'a'"),
         ("a,y\n1,0\nred,1\n", "column 'a' .* is 'red' in row 2"),
         ("a,y\n1,0\n,1\n", "column 'a' .* is empty in row 2"),
+        ("y,a\n1,0\n1\n", "column 'a' .* is empty in row 2"),
         ("a,b\n1,0\n", "--target NAME: its columns are a, b"),
         ("y\n1\n", "no column but the target"),
         ("a,y\nnan,1\n2,3\n", "not finite in row 1"),
@@ -128,6 +129,20 @@ def test_parquet_without_its_reader_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"")
     with pytest.raises(LoadingError, match="pip install pyarrow"):
         load(tmp_path / "t.parquet")
+
+
+def test_tables_without_pandas_say_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    (tmp_path / "t.csv").write_text("a,y\n1,2\n")
+    with pytest.raises(LoadingError, match=r"pip install 'orbitgp\[tables\]'"):
+        load(tmp_path / "t.csv")
+
+
+def test_a_table_is_read_to_the_last_bit(tmp_path):
+    values = RNG.normal(size=(50, 2)) * 10.0 ** RNG.integers(-300, 300, (50, 2))
+    (tmp_path / "t.tsv").write_text("a\ty\n" + "\n".join(f" {a!r} \t{y!r}" for a, y in values.tolist()))
+    data = load(tmp_path / "t.tsv")
+    np.testing.assert_array_equal(np.column_stack([data.x_train, data.y_train]), values)
 
 
 def write_images(folder, pixels, mode="L"):

@@ -106,7 +106,7 @@ def test_show_opens_the_report(learned, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     result = call("show", run, "--open")
     assert result.exit_code == 1
-    assert "open it by hand" in result.stderr
+    assert "report.html by hand" in result.stderr
 
 
 def test_the_command_to_run_it_again_says_the_same(learned):
@@ -202,7 +202,7 @@ def test_compare_ranks_and_keeps_the_best(some):
         (["learn", "TABLE", "--target", "sum", "--orbit", "rotatoin"], "did you mean rotation?"),
         (["learn", "FEW", "--device", "abacus"], "device 'abacus' cannot be used"),
         (["learn", "FEW", "--likelihood", "cauchy"], "cauchy"),
-        (["learn", "FEW", "--out", "."], "is there already"),
+        (["learn", "FEW", "--out", "."], "exists already"),
         (["learn", "--resume", "nowhere"], "there is no run folder nowhere"),
         (["learn", "--resume", "RUN"], "is finished: there is nothing to resume"),
         (["compare", "FEW", "-o", "none"], "at least two orbits"),

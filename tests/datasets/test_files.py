@@ -7,7 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from orbitgp.datasets.files import LoadingError, Reading, load, load_inputs
+from orbitgp.datasets import DatasetError
+from orbitgp.datasets.files import ReadOptions, load, load_inputs
 from orbitgp.estimators.defaults import task_of
 
 RNG = np.random.default_rng(0)
@@ -35,16 +36,16 @@ def test_npz_with_a_test_set_of_its_own(tmp_path):
     np.testing.assert_array_equal(data.x_train, x[:6])
     np.testing.assert_array_equal(data.x_test, x[6:])
     # Predicting for the same file means its test set.
-    np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.reading).x, x[6:])
+    np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.read_options).x, x[6:])
 
 
 def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path):
     x, y = RNG.random((6, 3)), RNG.random(6)
     np.save(tmp_path / "X.npy", x)
     np.save(tmp_path / "wanted.npy", y)
-    with pytest.raises(LoadingError, match="--targets"):
+    with pytest.raises(DatasetError, match="--targets"):
         load(tmp_path / "X.npy")
-    given = load(tmp_path / "X.npy", Reading(targets=str(tmp_path / "wanted.npy")))
+    given = load(tmp_path / "X.npy", ReadOptions(targets=str(tmp_path / "wanted.npy")))
     np.save(tmp_path / "y.npy", y)
     for data in (given, load(tmp_path / "X.npy"), load(tmp_path)):
         np.testing.assert_array_equal(data.x_train, x)
@@ -63,23 +64,23 @@ def test_csv_with_words_as_targets_and_its_columns_kept_for_prediction(tmp_path)
     data = load(tmp_path / "t.csv")
     np.testing.assert_array_equal(data.x_train, [[1, 2.5], [3, 4], [5, 6], [7, 8]])
     assert data.y_train.tolist() == ["cat", "dog", "cat", "dog"]
-    assert data.reading.columns == ("a", "b")
+    assert data.read_options.columns == ("a", "b")
     assert data.task == "classification"
     # Another order, another column, no target: still the same inputs.
     (tmp_path / "new.csv").write_text("other,b,a\nx,20,10\ny,40,30\n")
-    new = load_inputs(tmp_path / "new.csv", data.reading)
+    new = load_inputs(tmp_path / "new.csv", data.read_options)
     np.testing.assert_array_equal(new.x, [[10, 20], [30, 40]])
     assert new.y is None
     (tmp_path / "with.csv").write_text("a;b;label\n1;2;dog\n")
-    assert load_inputs(tmp_path / "with.csv", data.reading).y.tolist() == ["dog"]
+    assert load_inputs(tmp_path / "with.csv", data.read_options).y.tolist() == ["dog"]
     (tmp_path / "less.csv").write_text("a,label\n1,dog\n")
-    with pytest.raises(LoadingError, match="no column 'b'"):
-        load_inputs(tmp_path / "less.csv", data.reading)
+    with pytest.raises(DatasetError, match="no column 'b'"):
+        load_inputs(tmp_path / "less.csv", data.read_options)
 
 
 def test_csv_without_a_header_has_numbered_columns(tmp_path):
     (tmp_path / "t.csv").write_text("1,2,3\n4,5,6\n")
-    data = load(tmp_path / "t.csv", Reading(target="2"))
+    data = load(tmp_path / "t.csv", ReadOptions(target="2"))
     np.testing.assert_array_equal(data.x_train, [[1, 2], [4, 5]])
     np.testing.assert_array_equal(data.y_train, [3, 6])
 
@@ -101,13 +102,13 @@ def test_csv_without_a_header_has_numbered_columns(tmp_path):
 )
 def test_bad_tables(tmp_path, text, sentence):
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(LoadingError, match=sentence):
+    with pytest.raises(DatasetError, match=sentence):
         load(tmp_path / "t.csv")
 
 
 def test_a_table_that_is_not_text(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00a,b\n")
-    with pytest.raises(LoadingError, match="UTF-8"):
+    with pytest.raises(DatasetError, match="UTF-8"):
         load(tmp_path / "t.csv")
 
 
@@ -120,21 +121,21 @@ def test_parquet(tmp_path):
     np.testing.assert_array_equal(data.x_train, [[1, 3], [2, 4]])
     assert data.y_train.tolist() == ["u", "v"]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(LoadingError, match="parquet"):
+    with pytest.raises(DatasetError, match="parquet"):
         load(tmp_path / "bad.parquet")
 
 
 def test_parquet_without_its_reader_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"")
-    with pytest.raises(LoadingError, match="pip install pyarrow"):
+    with pytest.raises(DatasetError, match="pip install pyarrow"):
         load(tmp_path / "t.parquet")
 
 
 def test_tables_without_pandas_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
-    with pytest.raises(LoadingError, match=r"pip install 'orbitgp\[tables\]'"):
+    with pytest.raises(DatasetError, match=r"pip install 'orbitgp\[tables\]'"):
         load(tmp_path / "t.csv")
 
 
@@ -165,11 +166,14 @@ def test_folders_of_images_are_classes(tmp_path):
     assert data.y_train.tolist() == ["bird", "bird", "cat", "cat"]
     np.testing.assert_allclose(data.x_test, x[4:] / np.float32(255))
     # One image, and a folder of them, to predict for.
-    one = load_inputs(tmp_path / "test" / "cat" / "0.png", data.reading)
+    one = load_inputs(tmp_path / "test" / "cat" / "0.png", data.read_options)
     np.testing.assert_allclose(one.x, x[5:] / np.float32(255))
     assert one.rows == ["0.png"]
-    assert load_inputs(tmp_path / "test" / "bird", data.reading).x.shape == (1, 4, 5)
-    inverted = load(tmp_path, Reading(invert=True))
+    assert load_inputs(tmp_path / "test" / "bird", data.read_options).x.shape == (1, 4, 5)
+    assert load_inputs(tmp_path / "test", data.read_options).rows == ["bird/0.png", "cat/0.png"]
+    with pytest.raises(DatasetError, match="is a single image"):
+        load(tmp_path / "test" / "cat" / "0.png")
+    inverted = load(tmp_path, ReadOptions(invert=True))
     np.testing.assert_allclose(inverted.x_train, 1 - data.x_train)
 
 
@@ -178,24 +182,24 @@ def test_one_colour_image_makes_all_of_them_colour(tmp_path):
     write_images(tmp_path / "b", images(2), "RGB")
     data = load(tmp_path)
     assert data.x_train.shape == (4, 3, 4, 5)
-    assert data.reading.colour == "RGB"
+    assert data.read_options.colour == "RGB"
 
 
 def test_images_of_two_sizes(tmp_path):
     write_images(tmp_path / "a", images(2))
     write_images(tmp_path / "b", [np.zeros((7, 7), np.uint8)])
-    with pytest.raises(LoadingError, match="--resize"):
+    with pytest.raises(DatasetError, match="--resize"):
         load(tmp_path)
-    assert load(tmp_path, Reading(resize=(6, 3))).x_train.shape == (3, 6, 3)
+    assert load(tmp_path, ReadOptions(resize=(6, 3))).x_train.shape == (3, 6, 3)
 
 
 def test_bad_images(tmp_path):
     write_images(tmp_path / "a", images(1))
-    with pytest.raises(LoadingError, match="at least two folders"):
+    with pytest.raises(DatasetError, match="at least two folders"):
         load(tmp_path)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.png").write_bytes(b"not a png")
-    with pytest.raises(LoadingError, match=r"x\.png cannot be read as an image"):
+    with pytest.raises(DatasetError, match=r"x\.png cannot be read as an image"):
         load(tmp_path)
 
 
@@ -204,7 +208,7 @@ def test_a_bright_background_is_noted(tmp_path):
     x[:, 2, 2] = 0
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(6) % 2)
     assert "--invert" in load(tmp_path / "d.npz").notes[0]
-    assert load(tmp_path / "d.npz", Reading(invert=True)).notes == []
+    assert load(tmp_path / "d.npz", ReadOptions(invert=True)).notes == []
 
 
 @pytest.mark.parametrize(
@@ -222,17 +226,17 @@ def test_a_bright_background_is_noted(tmp_path):
 )
 def test_bad_arrays(tmp_path, arrays, sentence):
     np.savez(tmp_path / "d.npz", **arrays)
-    with pytest.raises(LoadingError, match=sentence):
+    with pytest.raises(DatasetError, match=sentence):
         load(tmp_path / "d.npz")
 
 
 def test_nothing_is_unpickled(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "y.npy", np.zeros(1))
-    with pytest.raises(LoadingError, match="Python objects"):
+    with pytest.raises(DatasetError, match="Python objects"):
         load(tmp_path / "x.npy")
     (tmp_path / "d.npz").write_bytes(pickle.dumps({"x": 1}))
-    with pytest.raises(LoadingError, match=r"d\.npz"):
+    with pytest.raises(DatasetError, match=r"d\.npz"):
         load(tmp_path / "d.npz")
 
 
@@ -240,11 +244,11 @@ def test_names_and_what_is_none(tmp_path):
     digits = load("digits")
     assert digits.x_train.shape == (1347, 8, 8)
     assert digits.x_test.shape == (450, 8, 8)
-    assert load_inputs("digits", digits.reading).y.shape == (450,)
-    with pytest.raises(LoadingError, match="no data set of that name"):
+    assert load_inputs("digits", digits.read_options).y.shape == (450,)
+    with pytest.raises(DatasetError, match="no data set of that name"):
         load("digist")
     (tmp_path / "d.pkl").write_bytes(b"")
-    with pytest.raises(LoadingError, match="no kind that can be read"):
+    with pytest.raises(DatasetError, match="no kind that can be read"):
         load(tmp_path / "d.pkl")
 
 
@@ -259,7 +263,7 @@ def test_held_out_and_fewer_data(tmp_path):
     rows = {tuple(row) for row in data.x_train} & {tuple(row) for row in data.x_test}
     assert not rows
     np.savez(tmp_path / "t.npz", x=x[:5, :1], y=y[:5])
-    with pytest.raises(LoadingError, match="have shape"):
+    with pytest.raises(DatasetError, match="have shape"):
         load(tmp_path / "d.npz", test=tmp_path / "t.npz")
 
 

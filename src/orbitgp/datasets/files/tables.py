@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Shaped
 
-from orbitgp.datasets.files.data import LoadingError, Reading
+from orbitgp.datasets.base import DatasetError
+from orbitgp.datasets.files.data import Raw, ReadOptions
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -17,37 +18,35 @@ if TYPE_CHECKING:
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 
 
-def read_table(
-    path: Path, reading: Reading, need_target: bool = True
-) -> tuple[Shaped[np.ndarray, "rows columns"], Shaped[np.ndarray, " rows"] | None, Reading]:
-    """Inputs and targets of a table, and the reading with its columns settled."""
+def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
+    """Inputs and targets of a table; the options then name its columns."""
     frame = _read_frame(path)
     names = list(frame.columns)
-    target = _target(path, names, reading, need_target)
-    wanted = [name for name in names if name != target] if reading.columns is None else list(reading.columns)
+    target = _target(path, names, options, training)
+    wanted = [name for name in names if name != target] if options.columns is None else list(options.columns)
     for name in wanted:
         if name not in names:
-            raise LoadingError(f"{path} has no column {name!r}, which the model was trained on: {_listed(names)}.")
+            raise DatasetError(f"{path} has no column {name!r}, which the model was trained on: {_listed(names)}.")
     if not wanted:
-        raise LoadingError(f"{path} has no column but the target {target!r}.")
+        raise DatasetError(f"{path} has no column but the target {target!r}.")
     x = np.stack([_numbers(path, frame[name]) for name in wanted], axis=1)
     y = None if target is None else _words_or_numbers(frame[target])
-    return x, y, replace(reading, target=target or reading.target, columns=tuple(wanted))
+    return Raw(x, y, replace(options, target=target or options.target, columns=tuple(wanted)))
 
 
-def _target(path: Path, names: list[str], reading: Reading, needed: bool) -> str | None:
-    if reading.target is not None:
-        if reading.target in names:
-            return reading.target
+def _target(path: Path, names: list[str], options: ReadOptions, needed: bool) -> str | None:
+    if options.target is not None:
+        if options.target in names:
+            return options.target
         if not needed:
             return None
-        raise LoadingError(f"{path} has no column {reading.target!r}: {_listed(names)}.")
+        raise DatasetError(f"{path} has no column {options.target!r}: {_listed(names)}.")
     found = [name for name in names if name.lower() in TARGETS]
     if len(found) == 1:
         return found[0]
     if not needed:
         return None
-    raise LoadingError(f"say which column of {path} is the target, --target NAME: {_listed(names)}.")
+    raise DatasetError(f"say which column of {path} is the target, --target NAME: {_listed(names)}.")
 
 
 def _listed(names: list[str]) -> str:
@@ -62,7 +61,7 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
     except (ValueError, TypeError):
         row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
     what = "is empty" if value in (None, "") else f"is {str(value)[:40]!r}"
-    raise LoadingError(
+    raise DatasetError(
         f"column {column.name!r} of {path} {what} in row {row + 1}: every input must be a number; "
         "leave the column out, or fill it in."
     )
@@ -93,22 +92,22 @@ def _read_frame(path: Path) -> DataFrame:
     try:
         import pandas
     except ImportError:
-        raise LoadingError(f"reading {path} needs the package pandas: pip install 'orbitgp[tables]'.") from None
+        raise DatasetError(f"reading {path} needs the package pandas: pip install 'orbitgp[tables]'.") from None
     try:
         frame = pandas.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_text(path)
     except ImportError:
-        raise LoadingError(f"{path} needs the package pyarrow: pip install pyarrow, or save the table as .csv.") from None
+        raise DatasetError(f"{path} needs the package pyarrow: pip install pyarrow, or save the table as .csv.") from None
     except pandas.errors.EmptyDataError:
-        raise LoadingError(f"{path} is empty.") from None
+        raise DatasetError(f"{path} is empty.") from None
     except UnicodeDecodeError as error:
-        raise LoadingError(f"{path} is not a text file in UTF-8: {error.reason}.") from None
+        raise DatasetError(f"{path} is not a text file in UTF-8: {error.reason}.") from None
     except (ValueError, OSError) as error:  # of pandas and of pyarrow
         reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
-        raise LoadingError(f"{path} cannot be read as a {path.suffix[1:]} table: {reason}.") from None
+        raise DatasetError(f"{path} cannot be read as a {path.suffix[1:]} table: {reason}.") from None
     if not frame.columns.is_unique:
-        raise LoadingError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0]!r}.")
+        raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0]!r}.")
     if not len(frame):
-        raise LoadingError(f"{path} has a header but no rows.")
+        raise DatasetError(f"{path} has a header but no rows.")
     return frame
 
 

@@ -140,6 +140,19 @@ def test_predict_is_what_the_model_predicts(learned, some, here):
     assert "same units?" in call("predict", run, "bytes.npy").stderr
 
 
+@pytest.mark.parametrize("words", [["--out", "p.xlsx"], ["--out", "p"], ["--json", "--out", "p.csv"]])
+def test_predict_refuses_a_file_that_it_would_not_fill_as_named(learned, some, here, words):
+    result = call("predict", learned[0], some / "few.npz", *words)
+    assert result.exit_code == 2
+    assert "json file" in " ".join(result.stderr.replace("│", "").split())
+    assert list(here.iterdir()) == []
+
+
+def test_predict_writes_json_where_the_file_says_so(learned, some):
+    assert call("predict", learned[0], some / "few.npz", "--out", "p.JSON").exit_code == 0
+    assert len(json.loads(Path("p.JSON").read_text())) == 50
+
+
 def test_a_table_regression_without_baseline(some):
     result = call(
         "learn",

@@ -48,13 +48,17 @@ def predict(
     from orbitgp.datasets.files import load_inputs
     from orbitgp.saving.atomic import replace
 
+    form = ".json" if json_ else ".csv"
+    if out is not None:
+        if out.suffix.lower() not in (".csv", ".json") or (json_ and out.suffix.lower() != ".json"):
+            raise typer.BadParameter(f"write to a {'.json' if json_ else '.csv or .json'} file, not {out}.", param_hint="--out")
+        form = out.suffix.lower()
     model, options, known = _open(run)
     new = load_inputs(inputs, options)
     _check_shape(model, new, inputs)
     _warn_of_units(new, known)
     table = _predictions(model, new, proba)
-    as_json = json_ or (out is not None and out.suffix.lower() == ".json")
-    text = json.dumps(table.to_dict(orient="records"), indent=1) + "\n" if as_json else table.to_csv(index=False)
+    text = table.to_csv(index=False) if form == ".csv" else json.dumps(table.to_dict(orient="records"), indent=1) + "\n"
     if out is None:
         typer.echo(text, nl=False)
     else:

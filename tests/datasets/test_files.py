@@ -193,6 +193,54 @@ def test_images_of_two_sizes(tmp_path):
     assert load(tmp_path, ReadOptions(resize=(6, 3))).x_train.shape == (3, 6, 3)
 
 
+@pytest.mark.parametrize("invert", [False, True])
+def test_resize_keeps_the_aspect_ratio(tmp_path, invert):
+    """A square in a 40x20 image stays one in 10x10 pixels, and the bars are 0 with and without --invert."""
+    wide = np.full((20, 40), 255 if invert else 0, np.uint8)
+    wide[4:16, 12:24] = 0 if invert else 255
+    write_images(tmp_path / "a", [wide])
+    write_images(tmp_path / "b", [wide])
+    x = load(tmp_path, ReadOptions(resize=(10, 10), invert=invert)).x_train[0]
+    np.testing.assert_array_equal(x[[0, 1, 8, 9]], 0)
+    inside = np.argwhere(x > 0.5)
+    assert np.ptp(inside, axis=0).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparent_pixels_are_white(tmp_path, mode):
+    """Black ink on a transparent ground is what a viewer shows, not a black image."""
+    from PIL import Image
+
+    for name in "ab":
+        image = Image.new("RGBA", (6, 5))
+        image.putpixel((2, 3), (0, 0, 0, 255))
+        (tmp_path / name).mkdir()
+        image.convert(mode).save(tmp_path / name / "0.png")
+    data = load(tmp_path)
+    x = data.x_train.reshape(2, -1, 5, 6)
+    assert x.shape[1] == (3 if mode == "RGBA" else 1)
+    assert x.sum() == x.size - 2 * x.shape[1]
+    assert (x[:, :, 3, 2] == 0).all()
+    assert "--invert" in data.notes[0]
+
+
+def test_arrays_as_pillow_yields_them(tmp_path):
+    x = RNG.integers(0, 256, (4, 6, 7, 4)).astype(np.uint8)
+    x[..., 3] = 255
+    x[0, 2, 3] = 0, 0, 0, 0
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
+    expected = np.moveaxis(x[..., :3], -1, 1) / np.float32(255)
+    expected[0, :, 2, 3] = 1
+    np.testing.assert_allclose(load(tmp_path / "d.npz").x_train, expected, atol=1e-6)
+
+
+def test_images_of_one_colour_are_refused(tmp_path):
+    x = np.zeros((4, 5, 5), np.uint8) + np.arange(4, dtype=np.uint8)[:, None, None]
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
+    with pytest.raises(DatasetError, match="of one colour all over"):
+        load(tmp_path / "d.npz")
+
+
 def test_bad_images(tmp_path):
     write_images(tmp_path / "a", images(1))
     with pytest.raises(DatasetError, match="at least two folders"):

@@ -79,7 +79,7 @@ class DataOptions:
     image_shape: Annotated[
         str | None, _data(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.")
     ] = None
-    resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files: 28x28.")] = None
+    resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files; the aspect ratio stays: 28x28.")] = None
     invert: Annotated[bool, _data("--invert", help="Turn pixels p into 1 - p, for dark ink on white.")] = False
     task: Annotated[
         Literal["auto", "classification", "regression"], _data(help="What to learn; auto looks at the targets.")

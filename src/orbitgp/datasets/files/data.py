@@ -23,7 +23,7 @@ class ReadOptions:
         target: the column of a table that holds the targets.
         targets: the .npy file of targets for a .npy file of inputs.
         image_shape: the shape of images that are stored as flat rows.
-        resize: the (height, width) of image files after resizing.
+        resize: the (height, width) of image files after resizing; bars keep their aspect ratio.
         invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
         colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
         columns: the columns of a table that are inputs; the training data decide.
@@ -99,6 +99,9 @@ def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarra
     if not len(x):
         raise DatasetError(f"there are no inputs in {where}.")
     if x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
+        if x.dtype == np.uint8 and x.shape[-1] == 4:  # transparency, shown on white
+            opaque = x[..., 3:] / 255
+            x = np.round(x[..., :3] * opaque + 255 * (1 - opaque)).astype(np.uint8)
         x = np.moveaxis(x, -1, 1)
     if x.ndim == 4 and x.shape[1] == 1:
         x = x[:, 0]

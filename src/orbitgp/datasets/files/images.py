@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Raw, ReadOptions
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096
@@ -61,40 +64,44 @@ def _read_classes(folder: Path, options: ReadOptions) -> Raw:
 
 def _read_images(files: list[Path], options: ReadOptions) -> tuple[UInt8[np.ndarray, "rows *shape"], ReadOptions]:
     """Images of one size as bytes, (N, H, W) if all are grey and (N, 3, H, W) otherwise."""
-    try:
-        import PIL.Image
-    except ImportError:
-        raise DatasetError("image files need the package Pillow: pip install pillow.") from None
-    images = [_open(PIL.Image, path, options) for path in files]
-    colour = options.colour or ("L" if all(image.mode in _GREY for image in images) else "RGB")
-    arrays: list[UInt8[np.ndarray, "..."]] = []
+    images = [_open(path, options) for path in files]
+    colour = options.colour or ("L" if all(image.mode == "L" for image in images) else "RGB")
     for path, image in zip(files, images, strict=True):
-        # Sixteen bits become eight.
-        if image.mode.startswith("I"):
-            image = PIL.Image.fromarray((np.asarray(image).astype(np.float64) / 257).clip(0, 255).astype(np.uint8))
-        array = np.asarray(image.convert(colour))
-        if arrays and array.shape != arrays[0].shape:
+        if image.size != images[0].size:
             raise DatasetError(
-                f"{path} has {array.shape[1]}x{array.shape[0]} pixels and {files[0]} has "
-                f"{arrays[0].shape[1]}x{arrays[0].shape[0]}: bring them to one size with --resize, as in --resize 28x28."
+                f"{path} has {image.width}x{image.height} pixels and {files[0]} has {images[0].width}x{images[0].height}: "
+                "bring them to one size with --resize, as in --resize 28x28."
             )
-        arrays.append(array)
-    stacked = np.stack(arrays)
+    stacked = np.stack([np.asarray(image.convert(colour)) for image in images])
     return (np.moveaxis(stacked, -1, 1) if colour == "RGB" else stacked), replace(options, colour=colour)
 
 
-def _open(pil: Any, path: Path, options: ReadOptions) -> Any:
+def _open(path: Path, options: ReadOptions) -> Image:
+    """One image, grey or RGB, in the size that was asked for."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise DatasetError("image files need the package Pillow: pip install pillow.") from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pil.DecompressionBombWarning)
-            with pil.open(path) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise DatasetError(f"{path} has {image.width}x{image.height} pixels, more than {MAX_PIXELS:,} in all.")
-                image.load()
-                return image.resize(options.resize[::-1]) if options.resize else image.copy()
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as file:
+                if file.width * file.height > MAX_PIXELS:
+                    raise DatasetError(f"{path} has {file.width}x{file.height} pixels, more than {MAX_PIXELS:,} in all.")
+                mode = "L" if file.mode in _GREY else "RGB"
+                if file.has_transparency_data:  # shown on white, as in a viewer
+                    image = Image.alpha_composite(Image.new("RGBA", file.size, "white"), file.convert("RGBA")).convert(mode)
+                elif file.mode.startswith("I"):  # sixteen bits become eight
+                    image = Image.fromarray((np.asarray(file).astype(np.float64) / 257).clip(0, 255).astype(np.uint8))
+                else:
+                    image = file.convert(mode)
     except DatasetError:
         raise
     except FileNotFoundError:
         raise DatasetError(f"there is no file {path}.") from None
-    except (OSError, ValueError, SyntaxError, EOFError, pil.DecompressionBombWarning, pil.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise DatasetError(f"{path} cannot be read as an image: {str(error).splitlines()[0]}") from None
+    if options.resize is None:
+        return image
+    # Bars keep the aspect ratio; they are 0 in the end, as is everything outside an image.
+    return ImageOps.pad(image, options.resize[::-1], color="white" if options.invert else "black")

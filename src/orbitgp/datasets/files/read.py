@@ -94,6 +94,8 @@ def _named(name: str, options: ReadOptions) -> Data:
 def _from_path(path: Path, options: ReadOptions) -> Data:
     raw = _read(path, options, training=True)
     x, y = _checked(raw.x, raw.y, str(path), raw.options)
+    if x.ndim > 2 and (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
+        raise DatasetError(f"every image in {path} is of one colour all over: there is nothing to learn from.")
     x_test, y_test = None, None
     if raw.test is not None:
         x_test, y_test = _checked(*raw.test, f"{path} (test)", raw.options)

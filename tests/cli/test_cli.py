@@ -40,6 +40,7 @@ def some(tmp_path_factory):
     x = rng.normal(size=(40, 2))
     rows = "\n".join(f"{a},{b},{a + b}" for a, b in x)
     (folder / "table.csv").write_text(f"left,right,sum\n{rows}\n")
+    (folder / "holes.csv").write_text(f"left,right,sum\n{rows}\n1,2,\n")
     return folder
 
 
@@ -59,6 +60,9 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
     run, result = learned
     assert result.exit_code == 0, result.stderr
     assert "Insensitive to rotations within ±" in result.stdout
+    decided = "classification: the targets are 9 distinct whole numbers; --task regression takes them as numbers"
+    assert decided in result.stdout
+    assert decided in result.stderr
     assert "no invariance" in result.stdout
     assert "test error" in result.stdout
     names = {path.name for path in run.iterdir()}
@@ -172,6 +176,7 @@ def test_a_table_regression_without_baseline(some):
     found = json.loads(result.stdout)
     assert found["summary"] == "Insensitive to exchanges of coordinates."
     assert found["evidence_without_invariance"] is None
+    assert found["task"] == "regression of column 'sum' (--target): the targets are numbers"
     assert "--no-baseline" in found["again"]
     assert found["folder"] == os.path.join("runs", "table-swap-0-1")
     assert result.stderr == ""
@@ -179,6 +184,17 @@ def test_a_table_regression_without_baseline(some):
     predicted = call("predict", found["folder"], "new.csv")
     assert predicted.stdout.splitlines()[0] == "input,mean,std"
     assert len(predicted.stdout.splitlines()) == 3
+
+
+def test_a_table_with_missing_targets_without_its_holes(some):
+    words = ["learn", some / "holes.csv", "--target", "sum", "--drop-missing", "--task", "regression", "--no-baseline", *QUICK]
+    result = call(*words, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert "note: 1 of 41 rows have missing values and are left out." in result.stderr
+    assert "regression of column 'sum' (--target): as --task says" in result.stdout
+    assert "--drop-missing --task regression" in json.loads(Path("run/result.json").read_text())["again"]
+    predicted = call("predict", "run", some / "holes.csv")
+    assert len(predicted.stdout.splitlines()) == 42
 
 
 def test_compare_ranks_and_keeps_the_best(some):
@@ -213,6 +229,7 @@ def test_compare_ranks_and_keeps_the_best(some):
         (["learn", "TABLE"], "--target NAME"),
         (["learn", "TABLE", "--target", "sum", "--orbit", "rotation"], "--image-shape 28x28"),
         (["learn", "TABLE", "--target", "sum", "--orbit", "rotatoin"], "did you mean rotation?"),
+        (["learn", "HOLES", "--target", "sum"], "the target column 'sum' of"),
         (["learn", "FEW", "--device", "abacus"], "device 'abacus' cannot be used"),
         (["learn", "FEW", "--likelihood", "cauchy"], "cauchy"),
         (["learn", "FEW", "--out", "."], "exists already"),
@@ -229,12 +246,13 @@ def test_compare_ranks_and_keeps_the_best(some):
 )
 def test_errors_are_one_sentence(arguments, sentence, some, learned, here):
     (here / "kept.txt").write_text("")
-    places = {"FEW": some / "few.npz", "TABLE": some / "table.csv", "RUN": learned[0]}
+    places = {"FEW": some / "few.npz", "TABLE": some / "table.csv", "HOLES": some / "holes.csv", "RUN": learned[0]}
     result = call(*(places.get(word, word) for word in arguments))
     assert result.exit_code == 1
     assert sentence in result.stderr
-    assert result.stderr.startswith("error: ")
-    assert len(result.stderr.strip().splitlines()) == 1
+    *before, error = result.stderr.strip().splitlines()
+    assert error.startswith("error: ")
+    assert all("the targets are" in line for line in before)  # how the task was decided, and nothing else
     assert result.stdout == ""
     assert [path.name for path in here.iterdir()] in (["kept.txt"], ["kept.txt", "runs"], ["runs", "kept.txt"])
 
@@ -352,6 +370,7 @@ def test_importing_orbitgp_needs_neither_typer_nor_torch():
 def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
     process = run(*arguments)
+    assert "classification: the targets are" in process.stderr.readline()
     assert "models of 5000 steps, 2 at a time" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)

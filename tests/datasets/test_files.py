@@ -93,17 +93,52 @@ def test_csv_without_a_header_has_numbered_columns(tmp_path):
         ("a,y\n1,2,3\n", "Expected 2 fields in line 2, saw 3"),
         ("a,a,y\n1,2,3\n", "two columns of the name 'a'"),
         ("a,y\n1,0\nred,1\n", "column 'a' .* is 'red' in row 2"),
-        ("a,y\n1,0\n,1\n", "column 'a' .* is empty in row 2"),
-        ("y,a\n1,0\n1\n", "column 'a' .* is empty in row 2"),
+        ("a,y\n1,0\n,1\n", "column 'a' .* has no value in row 2: .*--drop-missing"),
+        ("y,a\n1,0\n1\n", "column 'a' .* has no value in row 2"),
+        ("a,y\n1,0\n2,\n3,NA\n", "the target column 'y' .* has no value in rows 2, 3: .*--drop-missing"),
+        ("a,y\n" + "1,\n" * 9, "no value in rows 1, 2, 3, 4, 5 and 4 more"),
         ("a,b\n1,0\n", "--target NAME: its columns are a, b"),
         ("y\n1\n", "no column but the target"),
-        ("a,y\nnan,1\n2,3\n", "not finite in row 1"),
+        ("a,y\nnan,1\n2,3\n", "column 'a' .* has no value in row 1"),
+        ("a,y\n-inf,1\n2,3\n", "not finite in row 1"),
     ],
 )
 def test_bad_tables(tmp_path, text, sentence):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(DatasetError, match=sentence):
         load(tmp_path / "t.csv")
+
+
+def test_rows_with_missing_values_are_left_out_on_request(tmp_path):
+    rows = "".join(f"{i},{i / 7}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"a,y\n{rows}50,\n,0.5\n")
+    (tmp_path / "held.csv").write_text("a,y\n1,2\n3,\n")
+    options = ReadOptions(drop_missing=True)
+    data = load(tmp_path / "t.csv", options, test=tmp_path / "held.csv")
+    np.testing.assert_array_equal(data.x_train[:, 0], np.arange(40))
+    np.testing.assert_array_equal(data.y_train, np.arange(40) / 7)
+    assert data.task == "regression"
+    assert data.notes == ["2 of 42 rows have missing values and are left out."]
+    np.testing.assert_array_equal(data.x_test, [[1]])
+    # To predict, targets may be missing.
+    inputs = load_inputs(tmp_path / "t.csv", ReadOptions(columns=("a",), target="y", drop_missing=True))
+    assert len(inputs.x) == 40
+    (tmp_path / "open.csv").write_text("a,y\n1,2\n3,\n")
+    inputs = load_inputs(tmp_path / "open.csv", ReadOptions(columns=("a",), target="y"))
+    np.testing.assert_array_equal(inputs.x, [[1], [3]])
+    assert inputs.y is None
+
+
+def test_a_missing_target_in_a_parquet_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"a": list(range(6)), "target": [0, 1, None, 1, 0, 1]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DatasetError, match=r"'target' .* has no value in row 3"):
+        load(tmp_path / "t.parquet")
+    data = load(tmp_path / "t.parquet", ReadOptions(drop_missing=True))
+    assert data.y_train.tolist() == [0, 1, 1, 0, 1]
 
 
 def test_a_table_that_is_not_text(tmp_path):

@@ -76,6 +76,9 @@ class DataOptions:
         float, _data(min=0.0, max=0.9, metavar="FRACTION", help="Hold out this fraction if the data have no test set.")
     ] = 0.0
     max_data: Annotated[int | None, _data(min=2, metavar="N", help="Train on at most N data.")] = None
+    drop_missing: Annotated[bool, _data("--drop-missing", help="Leave out the rows of a table that have missing values.")] = (
+        False
+    )
     image_shape: Annotated[
         str | None, _data(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.")
     ] = None
@@ -97,6 +100,7 @@ class DataOptions:
             image_shape=_sizes(self.image_shape, "--image-shape", (2, 3)),
             resize=(size[0], size[1]) if size else None,
             invert=self.invert,
+            drop_missing=self.drop_missing,
             root=self.data_dir,
         )
 

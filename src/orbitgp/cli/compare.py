@@ -95,7 +95,7 @@ def compare(
     values = _values(profile_values)
     folder = RunFolder.create(out, options.data, "compare")
     with folder.removed_if_empty():
-        print_notes(data)
+        print_notes(data, config, quiet)
         workers = jobs or (usable_cores() if torch.device(settings.device).type == "cpu" else 1)
         common = {"jobs": workers, "task": config["task"], **estimator_settings(config)}
         models, steps = len(orbits) * (seeds + check_inducing), settings.max_steps

@@ -32,11 +32,21 @@ def configuration(
         "orbits": orbits,
         "orbit": orbits[0],
         "task": data.task if options.task == "auto" else options.task,
+        "task_reason": _task_reason(options, data),
         "settings": asdict(settings),
         "threads": torch.get_num_threads(),
         "read_options": asdict(data.read_options),
         "inputs": {"low": float(data.x_train.min()), "high": float(data.x_train.max())},
     }
+
+
+def _task_reason(options: DataOptions, data: Data) -> str:
+    """What is learned and how that was decided: "regression of column 'yield' (--target): the targets are numbers"."""
+    column = data.read_options.target
+    of = "" if column is None else f" of column {column!r} ({'--target' if options.target else 'by its name'})"
+    if options.task == "auto":
+        return f"{data.task}{of}: {data.task_reason}"
+    return f"{options.task}{of}: as --task says"
 
 
 def check(config: dict[str, Any], data: Data) -> None:

@@ -88,7 +88,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     from orbitgp.orbits.parse import make_orbit
 
     torch.set_num_threads(config["threads"])
-    print_notes(data)
+    print_notes(data, config, quiet)
     estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
     orbit = make_orbit(config["orbit"], input_shape(data))
     start = orbit.describe()

@@ -54,7 +54,7 @@ def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str
     listed = {
         "Data": f"{data.name} ({data.source})",
         "Inputs": f"{len(data.x_train):,} of shape {' × '.join(str(n) for n in model.input_shape_)}",
-        "Task": config["task"],
+        "Task": config["task_reason"],
         "Orbit": config["orbit"],
         "Likelihood": type(model.likelihood_).__name__,
         "Kernel": _kernel(model),
@@ -86,6 +86,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     result: dict[str, Any] = {
         "summary": sentence(learned, over),
         "data": content.title,
+        "task": config["task_reason"],
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
         "units": {name: quantity.unit for name, quantity in learned.quantities.items()},
@@ -108,8 +109,10 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     return result
 
 
-def print_notes(data: Data) -> None:
-    """Print what a person should know about the data before training on them."""
+def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
+    """Print what will be learned, and what a person should know about the data before training on them."""
+    if not quiet:
+        typer.echo(f"{data.name}: {config['task_reason']}", err=True)
     for note in data.notes:
         typer.echo(f"note: {note}", err=True)
 
@@ -138,7 +141,8 @@ def print_next(folder: RunFolder) -> None:
 
 def _numbers(result: dict[str, Any]) -> list[tuple[str, str]]:
     error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
-    lines = [("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")]
+    lines = [("task", result["task"])]
+    lines.append(("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)"))
     if result["evidence_without_invariance"] is not None:
         lines.append(("no invariance", f"{result['evidence_without_invariance']:,.1f} nats"))
     test = result["test"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +28,7 @@ class ReadOptions:
         invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
         colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
         columns: the columns of a table that are inputs; the training data decide.
+        drop_missing: whether to leave out rows of a table with missing values, rather than to refuse the table.
         root: the folder of named data sets.
     """
 
@@ -37,6 +39,7 @@ class ReadOptions:
     invert: bool = False
     colour: Literal["L", "RGB"] | None = None
     columns: tuple[str, ...] | None = None
+    drop_missing: bool = False
     root: str | None = None
 
 
@@ -47,6 +50,7 @@ class Raw(NamedTuple):
         y: the targets, or None.
         test: the (x, y) pair of a test set that comes with the training data.
         rows: a name for each row; their numbers by default.
+        notes: what a person should know about how the file was read.
     """
 
     x: Any
@@ -54,6 +58,7 @@ class Raw(NamedTuple):
     options: ReadOptions
     test: tuple[Any, Any] | None = None
     rows: list[str] | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +78,16 @@ class Data:
     def task(self) -> Task:
         """What the targets look like: classes, or numbers to regress on."""
         return task_of(self.y_train)
+
+    @property
+    def task_reason(self) -> str:
+        """What decides the task, as a clause."""
+        if self.y_train.dtype.kind not in "iuf":
+            return "the targets are words"
+        if self.task == "regression":
+            return "the targets are numbers"
+        count = len(np.unique(self.y_train))
+        return f"the targets are {count} distinct whole numbers; --task regression takes them as numbers"
 
     @property
     def has_images(self) -> bool:

@@ -51,7 +51,7 @@ def load(
     if test is not None:
         held_out = load_inputs(test, data.read_options)
         if held_out.y is None:
-            raise DatasetError(f"{test} has no targets to test against.")
+            raise DatasetError(f"{test} has no targets to test against, or some of them are missing.")
         _same_shape(held_out.x, data.x_train, str(test))
         data = replace(data, x_test=held_out.x, y_test=held_out.y)
     elif test_fraction and data.x_test is None:
@@ -100,7 +100,7 @@ def _from_path(path: Path, options: ReadOptions) -> Data:
     if raw.test is not None:
         x_test, y_test = _checked(*raw.test, f"{path} (test)", raw.options)
         _same_shape(x_test, x, f"{path} (test)")
-    notes = _notes(x, raw.options)
+    notes = [*raw.notes, *_notes(x, raw.options)]
     return Data(x, y, x_test, y_test, name=path.stem or path.name, source=str(path), read_options=raw.options, notes=notes)
 
 

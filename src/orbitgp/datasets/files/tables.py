@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # what people write for a missing value
 
 
 def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
@@ -29,9 +30,29 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
             raise DatasetError(f"{path} has no column {name!r}, which the model was trained on: {_listed(names)}.")
     if not wanted:
         raise DatasetError(f"{path} has no column but the target {target!r}.")
-    x = np.stack([_numbers(path, frame[name]) for name in wanted], axis=1)
-    y = None if target is None else _words_or_numbers(frame[target])
-    return Raw(x, y, replace(options, target=target or options.target, columns=tuple(wanted)))
+    used = frame[[*wanted, *([] if target is None else [target])]]
+    missing = used.isna() | used.isin(MISSING)
+    notes = []
+    if options.drop_missing and (count := int(missing.any(axis=1).sum())):
+        notes = [f"{count:,} of {len(used):,} rows have missing values and are left out."]
+        used, missing = (table[~missing.any(axis=1)] for table in (used, missing))
+        if not len(used):
+            raise DatasetError(f"{path} has no row without a missing value.")
+    for name in used if training else wanted:
+        if missing[name].any():
+            advice = "fill in what is missing" + (", or leave out such rows with --drop-missing" if training else "")
+            what = "the target column" if name == target else "column"
+            raise DatasetError(f"{what} {name!r} of {path} has no value in {_rows(missing[name])}: {advice}.")
+    x = np.stack([_numbers(path, used[name]) for name in wanted], axis=1)
+    y = None if target is None or missing[target].any() else _words_or_numbers(used[target])
+    return Raw(x, y, replace(options, target=target or options.target, columns=tuple(wanted)), notes=notes)
+
+
+def _rows(mask: Series) -> str:
+    """The rows where this is true, counted from 1: "row 3", "rows 3, 5", "rows 1, 2, 3, 4, 5 and 7 more"."""
+    rows = (np.flatnonzero(mask) + 1).tolist()
+    more = f" and {len(rows) - 5:,} more" if len(rows) > 5 else ""
+    return f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows[:5]))}{more}"
 
 
 def _target(path: Path, names: list[str], options: ReadOptions, needed: bool) -> str | None:
@@ -60,10 +81,9 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
         return values.astype(np.float64)
     except (ValueError, TypeError):
         row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
-    what = "is empty" if value in (None, "") else f"is {str(value)[:40]!r}"
     raise DatasetError(
-        f"column {column.name!r} of {path} {what} in row {row + 1}: every input must be a number; "
-        "leave the column out, or fill it in."
+        f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {row + 1}: "
+        "every input must be a number; leave the column out, or turn it into numbers."
     )
 
 

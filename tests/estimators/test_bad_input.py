@@ -61,7 +61,7 @@ SETTINGS = [
         r"orbit must be an instance, got the class GaussianNoise: write GaussianNoise\(...\)",
     ),
     ({"orbit": Rotation()}, ValueError, "Rotation acts on images .* set image_shape"),
-    ({"orbit": Permutation.swap(0, 1)}, ValueError, "Permutation acts on vectors of 2 coordinates"),
+    ({"orbit": Permutation.swap(0, 5)}, ValueError, "Permutation acts on vectors of at least 6 coordinates"),
     ({"orbit": GaussianNoise(num_features=3)}, ValueError, "GaussianNoise has 3 scales, but the inputs have 4 features"),
     ({"orbit": Flip(), "image_shape": (3, 3)}, ValueError, r"image_shape=\(3, 3\) holds 9 pixels, but X has 4 features"),
     ({"orbit": Rotate90(), "image_shape": (1, 4)}, ValueError, "Rotate90 needs square images"),

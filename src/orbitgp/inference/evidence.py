@@ -61,7 +61,7 @@ def measure_evidence(
     y: Float[Tensor, "rows *outputs"],
     num_samples: int | None = 64,
     num_groups: int = 2,
-    draws: Policy = "qmc",
+    sampler: Policy = "qmc",
     passes: int = 8,
     local_passes: int = 4,
     generator: torch.Generator | None = None,
@@ -73,7 +73,7 @@ def measure_evidence(
     def sweep(local: Tensor | None) -> tuple[float, Moments]:
         total, parts = 0.0, []
         for rows in chunks(x, model, num_samples):
-            samples = model.orbit.sample(x[rows], num_samples, num_groups, draws, generator)
+            samples = model.orbit.sample(x[rows], num_samples, num_groups, sampler, generator)
             if likelihood.num_locals and local is None:
                 moments = model.moments(model.project(samples, factor), cross=likelihood.couples)
             else:
@@ -91,7 +91,7 @@ def measure_evidence(
         average = Moments(torch.stack([m.mean for m in sets]).mean(0), torch.stack([m.second for m in sets]).mean(0), cross)
         local = likelihood.local(y, average)
     # One pass tells whether there is any noise: a finite orbit that is enumerated has none.
-    exact = model.orbit.sample(x[:1], num_samples, num_groups, draws, generator).pairing.off == 0.0
+    exact = model.orbit.sample(x[:1], num_samples, num_groups, sampler, generator).pairing.off == 0.0
     values = torch.tensor([sweep(local)[0] - kl for _ in range(1 if exact else passes)], dtype=torch.float64)
     stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
     return Evidence(

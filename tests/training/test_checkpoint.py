@@ -407,7 +407,7 @@ class TestInterrupted:
                 ctrl_c()
 
         monkeypatch.setattr(Trainer, "step", interrupted)
-        with pytest.warns(UserWarning, match="stopped after 2 of 12 steps.*to go on is to start over"):
+        with pytest.warns(UserWarning, match="stopped after 2 of 12 steps.*another fit starts over"):
             stopped = make().fit(X, y, checkpoint=path)
         monkeypatch.undo()
         assert np.isfinite(stopped.predict(X)).all()

@@ -15,7 +15,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import OneVsEach, make_likelihood
 from orbitgp.likelihoods.gap import gaussian_moments
 from orbitgp.orbits import Identity
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 
@@ -30,7 +30,7 @@ def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, name: str
     likelihood = make_likelihood(name, num_classes=classes)
     shared = likelihood.shares_curvature
     model = InvariantGP(k, Identity(), inducing, likelihood.num_latents, "zero", shared, jitter=1e-8)
-    trainer = Trainer(model, likelihood, x, y, Options(num_samples=None))
+    trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
     for _ in range(5):
         trainer.posterior.update(1.0)
     trainer.posterior.refresh_local()
@@ -85,7 +85,7 @@ def test_one_vs_each_block_updates_reach_a_fixed_point() -> None:
     likelihood = OneVsEach(3)
     y = likelihood.encode(torch.arange(12) % 3)
     model = InvariantGP(kernel(0.7, 3.0), Identity(), x[::2].clone(), 3, "zero", False)
-    trainer = Trainer(model, likelihood, x, y, Options(num_samples=None))
+    trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
     for _ in range(60):
         trainer.posterior.update(1.0)
     trainer.posterior.refresh_local()

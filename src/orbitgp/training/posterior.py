@@ -20,7 +20,7 @@ from orbitgp.inference.model import Projection
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics
 from orbitgp.orbits import Samples
 from orbitgp.training.diagnostics import Health
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 
 Rows = Int[Tensor, " rows"]
 
@@ -39,7 +39,7 @@ class Refits:
     def __init__(
         self,
         local: LocalSource,
-        options: Options,
+        options: TrainerSettings,
         sample: Callable[[Rows, int | None], Samples],
         generator: torch.Generator,
         enumerated: bool,

@@ -36,7 +36,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Health, Record, headline, hyperparameters
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import Refits
 
 
@@ -52,7 +52,7 @@ class Trainer:
     likelihood: Likelihood
     x: Float[Tensor, "rows *features"]
     y: Float[Tensor, "rows *outputs"]
-    options: Options = field(default_factory=Options)
+    options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Trainer], None] | None = None
@@ -63,7 +63,7 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
-        samples = (options.num_samples, options.num_groups, options.draws)
+        samples = (options.num_samples, options.num_groups, options.sampler)
         one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
         # With natural gradients, refits of q(u) are what local parameters follow, not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
@@ -272,7 +272,7 @@ class Trainer:
 
     def _sample(self, rows: Int[Tensor, " rows"], num_samples: int | None) -> Samples:
         options = self.options
-        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.draws, self.generator)
+        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.sampler, self.generator)
 
     @torch.no_grad()
     def _draw_inducing(self) -> None:
@@ -301,7 +301,7 @@ def spread(x: Float[Tensor, "rows *features"]) -> float:
 
 
 def _parameter_groups(
-    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: Options, unit: float, rounds: int
+    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: TrainerSettings, unit: float, rounds: int
 ) -> list[dict[str, Any]]:
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}

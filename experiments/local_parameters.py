@@ -30,7 +30,7 @@ from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import Rotation
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic as files
-from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.options import OptimizerName, TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
@@ -92,7 +92,7 @@ def _trainer(config: Config, data: Dataset, source: LocalName, optimizer: Optimi
     kernel, orbit = initial_kernel(None, x, variance, generator), Rotation(config.degrees).to(config.device)
     inducing = initial_inducing(x, orbit, kernel, config.num_inducing, "random", generator)
     model = InvariantGP(kernel, orbit, inducing).to(config.device)
-    options = Options(
+    options = TrainerSettings(
         optimizer=optimizer,
         local=source,
         network_rate=config.network_rate,
@@ -114,7 +114,7 @@ def _own_bound(trainer: Trainer, generator: torch.Generator, passes: int = 8) ->
     options = trainer.options
 
     def batch(rows: Tensor) -> Batch:
-        samples = model.orbit.sample(x[rows], options.num_samples, options.num_groups, options.draws, generator)
+        samples = model.orbit.sample(x[rows], options.num_samples, options.num_groups, options.sampler, generator)
         return Batch(samples, y[rows], trainer.local.at(rows))
 
     parts = torch.arange(len(x), device=x.device).split(options.batch_size)

@@ -34,7 +34,7 @@ from orbitgp.likelihoods.quadrature import normal_average
 from orbitgp.orbits import Identity
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic as files
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 JITTER = 1e-6
@@ -122,7 +122,9 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     local = Groups(Setting(joint, Bernoulli(), x, y)).at(rows)
     best = maximum(lambda: elbo(joint, Bernoulli(), samples, y, len(x), local), joint.parameters())
 
-    trainer = Trainer(model(), Bernoulli(), x, y, Options(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed))
+    trainer = Trainer(
+        model(), Bernoulli(), x, y, TrainerSettings(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed)
+    )
     trainer.run()
     trainer.posterior.refresh_local()
     with torch.no_grad():

@@ -16,7 +16,7 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Likelihood, StickBreaking
 from orbitgp.orbits import Identity
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference, gaussian_moments
 
@@ -30,7 +30,7 @@ def kernel(lengthscale: float, variance: float) -> ScaleKernel:
 def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, likelihood: Likelihood) -> float:
     """The bound with q(u) and c at their best, by closed-form updates in turn; all data, no orbit, so nothing is random."""
     model = InvariantGP(k, Identity(), inducing, likelihood.num_latents, "zero", likelihood.shares_curvature, jitter=1e-8)
-    trainer = Trainer(model, likelihood, x, y, Options(num_samples=None))
+    trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
     for _ in range(5):
         trainer.posterior.update(1.0)
     trainer.posterior.refresh_local()
@@ -86,7 +86,7 @@ def test_block_updates_of_coupled_functions_reach_a_fixed_point() -> None:
     likelihood = Difference()
     y = likelihood.encode(torch.arange(12) % 2)
     model = InvariantGP(kernel(0.7, 3.0), Identity(), x[::2].clone(), 2, "zero", False)
-    trainer = Trainer(model, likelihood, x, y, Options(num_samples=None))
+    trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
     for _ in range(60):
         trainer.posterior.update(1.0)
     trainer.posterior.refresh_local()

@@ -17,7 +17,7 @@ from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setti
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
-from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.options import OptimizerName, TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -33,7 +33,7 @@ def make_trainer(orbit: Orbit | None = None, **options: Any) -> Trainer:
     kernel = ScaleKernel(RBFKernel()).double()
     model = InvariantGP(kernel, orbit, initial_inducing(x, orbit, kernel, 8, generator=generator))
     settings = {"max_steps": 12, "batch_size": 16, "num_samples": 4, "num_groups": 4, "polish_passes": 1, "starts": (1.0,)}
-    return Trainer(model, likelihood, x, y, Options(**{**settings, **options}))
+    return Trainer(model, likelihood, x, y, TrainerSettings(**{**settings, **options}))
 
 
 @pytest.mark.slow
@@ -126,7 +126,12 @@ def test_estimators_take_it_and_predictions_need_it_no_more(local: LocalName, tm
     x = rng.normal(size=(30, 2))
     y = np.where(x[:, 0] > 0, "right", "left")
     model = InvariantGPClassifier(
-        GaussianNoise(0.2), num_inducing=10, num_samples=8, num_groups=4, max_steps=6, options={"local": local}, random_state=0
+        GaussianNoise(0.2),
+        num_inducing=10,
+        num_samples=8,
+        max_steps=6,
+        random_state=0,
+        training=TrainingOptions(num_groups=4, local=local),
     ).fit(x, y)
     assert model.score(x, y) > 0.8
     model.save(tmp_path / "model.safetensors")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.orbits import GaussianNoise
 
 NAMES = ["bernoulli", "gaussian", "dirichlet", "stick-breaking"]
@@ -26,7 +26,9 @@ def test_one_class_in_a_minibatch(name: str, optimizer: str) -> None:
     x = np.linspace(-2, 2, 12)[:, None]
     y = (x[:, 0] > 0).astype(int)
     settings = {**SMALL, "batch_size": 1, "max_steps": 4, "num_samples": 4}
-    model = InvariantGPClassifier(GaussianNoise(0.1), likelihood=name, optimizer=optimizer, **settings).fit(x, y)
+    model = InvariantGPClassifier(
+        GaussianNoise(0.1), likelihood=name, training=TrainingOptions(optimizer=optimizer), **settings
+    ).fit(x, y)
     assert finite(model, x)
 
 

@@ -48,7 +48,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel, orbits, saving
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel, TrainingOptions, orbits, saving
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Laplace, StudentT
 from orbitgp.likelihoods.registry import CLASSIFICATION
 from orbitgp.orbits import (
@@ -75,7 +75,13 @@ from orbitgp.saving.modules import pack, unpack
 from orbitgp.saving.values import decode, encode
 
 FIXTURES = Path(__file__).parent / "fixtures"
-QUICK: dict[str, Any] = {"max_steps": 4, "num_inducing": 8, "num_samples": 4, "num_predict_samples": 8, "random_state": 0}
+QUICK: dict[str, Any] = {
+    "max_steps": 4,
+    "num_inducing": 8,
+    "num_samples": 4,
+    "training": TrainingOptions(num_predict_samples=8),
+    "random_state": 0,
+}
 
 
 def table(rows: int = 20) -> tuple[np.ndarray, np.ndarray]:
@@ -199,6 +205,12 @@ class TestOrbits:
         kinds = {n for n in orbits.__all__ if isinstance(getattr(orbits, n), type) and issubclass(getattr(orbits, n), Orbit)}
         assert kinds - abstract == set(ORBITS)
         assert all(type(make()).__name__ == name for name, make in ORBITS.items())
+
+    def test_a_swap_in_vectors_of_any_length(self, tmp_path: Path) -> None:
+        for orbit in (Permutation.swap(0, 1), Permutation.swap(0, 1) * GaussianNoise(0.1)):
+            back = through_file(orbit, tmp_path / "orbit.safetensors")
+            for x in (torch.rand(3, 2), torch.rand(3, 5)):
+                assert torch.equal(back.fixed(x, 4).points, orbit.fixed(x, 4).points)
 
     @pytest.mark.parametrize("name", ORBITS)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -334,7 +346,8 @@ class TestEstimators:
         assert loaded.input_shape_ == fitted.input_shape_ == (6, 6)
 
     @pytest.mark.parametrize("settings", [
-        {}, {"mean": "zero", "likelihood": "student-t"}, {"mean": "linear", "dtype": "float32", "optimizer": "adam"},
+        {}, {"mean": "zero", "likelihood": "student-t"},
+        {"mean": "linear", "training": TrainingOptions(dtype="float32", optimizer="adam", starts=(1.0, 0.5))},
         {"normalize_y": False, "likelihood": Gaussian(2, noise=0.3)}, {"orbit": Permutation.swap(0, 1), "num_samples": 2},
         {"kernel": ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2, lengthscale_prior=GammaPrior(3.0, 6.0)))},
         {"random_state": np.random.RandomState(1), "image_shape": None, "max_seconds": 100.0, "num_inducing": np.int64(6)},
@@ -669,6 +682,33 @@ class TestWriting:
         assert config["noted"]["classes_"]["$array"][2] == ["a", "b", "c"]
         assert config["versions"]["torch"] == torch.__version__
         assert config["versions"]["gpytorch"] == gpytorch.__version__
+
+
+class TestTrainingOptions:
+    def test_come_back(self, tmp_path: Path) -> None:
+        options = TrainingOptions(posterior_samples=6, starts=(1.0, 0.5), num_predict_samples=8, local="kept")
+        InvariantGPRegressor(**{**QUICK, "training": options}).fit(*table()).save(tmp_path / "file")
+        assert InvariantGPRegressor.load(tmp_path / "file").training == options
+        InvariantGPRegressor(**{**QUICK, "training": None}).fit(*table()).save(tmp_path / "file")
+        assert InvariantGPRegressor.load(tmp_path / "file").training is None
+
+    def test_under_their_names_from_before(self, good: Path, tmp_path: Path) -> None:
+        kind, config, tensors = read(good)
+        del config["given"]["training"]
+        config["given"] |= {"inducing_samples": None, "num_groups": 4, "draws": "iid", "num_predict_samples": 8}
+        config["given"] |= {"optimizer": None, "options": {"posterior_samples": 16}, "jitter": 1e-5, "dtype": "auto"}
+        write(tmp_path / "file", kind, config, tensors)
+        loaded = InvariantGPRegressor.load(tmp_path / "file")
+        expected = TrainingOptions(num_groups=4, sampler="iid", num_predict_samples=8, posterior_samples=16, jitter=1e-5)
+        assert loaded.training == expected
+        assert_array_equal(loaded.predict(table()[0]), InvariantGPRegressor.load(good).predict(table()[0]))
+
+    def test_of_another_version(self, good: Path, tmp_path: Path) -> None:
+        kind, config, tensors = read(good)
+        config["given"]["training"]["$training"]["colour"] = "red"
+        write(tmp_path / "file", kind, config, tensors)
+        with pytest.raises(SavedFileError, match="has no option 'colour'"):
+            InvariantGPRegressor.load(tmp_path / "file")
 
 
 class TestOldFiles:

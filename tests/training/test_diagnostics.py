@@ -10,7 +10,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
 from orbitgp.training.diagnostics import Diagnostics
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 
@@ -39,7 +39,9 @@ def test_shares_and_counts_begin_anew_with_every_report():
 def make_trainer(inducing, **options):
     x = torch.linspace(-2, 2, 20)[:, None]
     model = InvariantGP(RBFKernel(), GaussianNoise(0.3), inducing, jitter=1e-12)
-    return Trainer(model, Gaussian(1, 0.1), x, x.sin().double(), Options(max_steps=10, num_samples=8, starts=(1.0,), **options))
+    return Trainer(
+        model, Gaussian(1, 0.1), x, x.sin().double(), TrainerSettings(max_steps=10, num_samples=8, starts=(1.0,), **options)
+    )
 
 
 def test_the_history_has_it():

@@ -12,7 +12,7 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood, Quadratic
 from orbitgp.orbits import Identity, Permutation
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 NOISE = [[0.10, 0.06], [0.06, 0.08]]
@@ -60,7 +60,7 @@ def make_trainer(likelihood, finite, **options):
     x, y, orbit, inducing = problem(finite)
     kernel = ScaleKernel(RBFKernel())
     model = InvariantGP(kernel, orbit, inducing, 2, "zero", shared_covariance=False, jitter=1e-10)
-    return Trainer(model, likelihood, x, y, Options(num_samples=None, starts=(1.0,), **options))
+    return Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None, starts=(1.0,), **options))
 
 
 def exact_bound(model, finite):

@@ -23,7 +23,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import KernelStatistics, kernel_statistics
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.screening import choose_start
 from orbitgp.training.trainer import Trainer, log_prior, spread
 from tests.likelihoods.own import Difference
@@ -73,7 +73,7 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
             for parameter in (*model.parameters(), *likelihood.parameters()):
                 parameter.add_(0.1)
     settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "polish_passes": 2, "start_steps": 2, **options}
-    return Trainer(model, likelihood, x, y, Options(**settings), **(hooks or {}))
+    return Trainer(model, likelihood, x, y, TrainerSettings(**settings), **(hooks or {}))
 
 
 def parameters(trainer):
@@ -95,7 +95,7 @@ KINDS = {
     "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
     "adam": {"optimizer": "adam"},
     "no screening": {"starts": (1.0,)},
-    "iid": {"draws": "iid", "num_groups": 4},
+    "iid": {"sampler": "iid", "num_groups": 4},
     "bernoulli": {"likelihood": "bernoulli"},
     "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
     "stick-breaking": {"likelihood": "stick-breaking"},
@@ -542,9 +542,9 @@ def test_a_bound_that_is_not_a_number_is_one_clear_error(optimizer, max_steps):
         ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"posterior_rows": -1}, "posterior_rows must be at least 1, got -1"),
-        ({"max_seconds": 0.0}, "max_seconds must be positive, got 0"),
+        ({"max_seconds": 0.0}, "max_seconds must be positive and finite, got 0"),
     ],
 )
 def test_options_that_make_no_sense(options, message):
     with pytest.raises(ValueError, match=message):
-        Options(**options)
+        TrainerSettings(**options)

@@ -1,11 +1,13 @@
 """A fitted estimator as one file, and back.
 
 The file holds the constructor's arguments, what ``fit`` learned (orbit, kernel, likelihood, inducing points, q(u)), and what
-it noted (labels, shapes, scales, evidence, history, versions). Orbit, kernel and likelihood occur twice: as they were given, so
-that the loaded estimator can be cloned and fitted again, and as they were learned. So does a feature map.
+it noted (labels, shapes, scales, evidence, history, versions). Orbit, kernel, likelihood and feature map occur twice: as they
+were given, so that the loaded estimator can be cloned and fitted again, and as they were learned.
 
 Objects of classes that nobody registered are handed in by the reader. To see that they are the right ones, the file also holds
 two predictions, at the first and the last inducing point.
+
+Files from before there were :class:`orbitgp.TrainingOptions` name the options as arguments of the estimator; they are read too.
 """
 
 from __future__ import annotations
@@ -29,12 +31,24 @@ from orbitgp.saving.container import Contents, SavedFileError, read, write
 from orbitgp.saving.modules import pack, put, unpack
 from orbitgp.saving.registry import class_name
 from orbitgp.saving.values import Inexpressible, Tensors, decode, encode
+from orbitgp.training.options import TrainingOptions
 
 Loaded = TypeVar("Loaded")
 
 KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegressor"}
 _OWN = ("model_", "orbit_", "kernel_", "likelihood_")  # attributes that the learned parts give back
 _PROBE_SAMPLES = 16
+_OPTIONS = "$training"
+# Arguments of estimators that became training options, by what they are called there.
+_MOVED = {
+    "inducing_samples": "inducing_samples",
+    "num_groups": "num_groups",
+    "draws": "sampler",
+    "num_predict_samples": "num_predict_samples",
+    "optimizer": "optimizer",
+    "jitter": "jitter",
+    "dtype": "dtype",
+}
 
 logger = logging.getLogger("orbitgp")
 
@@ -83,12 +97,8 @@ def load_estimator(cls: type[Loaded], path: Path, kind: str, handed_in: Mapping[
 
 def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mapping[str, nn.Module]) -> Loaded:
     _, config, tensors = contents
-    arguments = {
-        name: unpack(value["$module"], tensors, f"given.{name}", handed_in.get(name))
-        if _is_module(value)
-        else decode(value, tensors)
-        for name, value in config["given"].items()
-    }
+    arguments = {name: _read_argument(name, value, tensors, handed_in) for name, value in config["given"].items()}
+    arguments = _with_options(arguments)
     arguments["device"] = _usable(path, arguments["device"])
     learned = {
         name: unpack(packed, tensors, f"learned.{name}", handed_in.get(name)) for name, packed in config["learned"].items()
@@ -116,10 +126,34 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
 def _write(name: str, value: Any, tensors: Tensors) -> Any:
     if isinstance(value, nn.Module):
         return {"$module": pack(value, tensors, f"given.{name}")}
+    if isinstance(value, TrainingOptions):
+        return {_OPTIONS: _write_value(name, value.get_params(), tensors)}
+    return _write_value(name, value, tensors)
+
+
+def _write_value(name: str, value: Any, tensors: Tensors) -> Any:
     try:
         return encode(value, tensors, f"value.{name}")
     except Inexpressible as error:
         raise TypeError(f"the model cannot be saved: {name} holds {error}, which the file format cannot express.") from error
+
+
+def _read_argument(name: str, value: Any, tensors: Tensors, handed_in: Mapping[str, nn.Module]) -> Any:
+    if _is_module(value):
+        return unpack(value["$module"], tensors, f"given.{name}", handed_in.get(name))
+    if isinstance(value, dict) and _OPTIONS in value:
+        return TrainingOptions(**decode(value[_OPTIONS], tensors))
+    return decode(value, tensors)
+
+
+def _with_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments under their names of today: those that became options move into ``training``."""
+    if "training" in arguments:
+        return arguments
+    kept = {name: value for name, value in arguments.items() if name not in _MOVED and name != "options"}
+    moved = {new: arguments[old] for old, new in _MOVED.items() if arguments.get(old) is not None}
+    options = {_MOVED.get(name, name): value for name, value in (arguments.get("options") or {}).items()}
+    return {**kept, "training": TrainingOptions(**moved, **options)}
 
 
 def _is_module(value: Any) -> bool:

@@ -62,7 +62,7 @@ def measure_evidence(
     y: Float[Tensor, "rows *outputs"],
     num_samples: int | None = 64,
     num_groups: int = 2,
-    draws: Policy = "qmc",
+    sampler: Policy = "qmc",
     passes: int = 8,
     local_passes: int = 4,
     generator: torch.Generator | None = None,
@@ -71,7 +71,7 @@ def measure_evidence(
     factor = model.factor()
 
     def draw(rows: slice) -> Samples:
-        return model.orbit.sample(x[rows], num_samples, num_groups, draws, generator)
+        return model.orbit.sample(x[rows], num_samples, num_groups, sampler, generator)
 
     def bound(local: Tensor | None) -> float:
         """The bound from one pass over the data."""

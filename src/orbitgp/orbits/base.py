@@ -75,7 +75,7 @@ class Orbit(Portable):
         x: Inputs,
         num_samples: int | None,
         num_groups: int = 2,
-        draws: Policy = "qmc",
+        sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
     ) -> Samples:
         """Samples for training: ``num_groups`` independent groups, fresh for every row."""
@@ -83,7 +83,7 @@ class Orbit(Portable):
         if num_samples is None or num_samples < num_groups or num_samples % num_groups:
             raise ValueError(f"num_samples must be a positive multiple of num_groups={num_groups}, got {num_samples}.")
         shape = (len(x), num_groups, num_samples // num_groups, self.draws_for(x.shape[1:]))
-        u = base_draws(draws, *shape, generator=generator, dtype=x.dtype, device=x.device)
+        u = base_draws(sampler, *shape, generator=generator, dtype=x.dtype, device=x.device)
         xa = self.transform(x, u.flatten(1, 2))
         return Samples(xa.reshape(len(x), num_groups, -1, *x.shape[1:]), pairing)
 
@@ -133,7 +133,7 @@ class FiniteOrbit(Orbit):
         x: Inputs,
         num_samples: int | None,
         num_groups: int = 2,
-        draws: Policy = "qmc",
+        sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
     ) -> Samples:
         """The whole orbit where ``num_samples`` is None or covers it, else that many elements without replacement."""

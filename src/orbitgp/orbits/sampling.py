@@ -1,6 +1,7 @@
 """Base draws: where the randomness of an orbit comes from.
 
-An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are made is a policy, independent of the orbit:
+An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are made is a policy, the ``sampler``, which is
+independent of the orbit:
 
 - ``iid``: every draw on its own, as in the paper.
 - ``qmc``: within a group, one low-discrepancy point set (Hammersley-Sobol), moved by a random digital shift: the binary digits
@@ -49,7 +50,7 @@ def base_draws(
 ) -> Float[Tensor, "rows groups points dim"]:
     """Draws in the open unit cube: ``groups`` independent sets of ``points`` draws for each of ``rows`` data."""
     if policy not in POLICIES:
-        raise ValueError(f"draws must be one of {', '.join(POLICIES)}, got {policy!r}.")
+        raise ValueError(f"sampler must be one of {', '.join(POLICIES)}, got {policy!r}.")
     dtype = dtype or torch.get_default_dtype()
     eps = torch.finfo(dtype).eps
 

@@ -23,7 +23,7 @@ logger = logging.getLogger("orbitgp")
 
 
 def log(record: Record) -> None:
-    """The record in a line of the log."""
+    """Write the record to the log, in one line."""
     logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(record))
 
 

@@ -129,7 +129,10 @@ def fingerprint(trainer: Trainer) -> dict[str, Any]:
     settings = asdict(trainer.options)
     settings["starts"] = list(settings["starts"])
     settings["random_state"] = settings.pop("seed")
+    for name in ("num_predict_samples", "dtype"):  # predictions come after the run, and the digest of X tells its precision
+        del settings[name]
     return {
+        **settings,
         "X": _digest(trainer.x),
         "y": _digest(trainer.y),
         "orbit": _digest_module(model.orbit),
@@ -140,7 +143,6 @@ def fingerprint(trainer: Trainer) -> dict[str, Any]:
         "inducing_samples": 1 if model.inducing_draws is None else model.inducing_draws.shape[1],
         "jitter": model.jitter,
         "device": trainer.x.device.type,
-        **settings,
         "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch")},
         "threads": torch.get_num_threads(),
         "card": torch.cuda.get_device_name(trainer.x.device) if trainer.x.is_cuda else None,

@@ -28,7 +28,7 @@ from orbitgp.inference.natural_gradient import (
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
 from orbitgp.training.diagnostics import Diagnostics
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 
 Rows = Int[Tensor, " rows"]
 Factor = Float[Tensor, "inducing inducing"]
@@ -48,7 +48,7 @@ class PosteriorUpdates:
     def __init__(
         self,
         local: LocalSource,
-        options: Options,
+        options: TrainerSettings,
         sample: Callable[[Rows, int | None], Samples],
         generator: torch.Generator,
         enumerated: bool,

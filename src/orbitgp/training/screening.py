@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from orbitgp.inference.model import InvariantGP
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 
 
 @runtime_checkable
@@ -22,7 +22,7 @@ class Run(Protocol):
     """What screening needs of a :class:`~orbitgp.training.trainer.Trainer`."""
 
     model: InvariantGP
-    options: Options
+    options: TrainerSettings
     bounds: list[Tensor]
     seconds: float
     screened: bool
@@ -35,7 +35,7 @@ class Run(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def is_needed(model: InvariantGP, options: Options) -> bool:
+def is_needed(model: InvariantGP, options: TrainerSettings) -> bool:
     """Whether there is a choice: an orbit with a reach to learn, several starts, and steps to compare them by."""
     return len(model.orbit.reaches()) > 0 and len(options.starts) > 1 and _steps_per_start(options) > 0
 
@@ -68,7 +68,7 @@ def choose_start(run: Run) -> None:
     run.seconds, run.screened = origin["seconds"] + spent, True
 
 
-def _steps_per_start(options: Options) -> int:
+def _steps_per_start(options: TrainerSettings) -> int:
     return min(options.start_steps, options.max_steps // 4)
 
 

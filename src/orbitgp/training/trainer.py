@@ -36,7 +36,7 @@ from orbitgp.orbits import Identity, Pairing, Samples
 from orbitgp.training import screening
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
 
@@ -53,7 +53,7 @@ class Trainer:
     likelihood: Likelihood
     x: Float[Tensor, "rows *features"]
     y: Float[Tensor, "rows *outputs"]
-    options: Options = field(default_factory=Options)
+    options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Trainer], None] | None = None
@@ -64,7 +64,7 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
-        samples = (options.num_samples, options.num_groups, options.draws)
+        samples = (options.num_samples, options.num_groups, options.sampler)
         one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
         # With natural gradients, local parameters follow the updates of q(u), not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
@@ -245,7 +245,7 @@ class Trainer:
 
     def _sample(self, rows: Int[Tensor, " rows"], num_samples: int | None) -> Samples:
         options = self.options
-        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.draws, self.generator)
+        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.sampler, self.generator)
 
     @torch.no_grad()
     def redraw_inducing(self) -> None:
@@ -274,7 +274,7 @@ def spread(x: Float[Tensor, "rows *features"]) -> float:
 
 
 def _parameter_groups(
-    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: Options, unit: float, rounds: int
+    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: TrainerSettings, unit: float, rounds: int
 ) -> list[dict[str, Any]]:
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}

@@ -73,7 +73,7 @@ class Permutation(FiniteOrbit):
         return torch.cat([self.index, rest.expand(self.size, -1)], 1) if len(rest) else self.index
 
     def saved_arguments(self) -> dict[str, Any]:
-        return {"permutations": self.index.tolist()}
+        return {"permutations": self.index.tolist(), "any_length": self.any_length}
 
 
 def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

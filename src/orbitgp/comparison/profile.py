@@ -59,7 +59,7 @@ class Profile:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The curve on matplotlib axes."""
-        ax = new_axes(6, 3.5) if ax is None else ax
+        ax = new_axes(6.0, 3.5) if ax is None else ax
         ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color="tab:orange", ms=4)
         ax.set_xlabel(f"{self.quantity} of {self.orbit}" + (f" ({self.unit})" if self.unit else ""))
         ax.set_ylabel("evidence: bound in nats")

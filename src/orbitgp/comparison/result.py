@@ -173,7 +173,7 @@ class Comparison:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Nats behind the best, with 95 % intervals, on matplotlib axes."""
-        ax = new_axes(6, 1 + 0.45 * len(self.rows)) if ax is None else ax
+        ax = new_axes(6.0, 1 + 0.45 * len(self.rows)) if ax is None else ax
         for place, row in enumerate(self.rows):
             colour = "tab:orange" if row.orbit in self.tied else "0.5"
             ax.errorbar([-row.behind], [place], xerr=[row.error], fmt="o", color=colour, capsize=3)

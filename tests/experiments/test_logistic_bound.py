@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor

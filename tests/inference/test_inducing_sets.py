@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from orbitgp import InvariantGPClassifier
+from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.model import InvariantGP
@@ -110,10 +110,10 @@ def test_the_gradient_reaches_the_orbit_through_the_sets():
 def test_they_are_saved(tmp_path):
     torch.set_default_dtype(torch.float32)
     x, y = torch.rand(20, 5, 5).numpy(), [0, 1] * 10
-    settings = {"inducing_samples": 4, "num_inducing": 6, "num_samples": 4, "max_steps": 2, "random_state": 0}
-    model = InvariantGPClassifier(Rotation(20.0), **settings).fit(x, y)
+    settings = {"num_inducing": 6, "num_samples": 4, "max_steps": 2, "random_state": 0}
+    model = InvariantGPClassifier(Rotation(20.0), training=TrainingOptions(inducing_samples=4), **settings).fit(x, y)
     assert model.model_.inducing_sets().shape == (6, 4, 25)
     model.save(tmp_path / "model.safetensors")
     again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
     assert (again.predict_proba(x) == model.predict_proba(x)).all()
-    assert again.get_params()["inducing_samples"] == 4
+    assert again.training.inducing_samples == 4

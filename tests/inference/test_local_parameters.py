@@ -120,6 +120,7 @@ def test_groups_need_two_halves_that_are_independent() -> None:
         elbo(model, likelihood, cyclic.sample(x, 2), y, 6, local)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", SOURCES)
 def test_estimators_take_it_and_predictions_need_it_no_more(local: LocalName, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

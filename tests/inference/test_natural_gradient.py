@@ -108,6 +108,7 @@ SAMPLING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shared", "separate", "coupled"])
 @pytest.mark.parametrize("name", SAMPLING)
 @torch.no_grad()

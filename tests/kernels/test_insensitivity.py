@@ -177,7 +177,7 @@ def test_subset_of_a_finite_orbit_is_a_sample():
 
 
 def test_bad_input_is_one_clear_sentence():
-    x, orbit = torch.randn(2, 2), Permutation.swap(0, 1)
+    x, orbit = torch.randn(2, 2), Permutation.swap(0, 1, 2)
     result = insensitivity(rbf(), orbit, x)
     for bad in (0.0, -1.0):
         with pytest.raises(ValueError, match="eps must be positive"):

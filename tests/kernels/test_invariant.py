@@ -332,10 +332,10 @@ def test_bad_input_is_one_clear_sentence():
     with pytest.raises(TypeError, match="enumerates a finite orbit, which GaussianNoise is not"):
         InvariantKernel(rbf(), GaussianNoise())
     with pytest.raises(TypeError, match="InvariantGPRegressor"):
-        InvariantKernel(rbf(), Permutation.swap(0, 1) * GaussianNoise())
+        InvariantKernel(rbf(), Permutation.swap(0, 1, 2) * GaussianNoise())
     x = torch.randn(4, 3)
     with pytest.raises(ValueError, match="vectors of 2 coordinates"):
-        InvariantKernel(rbf(), Permutation.swap(0, 1))(x).to_dense()
+        InvariantKernel(rbf(), Permutation.swap(0, 1, 2))(x).to_dense()
     with pytest.raises(ValueError, match="set image_shape"):
         InvariantKernel(rbf(), Flip())(x).to_dense()
     with pytest.raises(ValueError, match="has 4 pixels, but the inputs have 3"):

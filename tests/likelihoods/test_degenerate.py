@@ -19,6 +19,7 @@ def finite(model: InvariantGPClassifier, x: np.ndarray) -> bool:
     return bool(np.isfinite(numbers).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["natural", "adam"])
 @pytest.mark.parametrize("name", NAMES)
 def test_one_class_in_a_minibatch(name: str, optimizer: str) -> None:
@@ -32,6 +33,7 @@ def test_one_class_in_a_minibatch(name: str, optimizer: str) -> None:
     assert finite(model, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "dirichlet", "stick-breaking"])
 def test_one_in_a_thousand(name: str) -> None:
     rng = np.random.default_rng(0)
@@ -45,6 +47,7 @@ def test_one_in_a_thousand(name: str) -> None:
     assert rare.argmax() == 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "dirichlet"])
 def test_data_that_can_be_told_apart(name: str) -> None:
     """Two far clusters: nothing bounds the log odds but the prior, and a long training comes to rest all the same."""
@@ -58,6 +61,7 @@ def test_data_that_can_be_told_apart(name: str) -> None:
     assert max(late) - min(late) < 0.05 * abs(late[-1]) + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [["no", "yes"], [-1, 1], [0, 1], [False, True], [2.0, 7.0], ["b", "a", "c"]])
 def test_labels_of_any_kind(labels: list[Any]) -> None:
     x = np.linspace(-2, 2, 30)[:, None]

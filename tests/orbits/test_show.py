@@ -112,6 +112,7 @@ def test_bad_input_in_one_sentence():
             make()
 
 
+@pytest.mark.slow
 def test_orbits_do_not_import_matplotlib():
     code = "import sys, orbitgp.orbits; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

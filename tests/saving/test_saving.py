@@ -331,6 +331,7 @@ def content(path: Path) -> tuple[dict[str, Any], bytes]:
 
 
 class TestEstimators:
+    @pytest.mark.slow
     @pytest.mark.parametrize("labels", [
         ["cat", "a very long name", "ü"], [3, -1, 7], [4.0, 1.0, -2.0], np.array(["u", "v", "w"], dtype=object),
         np.array([1, 2, 3], dtype=np.uint8),
@@ -345,6 +346,7 @@ class TestEstimators:
         assert_array_equal(loaded.predict(X), fitted.predict(X))
         assert loaded.input_shape_ == fitted.input_shape_ == (6, 6)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("settings", [
         {}, {"mean": "zero", "likelihood": "student-t"},
         {"mean": "linear", "training": TrainingOptions(dtype="float32", optimizer="adam", starts=(1.0, 0.5))},

@@ -160,6 +160,7 @@ class TestExactly:
         watched = CASES["natural"]().fit(X, y, checkpoint=tmp_path / "run", checkpoint_every=0.0, callback=lambda record: None)
         assert fit_to_kill.digest(watched) == expected("natural")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("random_state", [None, np.random.RandomState(5)], ids=["none", "state"])
     def test_a_run_without_a_seed_keeps_the_one_it_drew(self, tmp_path: Path, random_state: Any) -> None:
         X, y = table()

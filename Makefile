@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help venv demo test check format docs bench reproduce-small tables
+.PHONY: help venv demo test test-fast check format docs bench reproduce-small tables
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -18,8 +18,11 @@ $(STAMP): pyproject.toml constraints.txt setup.py src/orbitgp/_native/loops.c
 demo: $(STAMP)  ## learn an invariance from a few hundred digits
 	$(BIN)/python -m experiments.demo
 
-test: $(STAMP)  ## the tests, on two processes
+test: $(STAMP)  ## all tests, on two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-fast: $(STAMP)  ## the tests without the slow ones, in about a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 check: $(STAMP)  ## lint, format and types
 	$(BIN)/ruff check .

@@ -37,8 +37,8 @@ def _errors(shape: Shape, data: Problem, make: object) -> dict[str, float]:
     draws = torch.rand(2, shape.rows, shape.samples, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     first, second = draws.to(data.x)
     with torch.no_grad():
-        projection = fast.model.project(_samples(fast, data.x, first))
-        set_posterior(fast.model, statistics(fast.model, projection, fast.likelihood.quadratic(data.y), NUM_DATA))
+        means = fast.model.whitened_means(_samples(fast, data.x, first))
+        set_posterior(fast.model, statistics(fast.model, means, fast.likelihood.quadratic(data.y), NUM_DATA))
     q = fast.model.q_mean.detach(), fast.model.q_sqrt.detach()
     slow = Orbitgp(shape, Problem(data.x.double(), data.y, data.inducing.double(), *q), make())
     slow.model.double()

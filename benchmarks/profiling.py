@@ -21,7 +21,7 @@ from orbitgp.orbits.images import interpolation
 
 STAGES = {
     "k_fu and k_ff": [sums.Sums],
-    "interpolation": [interpolation._Interpolate, interpolation._Compiled],
+    "interpolation": [interpolation._Interpolate],
     "Kuu": [gram.Gram],
     "Cholesky and solves": [variational._Whiten],
 }

@@ -93,7 +93,7 @@ def bound(x: Images, y: Targets, orbit: FiniteOrbit, kernel: Kernel, likelihood:
     def objective() -> Tensor:
         # With q(u) at its best, the gradient of the bound is that of the bound maximised over q(u).
         with torch.no_grad():
-            set_posterior(model, statistics(model, model.project(samples), likelihood.quadratic(y), len(x)))
+            set_posterior(model, statistics(model, model.whitened_means(samples), likelihood.quadratic(y), len(x)))
         return elbo(model, likelihood, samples, y, len(x))
 
     return maximise(objective, [*kernel.parameters(), *likelihood.parameters()], ITERATIONS)

@@ -1,15 +1,16 @@
-"""Likelihoods for ten classes, compared on what they are for: test error, NLL, Brier score and calibration.
+"""Likelihoods for ten classes, compared by test error, NLL, Brier score and calibration.
 
-Every likelihood is trained in the same way on the same digits, with and without an orbit of learned rotations, and predicts the
-same test digits. The bound is given for each datum; it compares rows of one likelihood, never two likelihoods. Scores are means
-over splits, with the standard error of the mean behind NLL and ECE. Few predictions in a bin make even perfect probabilities
-look uncalibrated: "chance" is the ECE that labels drawn from the predicted probabilities themselves would have, and "pooled"
-the ECE of the predictions of all splits together, which suffers less. Splits 0 to 2 were looked at when the Dirichlet
-likelihood's concentration was chosen, so by default those from 3 on are used.
+Every likelihood is trained in the same way on the same digits, without an orbit and with learned rotations. It predicts the
+same test digits. The bound is given for each datum. It compares rows of one likelihood, never two likelihoods. Scores are
+means over splits. Behind NLL and ECE is the standard error of the mean.
 
-``python -m experiments.likelihoods --out results`` writes likelihoods.json and prints the table, in about two hours on
-one core; ``--quick`` is one small split, in minutes; ``--data mnist --device cuda`` takes 5,000 MNIST digits. ``--jobs`` trains
-several models at a time; each is written to likelihoods.jsonl as soon as it is done.
+Few predictions in a bin make even perfect probabilities look uncalibrated. "Chance" is the ECE of labels drawn from the
+predicted probabilities. "Pooled" is the ECE of the predictions of all splits together, which suffers less. Splits 0 to 2 were
+used to choose the concentrations of the Dirichlet likelihood, so the default splits start at 3.
+
+``python -m experiments.likelihoods --out results`` writes likelihoods.json and prints the table, in under two hours on one
+core. ``--quick`` is one small split, in minutes. ``--data mnist --device cuda`` takes 5,000 MNIST digits. ``--jobs`` trains
+several models at a time. Each result is written to likelihoods.jsonl as soon as it is there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from orbitgp.orbits import Identity, Rotation
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic as files
 
-NAMES = ("gaussian", "dirichlet", "stick-breaking", "logistic-softmax", "bouchard", "one-vs-each", "bohning")
+NAMES = ("gaussian", "dirichlet", "stick-breaking")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 from orbitgp import metrics
 from orbitgp.datasets import Dataset, digits
 from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalName
@@ -29,7 +30,7 @@ from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import Rotation
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic as files
-from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.options import OptimizerName, TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
@@ -91,7 +92,7 @@ def _trainer(config: Config, data: Dataset, source: LocalName, optimizer: Optimi
     kernel, orbit = initial_kernel(None, x, variance, generator), Rotation(config.degrees).to(config.device)
     inducing = initial_inducing(x, orbit, kernel, config.num_inducing, "random", generator)
     model = InvariantGP(kernel, orbit, inducing).to(config.device)
-    options = Options(
+    options = TrainerSettings(
         optimizer=optimizer,
         local=source,
         network_rate=config.network_rate,
@@ -109,15 +110,15 @@ def _trainer(config: Config, data: Dataset, source: LocalName, optimizer: Optimi
 @torch.no_grad()
 def _own_bound(trainer: Trainer, generator: torch.Generator, passes: int = 8) -> float:
     """The bound with the source's own local parameters, the mean of passes over the data with fresh draws."""
-    model, _, x, _ = trainer.local.setting
+    model, likelihood, x, y = trainer.local.setting
     options = trainer.options
 
-    def terms(rows: Tensor) -> float:
-        samples = model.orbit.sample(x[rows], options.num_samples, options.num_groups, options.draws, generator)
-        return float(trainer.local.terms(rows, samples).sum())
+    def batch(rows: Tensor) -> Batch:
+        samples = model.orbit.sample(x[rows], options.num_samples, options.num_groups, options.sampler, generator)
+        return Batch(samples, y[rows], trainer.local.at(rows))
 
-    batches = torch.arange(len(x), device=x.device).split(options.batch_size)
-    return sum(terms(rows) for _ in range(passes) for rows in batches) / passes - float(model.kl())
+    parts = torch.arange(len(x), device=x.device).split(options.batch_size)
+    return sum(elbo_of_all(model, likelihood, map(batch, parts)) for _ in range(passes)) / passes
 
 
 COLUMNS = ("q(u)", "source", "steps", "bound a datum, its own c", "bound a datum, best c", "error", "NLL", "ECE", "angle")

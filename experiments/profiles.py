@@ -25,6 +25,7 @@ import torch
 from tqdm.auto import tqdm
 
 from experiments.runs import Claims, say
+from orbitgp import TrainingOptions
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.report.provenance import provenance
@@ -82,10 +83,14 @@ class Job:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         x_train, y_train, x_test, y_test = self.problem.data(self.seed)
-        names = ("num_inducing", "inducing_samples", "max_steps", "batch_size", "num_samples", "device")
-        settings = {name: getattr(self, name) for name in names} | {"options": {"posterior_samples": self.posterior_samples}}
+        names = ("num_inducing", "max_steps", "batch_size", "num_samples", "device")
+        settings = {name: getattr(self, name) for name in names}
+        options: dict[str, Any] = {"inducing_samples": self.inducing_samples, "posterior_samples": self.posterior_samples}
         orbit = Identity() if self.kind == "none" else self.problem.orbit(self.value, learn=self.kind == "learned")
-        model = InvariantGPClassifier(orbit, likelihood=self.problem.likelihood, random_state=self.seed, **settings)
+        training = TrainingOptions(**options)
+        model = InvariantGPClassifier(
+            orbit, likelihood=self.problem.likelihood, random_state=self.seed, training=training, **settings
+        )
         start = time.perf_counter()
         model.fit(x_train, y_train)
         return {
@@ -94,7 +99,7 @@ class Job:
             "kind": self.kind,
             "start": self.value,
             "seed": self.seed,
-            "settings": settings,
+            "settings": settings | options,
             "evidence": model.evidence_.value,
             "stderr": model.evidence_.stderr,
             "value": float(cast(float, model.orbit_.describe().get(self.problem.key, 0.0))),

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from orbitgp import metrics
+from orbitgp import TrainingOptions, metrics
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.kernels.oriented_gradients import OrientedGradients
@@ -72,14 +72,16 @@ class Run:
     def run(self, device: str = "cpu") -> Record:
         """Train the model and measure it."""
         data = self.data()
-        budget = ("max_steps", "max_seconds", "batch_size", "num_samples", "num_predict_samples", "options")
+        names = ("num_inducing", "max_steps", "max_seconds", "batch_size", "num_samples")
+        averages: dict[str, Any] = {"inducing_samples": self.inducing_samples, "num_predict_samples": self.num_predict_samples}
         model = InvariantGPClassifier(
             make_orbit(self.orbit),
             likelihood=self.likelihood,
             feature_map=None if self.gradients is None else OrientedGradients(**self.gradients),
             device=device,
             random_state=self.seed,
-            **{name: getattr(self, name) for name in ("num_inducing", "inducing_samples", *budget)},
+            training=TrainingOptions(**averages, **self.options),
+            **{name: getattr(self, name) for name in names},
         )
         seconds, further = self.train(model, data)
         start = time.perf_counter()

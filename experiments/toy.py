@@ -44,7 +44,7 @@ from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import FiniteOrbit, Identity, Permutation
 from orbitgp.report.provenance import provenance
 from orbitgp.saving.atomic import replace, write_json
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 STARTS = (0.3, 1.0, 3.0)  # lengthscales to start from; the best marginal likelihood is kept
@@ -153,7 +153,7 @@ def fit_sparse(data: Data, orbit: FiniteOrbit, name: str, num_inducing: int, see
     inducing = initial_inducing(data.x, orbit, kernel, num_inducing, "greedy", torch.Generator().manual_seed(seed))
     model = InvariantGP(kernel, orbit, inducing, mean="zero", jitter=1e-8)
     # All data and the whole orbit in every step: nothing is random, so q(u) may jump to its optimum.
-    options = Options(
+    options = TrainerSettings(
         batch_size=count, num_samples=None, posterior_rho=1.0, polish_passes=1, learning_rate=0.05, inducing_rate=0.03
     )
     Trainer(model, likelihood, data.x, y, options).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from jaxtyping import install_import_hook
@@ -23,3 +24,11 @@ def seed() -> int:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  (scikit-learn draws from the global generator)
     return 0
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Tensors are float64 unless a test says otherwise."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

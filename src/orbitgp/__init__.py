@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitgp import datasets, kernels, likelihoods, metrics, orbits, plotting
+    from orbitgp import datasets, kernels, likelihoods, metrics, orbits, plotting, saving, training
     from orbitgp.comparison.compare import compare
     from orbitgp.comparison.profile import profile
     from orbitgp.comparison.result import Comparison
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from orbitgp.inference.model import InvariantGP
     from orbitgp.kernels.insensitivity import insensitivity
     from orbitgp.kernels.invariant import InvariantKernel
+    from orbitgp.training import TrainingOptions
 
 __version__ = "0.1.0"
 
 # Loaded on first use: ``import orbitgp`` is quick and needs no torch, and orbits need neither GPyTorch nor scikit-learn.
-_MODULES = ("datasets", "kernels", "likelihoods", "metrics", "orbits", "plotting")
+_MODULES = ("datasets", "kernels", "likelihoods", "metrics", "orbits", "plotting", "saving", "training")
 _NAMES = {
     "Comparison": "orbitgp.comparison",
     "Evidence": "orbitgp.inference.evidence",
@@ -28,6 +29,7 @@ _NAMES = {
     "InvariantGPClassifier": "orbitgp.estimators",
     "InvariantGPRegressor": "orbitgp.estimators",
     "InvariantKernel": "orbitgp.kernels.invariant",
+    "TrainingOptions": "orbitgp.training",
     "compare": "orbitgp.comparison",
     "elbo": "orbitgp.inference.elbo",
     "insensitivity": "orbitgp.kernels.insensitivity",
@@ -41,6 +43,7 @@ __all__ = [
     "InvariantGPClassifier",
     "InvariantGPRegressor",
     "InvariantKernel",
+    "TrainingOptions",
     "compare",
     "datasets",
     "elbo",
@@ -51,6 +54,8 @@ __all__ = [
     "orbits",
     "plotting",
     "profile",
+    "saving",
+    "training",
 ]
 
 

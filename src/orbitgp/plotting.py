@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit
-from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.description import Change, Description, changes, with_unit
 from orbitgp.orbits.sampling import base_draws
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class _Colours:
     accent: str
 
 
-# One accent that is told from the greys in print without colour too: it is darker (lighter) than both of them.
+# The accent is darker than both greys on paper and lighter on slides, so that it stands out without colour, too.
 _THEMES = {
     "light": _Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c"),
     "dark": _Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c"),
@@ -68,19 +70,15 @@ def show(
     middle = (rows // 2) * columns + columns // 2
     for panel, (image, others) in enumerate(zip(inputs, drawn, strict=True)):
         grid = panels[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
-        shown = _Shown(image, theme)
+        scale = GreyScale(image.numpy())
         for place in range(rows * columns):
             offset = place - middle
             index = count // 2 + offset - (offset > 0)
-            axes = _bare(figure.add_subplot(grid[place // columns, place % columns]))
+            box = grid[place // columns, place % columns]
             if offset == 0:
-                shown.draw(axes, image)
-                _frame(axes, colours.accent, 2.4)
+                scale.draw(figure.add_subplot(box), image, colours.accent, 2.4, theme)
             elif 0 <= index < count:
-                shown.draw(axes, others[index])
-                _frame(axes, colours.soft, 0.4)
-            else:
-                axes.set_visible(False)
+                scale.draw(figure.add_subplot(box), others[index], colours.soft, 0.4, theme)
     return figure
 
 
@@ -94,7 +92,7 @@ def film(
     theme: Theme = "light",
     title: str | None = None,
 ) -> Figure:
-    """A film strip from the initial to the learned orbit: time runs to the right, each row is one draw throughout.
+    """A film strip from the initial to the learned orbit: time runs to the right, each row follows one draw.
 
     ``orbits`` are the two ends, between which the parameters are interpolated in ``frames`` steps, or more than two snapshots,
     which are shown as they are. ``x`` is one image.
@@ -109,7 +107,7 @@ def film(
     if labels is None:
         labels = ["start", *[""] * (len(strip) - 2), "learned"]
     if len(labels) != len(strip):
-        raise ValueError(f"one label for each of the {len(strip)} frames, please: got {len(labels)}.")
+        raise ValueError(f"labels must hold one label for each of the {len(strip)} frames, got {len(labels)}.")
     pictures = [draw(orbit, image, num_samples, seed) for orbit in strip]
     cell, ratio = 0.75, image.shape[-2] / image.shape[-1]
     figure, top = _figure(len(strip) * cell, (num_samples * ratio + 0.3) * cell, colours, title)
@@ -117,13 +115,12 @@ def film(
     grid = figure.add_gridspec(
         num_samples, len(strip), left=0.01, right=0.99, bottom=0.01, top=top - header * top, wspace=0.05, hspace=0.05
     )
-    shown = _Shown(image, theme)
+    scale = GreyScale(image.numpy())
     for column, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
         last = column == len(strip) - 1
         for row in range(num_samples):
-            axes = _bare(figure.add_subplot(grid[row, column]))
-            shown.draw(axes, picture[row])
-            _frame(axes, colours.accent if last else colours.soft, 1.4 if last else 0.5)
+            axes = figure.add_subplot(grid[row, column])
+            scale.draw(axes, picture[row], *((colours.accent, 1.4) if last else (colours.soft, 0.5)), theme)
             if row == 0 and label:
                 axes.set_title(label, fontsize=9, color=colours.accent if last else colours.ink, pad=4)
     return figure
@@ -136,25 +133,23 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     """
     colours = _theme(theme)
     old, new = (orbit.describe() if isinstance(orbit, Orbit) else orbit for orbit in (before, after))
-    names = [name for name in new if name in old]
-    if not names:
+    rows = changes(old, new)
+    if not rows:
         raise ValueError(f"nothing to compare between {old.title} and {new.title}: they share no parameter.")
-    spans = {name: (_span(old.quantities[name]), _span(new.quantities[name])) for name in names}
     head, row_height = 0.34, 0.5
-    height = head + row_height * len(names)
+    height = head + row_height * len(rows)
     figure, top = _figure(7.2, height, colours, title)
     body = top * (1 - head / height)
-    grid = figure.add_gridspec(len(names), 1, left=0.19, right=0.57, bottom=0.26 / height * top, top=body, hspace=1.0)
-    for row, name in enumerate(names):
+    grid = figure.add_gridspec(len(rows), 1, left=0.19, right=0.57, bottom=0.26 / height * top, top=body, hspace=1.0)
+    for row, change in enumerate(rows):
         axes = figure.add_subplot(grid[row, 0])
-        family = [ends for other in names if _family(other) == _family(name) for span in spans[other] for ends in span]
-        _range_row(axes, spans[name], family, new.quantities[name].unit, colours)
+        _range_row(axes, change, colours)
         text: dict[str, Any] = {"transform": axes.transAxes, "va": "center"}
-        unit = new.quantities[name].unit
-        label = f"{name} ({unit})" if unit not in ("", "°", "×") else name
+        unit = change.after.unit
+        label = f"{change.name} ({unit})" if unit not in ("", "°", "×") else change.name
         axes.text(-0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink, **text)
-        axes.text(1.30, 0.4, _words(old.quantities[name]), ha="center", fontsize=8.5, color=colours.soft, **text)
-        axes.text(1.78, 0.4, _words(new.quantities[name]), ha="center", fontsize=10, color=colours.accent, **text)
+        axes.text(1.30, 0.4, str(change.before), ha="center", fontsize=8.5, color=colours.soft, **text)
+        axes.text(1.78, 0.4, str(change.after), ha="center", fontsize=10, color=colours.accent, **text)
         if row == 0:
             place = axes.get_position()
             for x, word, colour in ((1.30, "start", colours.soft), (1.78, "learned", colours.accent)):
@@ -163,13 +158,10 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     return figure
 
 
-def _range_row(
-    axes: Axes, spans: tuple[tuple[float, float], tuple[float, float]], family: list[float], unit: str, colours: _Colours
-) -> None:
+def _range_row(axes: Axes, change: Change, colours: _Colours) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-    neutral = 1.0 if unit == "×" else 0.0
-    low, high = min(neutral, *family), max(neutral, *family)
+    (low, high), unit = change.limits, change.after.unit
     if unit == "×":
         axes.set_xscale("log")
         pad = (high / low) ** 0.06 if high > low else 1.1
@@ -182,44 +174,17 @@ def _range_row(
         pad = 0.06 * (high - low) or 1.0
         axes.set_xlim(low - pad, high + pad)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
-    sign = {"°": "{}°", "×": "×{}"}.get(unit, "{}")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: sign.format(f"{value:g}").replace("-", "−")))
-    for (start, stop), y, colour, width in zip(spans, (0.75, 0.0), (colours.soft, colours.accent), (3.0, 6.5), strict=True):
-        axes.plot([start, stop], [y, y], color=colour, linewidth=width, solid_capstyle="butt")
-    axes.axvline(neutral, color=colours.ink, linewidth=0.8)
+    sign = unit if unit in ("°", "×") else ""
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: with_unit(f"{value:g}".replace("-", "−"), sign)))
+    for quantity, y, colour, width in ((change.before, 0.75, colours.soft, 3.0), (change.after, 0.0, colours.accent, 6.5)):
+        axes.plot(quantity.span, [y, y], color=colour, linewidth=width, solid_capstyle="butt")
+    axes.axvline(change.after.neutral, color=colours.ink, linewidth=0.8)
     axes.set_ylim(-0.75, 1.2)
     axes.set_yticks([])
     axes.tick_params(axis="x", colors=colours.soft, labelsize=6.5, length=2, pad=1.5)
     for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(colours.soft)
-        spine.set_linewidth(0.5)
+        spine.set(visible=side == "bottom", color=colours.soft, linewidth=0.5)
     axes.set_facecolor("none")
-
-
-def _span(quantity: Quantity) -> tuple[float, float]:
-    """A range as it is; a number as what lies between it and doing nothing."""
-    if isinstance(quantity.value, tuple):
-        return quantity.value
-    return (1.0 if quantity.unit == "×" else 0.0), quantity.value
-
-
-def _family(name: str) -> str:
-    """Parameters that differ in their axis only: shift_x and shift_y."""
-    return name[:-2] if name.endswith(("_x", "_y")) else name
-
-
-def _words(quantity: Quantity) -> str:
-    """Three figures are enough to look at; a minus sign is not a hyphen, and the unit is said once."""
-
-    def number(value: float, sign: str) -> str:
-        text = f"{value:{sign}.3g}".replace("-", "−")
-        return f"×{text}" if quantity.unit == "×" else f"{text}°" if quantity.unit == "°" else text
-
-    ends = quantity.value if isinstance(quantity.value, tuple) else (quantity.value,)
-    sign = "+" if len(ends) == 2 and quantity.unit != "×" else ""
-    unit = f" {quantity.unit}" if quantity.unit not in ("", "°", "×") else ""
-    return " … ".join(number(end, sign) for end in ends) + unit
 
 
 def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: _Colours, title: str | None) -> Figure:
@@ -232,28 +197,36 @@ def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: _Colours, title
         axes.set_facecolor("none")
         axes.tick_params(colors=colours.soft, labelsize=7)
         for side, spine in axes.spines.items():
-            spine.set_visible(side in ("left", "bottom"))
-            spine.set_color(colours.soft)
+            spine.set(visible=side in ("left", "bottom"), color=colours.soft)
     return figure
 
 
-class _Shown:
-    """One way to show an image and its samples: the same grey scale for all."""
+class GreyScale:
+    """One way to show images: the same grey scale for all of them.
 
-    def __init__(self, image: Tensor, theme: Theme) -> None:
-        self.low, self.high = image.min().item(), image.max().item()
-        border = torch.cat([image[..., 0, :].flatten(), image[..., -1, :].flatten()])
-        # Ink on an empty background is shown as the page is: dark on light paper, light on a dark slide.
-        empty = border.median() <= self.low + 0.05 * (self.high - self.low)
-        self.map = "gray_r" if empty and theme == "light" else "gray"
+    Attributes:
+        low, high: the values of black and white.
+        ink: whether the border is empty. Such images look like ink on a page: dark on light paper, light on a dark slide.
+    """
 
-    def draw(self, axes: Axes, image: Tensor) -> None:
+    def __init__(self, images: Shaped[np.ndarray, "*shape"]) -> None:
+        self.low, self.high = float(images.min()), float(images.max())
+        border = np.concatenate([images[..., 0, :].ravel(), images[..., -1, :].ravel()])
+        self.ink = bool(np.median(border) <= self.low + 0.05 * (self.high - self.low))
+
+    def draw(self, axes: Axes, image: Tensor, frame: str, width: float, theme: Theme) -> None:
+        """The image on axes without ticks, with a frame of this colour and width."""
         if image.ndim == 3 and len(image) == 3:
             scaled = (image - self.low) / ((self.high - self.low) or 1.0)
             axes.imshow(scaled.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
         else:
             grey = image.mean(0) if image.ndim == 3 else image
-            axes.imshow(grey.numpy(), cmap=self.map, vmin=self.low, vmax=self.high, interpolation="nearest")
+            colours = "gray_r" if self.ink and theme == "light" else "gray"
+            axes.imshow(grey.numpy(), cmap=colours, vmin=self.low, vmax=self.high, interpolation="nearest")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set(color=frame, linewidth=width, zorder=10)
 
 
 def _theme(theme: str) -> _Colours:
@@ -267,7 +240,7 @@ def _inputs(x: Any) -> list[Tensor]:
     several = list(x) if isinstance(x, list | tuple) else [x]
     tensors = [torch.as_tensor(one).detach().cpu().to(torch.get_default_dtype()) for one in several]
     if not tensors or any(t.ndim not in (1, 2, 3) or t.shape != tensors[0].shape for t in tensors):
-        raise ValueError("a picture needs one input, a signal (D,) or an image (H, W) or (C, H, W), or a list of like ones.")
+        raise ValueError("a picture needs one input, (D,), (H, W) or (C, H, W), or a list of inputs of one shape.")
     return tensors
 
 
@@ -280,7 +253,7 @@ def draw(orbit: Orbit, x: Tensor, num_samples: int, seed: int) -> Tensor:
         u = u[:, u[0, :, 0].argsort()]
     with torch.no_grad():
         drawn = orbit.transform(x[None], u)[0]
-    # A finite part multiplies the samples: take them evenly from all.
+    # A finite part multiplies the samples: take an even selection.
     return drawn[torch.linspace(0, len(drawn) - 1, min(num_samples, len(drawn))).round().long()]
 
 
@@ -291,29 +264,25 @@ def _between(first: Orbit, last: Orbit, t: float) -> Orbit:
     return orbit
 
 
-def _figure(width: float, height: float, colours: _Colours, title: str | None) -> tuple[Figure, float]:
-    """A figure of that many inches plus its title, and where the title begins."""
+def _new_figure(width: float, height: float, **arguments: Any) -> Figure:
     try:
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'orbitgp[plot]'.") from error
+    except ImportError:
+        raise ImportError("a picture needs matplotlib: pip install 'orbitgp[plot]'.") from None
+    return Figure(figsize=(width, height), **arguments)
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """Axes alone on a new figure of so many inches."""
+    return _new_figure(width, height, layout="constrained").subplots()
+
+
+def _figure(width: float, height: float, colours: _Colours, title: str | None) -> tuple[Figure, float]:
+    """A figure of that many inches plus its title, and the height at which the title begins."""
     extra = 0.36 if title else 0.0
-    figure = Figure(figsize=(width, height + extra), dpi=160, facecolor=colours.paper)
+    figure = _new_figure(width, height + extra, dpi=160, facecolor=colours.paper)
     top = height * 0.99 / (height + extra)
     if title:
-        size = min(11.0, 1.7 * 72 * width / len(title))  # on one line, and within the figure
+        size = min(11.0, 1.7 * 72 * width / len(title))  # fits on one line
         figure.text(0.5, 1 - 0.12 / (height + extra), title, ha="center", va="top", fontsize=size, color=colours.ink)
     return figure, top
-
-
-def _bare(axes: Axes) -> Axes:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    return axes
-
-
-def _frame(axes: Axes, colour: str, width: float) -> None:
-    for spine in axes.spines.values():
-        spine.set_color(colour)
-        spine.set_linewidth(width)
-        spine.set_zorder(10)

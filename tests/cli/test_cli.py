@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ def some(tmp_path_factory):
     x = rng.normal(size=(40, 2))
     rows = "\n".join(f"{a},{b},{a + b}" for a, b in x)
     (folder / "table.csv").write_text(f"left,right,sum\n{rows}\n")
+    (folder / "holes.csv").write_text(f"left,right,sum\n{rows}\n1,2,\n")
     return folder
 
 
@@ -59,6 +61,9 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
     run, result = learned
     assert result.exit_code == 0, result.stderr
     assert "Insensitive to rotations within ±" in result.stdout
+    decided = "classification: the targets are 9 distinct whole numbers; --task regression takes them as numbers"
+    assert decided in result.stdout
+    assert decided in result.stderr
     assert "no invariance" in result.stdout
     assert "test error" in result.stdout
     names = {path.name for path in run.iterdir()}
@@ -73,6 +78,7 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
     assert "12/24 steps" in result.stderr or "24/24 steps" in result.stderr
 
 
+@pytest.mark.slow
 def test_learn_with_a_feature_map(some):
     words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "gradients", *QUICK]
     result = call(*words, "--out", "run")
@@ -106,9 +112,10 @@ def test_show_opens_the_report(learned, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     result = call("show", run, "--open")
     assert result.exit_code == 1
-    assert "open it by hand" in result.stderr
+    assert "report.html by hand" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_command_to_run_it_again_says_the_same(learned):
     run, _ = learned
     config = json.loads((run / "config.json").read_text())
@@ -140,6 +147,19 @@ def test_predict_is_what_the_model_predicts(learned, some, here):
     assert "same units?" in call("predict", run, "bytes.npy").stderr
 
 
+@pytest.mark.parametrize("words", [["--out", "p.xlsx"], ["--out", "p"], ["--json", "--out", "p.csv"]])
+def test_predict_refuses_a_file_that_it_would_not_fill_as_named(learned, some, here, words):
+    result = call("predict", learned[0], some / "few.npz", *words)
+    assert result.exit_code == 2
+    assert "json file" in " ".join(result.stderr.replace("│", "").split())
+    assert list(here.iterdir()) == []
+
+
+def test_predict_writes_json_where_the_file_says_so(learned, some):
+    assert call("predict", learned[0], some / "few.npz", "--out", "p.JSON").exit_code == 0
+    assert len(json.loads(Path("p.JSON").read_text())) == 50
+
+
 def test_a_table_regression_without_baseline(some):
     result = call(
         "learn",
@@ -159,6 +179,7 @@ def test_a_table_regression_without_baseline(some):
     found = json.loads(result.stdout)
     assert found["summary"] == "Insensitive to exchanges of coordinates."
     assert found["evidence_without_invariance"] is None
+    assert found["task"] == "regression of column 'sum' (--target): the targets are numbers"
     assert "--no-baseline" in found["again"]
     assert found["folder"] == os.path.join("runs", "table-swap-0-1")
     assert result.stderr == ""
@@ -168,6 +189,18 @@ def test_a_table_regression_without_baseline(some):
     assert len(predicted.stdout.splitlines()) == 3
 
 
+def test_a_table_with_missing_targets_without_its_holes(some):
+    words = ["learn", some / "holes.csv", "--target", "sum", "--drop-missing", "--task", "regression", "--no-baseline", *QUICK]
+    result = call(*words, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert "note: 1 of 41 rows have missing values and are left out." in result.stderr
+    assert "regression of column 'sum' (--target): as --task says" in result.stdout
+    assert "--drop-missing --task regression" in json.loads(Path("run/result.json").read_text())["again"]
+    predicted = call("predict", "run", some / "holes.csv")
+    assert len(predicted.stdout.splitlines()) == 42
+
+
+@pytest.mark.slow
 def test_compare_ranks_and_keeps_the_best(some):
     orbits = ["-o", "none", "-o", "swap(0,1)", "-o", "noise"]
     budget = ["--seeds", "2", "--jobs", "1", "--no-check-inducing", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
@@ -200,9 +233,10 @@ def test_compare_ranks_and_keeps_the_best(some):
         (["learn", "TABLE"], "--target NAME"),
         (["learn", "TABLE", "--target", "sum", "--orbit", "rotation"], "--image-shape 28x28"),
         (["learn", "TABLE", "--target", "sum", "--orbit", "rotatoin"], "did you mean rotation?"),
+        (["learn", "HOLES", "--target", "sum"], "the target column 'sum' of"),
         (["learn", "FEW", "--device", "abacus"], "device 'abacus' cannot be used"),
         (["learn", "FEW", "--likelihood", "cauchy"], "cauchy"),
-        (["learn", "FEW", "--out", "."], "is there already"),
+        (["learn", "FEW", "--out", "."], "exists already"),
         (["learn", "--resume", "nowhere"], "there is no run folder nowhere"),
         (["learn", "--resume", "RUN"], "is finished: there is nothing to resume"),
         (["compare", "FEW", "-o", "none"], "at least two orbits"),
@@ -216,12 +250,13 @@ def test_compare_ranks_and_keeps_the_best(some):
 )
 def test_errors_are_one_sentence(arguments, sentence, some, learned, here):
     (here / "kept.txt").write_text("")
-    places = {"FEW": some / "few.npz", "TABLE": some / "table.csv", "RUN": learned[0]}
+    places = {"FEW": some / "few.npz", "TABLE": some / "table.csv", "HOLES": some / "holes.csv", "RUN": learned[0]}
     result = call(*(places.get(word, word) for word in arguments))
     assert result.exit_code == 1
     assert sentence in result.stderr
-    assert result.stderr.startswith("error: ")
-    assert len(result.stderr.strip().splitlines()) == 1
+    *before, error = result.stderr.strip().splitlines()
+    assert error.startswith("error: ")
+    assert all("the targets are" in line for line in before)  # how the task was decided, and nothing else
     assert result.stdout == ""
     assert [path.name for path in here.iterdir()] in (["kept.txt"], ["kept.txt", "runs"], ["runs", "kept.txt"])
 
@@ -274,6 +309,7 @@ def test_a_damaged_run_is_one_sentence(learned, here):
     assert "0 of 12 steps" in call("show", run).stdout
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkeypatch):
     write = Path.write_text
 
@@ -300,7 +336,7 @@ def test_progress_in_plain_lines(capsys):
     line = capsys.readouterr().err
     assert line.startswith("rotation: 20/20 steps")
     assert "bound 1,234" in line
-    assert "degrees 17°" in line
+    assert "degrees ±17°" in line
     assert "left" in line
     with Progress(20, quiet=True) as progress:
         progress.record("rotation", {"step": 20, "bound": 1.0, "orbit": {}})
@@ -339,6 +375,7 @@ def test_importing_orbitgp_needs_neither_typer_nor_torch():
 def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
     process = run(*arguments)
+    assert "classification: the targets are" in process.stderr.readline()
     assert "models of 5000 steps, 2 at a time" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
@@ -355,6 +392,7 @@ def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
     checkpoint = here / "stopped" / "checkpoint.safetensors"
     while not checkpoint.exists():
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err

@@ -11,8 +11,7 @@ from scipy import stats
 
 import orbitgp
 from orbitgp.comparison import compare, profile
-from orbitgp.comparison.convergence import remaining_gain
-from orbitgp.comparison.verdict import Evidences, leaders, verdict
+from orbitgp.comparison.verdict import Evidences, leaders, remaining_gain, verdict
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 
 
@@ -150,6 +149,7 @@ def compared(symmetric):
     return result, told
 
 
+@pytest.mark.slow
 class TestCompare:
     def test_the_symmetry_that_is_there_wins(self, compared):
         result, told = compared
@@ -196,7 +196,7 @@ class TestCompare:
             {"none": None, "swap(0,1)": Permutation.swap(0, 1)},
             seeds=1,
             check_inducing=False,
-            jobs=2,
+            n_jobs=2,
             watch=lambda job, record: told.append(record),
             **QUICK,
         )
@@ -224,8 +224,8 @@ class TestCompare:
     def test_bad_settings(self, symmetric):
         with pytest.raises(ValueError, match="seeds must be at least 1"):
             compare(*symmetric, ["none", "noise"], seeds=0)
-        with pytest.raises(ValueError, match="jobs must be at least 1"):
-            compare(*symmetric, ["none", "noise"], jobs=0)
+        with pytest.raises(ValueError, match="n_jobs must be a number of models"):
+            compare(*symmetric, ["none", "noise"], n_jobs=0)
         with pytest.raises((ValueError, TypeError), match="task"):
             compare(*symmetric, ["none", "noise"], task="ranking")
 
@@ -237,6 +237,7 @@ class TestCompare:
         assert isinstance(named["none"], Identity)
 
 
+@pytest.mark.slow
 def test_profile_of_noise(symmetric):
     curve = profile(*symmetric, "noise", "scale", [0.01, 3.0], num_samples=4, **QUICK)
     # Noise that drowns the inputs explains nothing.

@@ -6,34 +6,29 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from orbitgp.comparison.workers import in_processes
+import torch
+
+from orbitgp.comparison.parallel import as_done
 
 
-class Stubborn(Exception):
-    """One that pickle cannot rebuild."""
-
-    def __init__(self, one, two):
-        super().__init__(f"{one} and {two}")
-
-
-def task(job, X, y, tell):
+def task(job, folder=""):
     """Does what its job says."""
     if job == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if job == "exit":
-        os._exit(3)
     if job == "fail":
         raise ValueError("this cannot be.")
-    if job == "stubborn":
-        raise Stubborn(1, 2)
+    if job == "pid":
+        return os.getpid()
+    if job == "threads":
+        return torch.get_num_threads()
     if job == "sleep":
-        Path(y, str(os.getpid())).touch()
+        Path(folder, str(os.getpid())).touch()
         time.sleep(600)
-    tell(f"half of {job}")
-    return job + X
+    return 10 + job
 
 
 if __name__ == "__main__":
-    in_processes(task, ["sleep", "sleep"], 0, sys.argv[1], 2, lambda number, news: None, 1)
+    list(as_done(partial(task, folder=sys.argv[1]), ["sleep", "sleep"], 2))

@@ -7,7 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from orbitgp.datasets.files import LoadingError, Reading, load, load_inputs
+from orbitgp.datasets import DatasetError
+from orbitgp.datasets.files import ReadOptions, load, load_inputs
 from orbitgp.estimators.defaults import task_of
 
 RNG = np.random.default_rng(0)
@@ -35,16 +36,16 @@ def test_npz_with_a_test_set_of_its_own(tmp_path):
     np.testing.assert_array_equal(data.x_train, x[:6])
     np.testing.assert_array_equal(data.x_test, x[6:])
     # Predicting for the same file means its test set.
-    np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.reading).x, x[6:])
+    np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.read_options).x, x[6:])
 
 
 def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path):
     x, y = RNG.random((6, 3)), RNG.random(6)
     np.save(tmp_path / "X.npy", x)
     np.save(tmp_path / "wanted.npy", y)
-    with pytest.raises(LoadingError, match="--targets"):
+    with pytest.raises(DatasetError, match="--targets"):
         load(tmp_path / "X.npy")
-    given = load(tmp_path / "X.npy", Reading(targets=str(tmp_path / "wanted.npy")))
+    given = load(tmp_path / "X.npy", ReadOptions(targets=str(tmp_path / "wanted.npy")))
     np.save(tmp_path / "y.npy", y)
     for data in (given, load(tmp_path / "X.npy"), load(tmp_path)):
         np.testing.assert_array_equal(data.x_train, x)
@@ -63,23 +64,23 @@ def test_csv_with_words_as_targets_and_its_columns_kept_for_prediction(tmp_path)
     data = load(tmp_path / "t.csv")
     np.testing.assert_array_equal(data.x_train, [[1, 2.5], [3, 4], [5, 6], [7, 8]])
     assert data.y_train.tolist() == ["cat", "dog", "cat", "dog"]
-    assert data.reading.columns == ("a", "b")
+    assert data.read_options.columns == ("a", "b")
     assert data.task == "classification"
     # Another order, another column, no target: still the same inputs.
     (tmp_path / "new.csv").write_text("other,b,a\nx,20,10\ny,40,30\n")
-    new = load_inputs(tmp_path / "new.csv", data.reading)
+    new = load_inputs(tmp_path / "new.csv", data.read_options)
     np.testing.assert_array_equal(new.x, [[10, 20], [30, 40]])
     assert new.y is None
     (tmp_path / "with.csv").write_text("a;b;label\n1;2;dog\n")
-    assert load_inputs(tmp_path / "with.csv", data.reading).y.tolist() == ["dog"]
+    assert load_inputs(tmp_path / "with.csv", data.read_options).y.tolist() == ["dog"]
     (tmp_path / "less.csv").write_text("a,label\n1,dog\n")
-    with pytest.raises(LoadingError, match="no column 'b'"):
-        load_inputs(tmp_path / "less.csv", data.reading)
+    with pytest.raises(DatasetError, match="no column 'b'"):
+        load_inputs(tmp_path / "less.csv", data.read_options)
 
 
 def test_csv_without_a_header_has_numbered_columns(tmp_path):
     (tmp_path / "t.csv").write_text("1,2,3\n4,5,6\n")
-    data = load(tmp_path / "t.csv", Reading(target="2"))
+    data = load(tmp_path / "t.csv", ReadOptions(target="2"))
     np.testing.assert_array_equal(data.x_train, [[1, 2], [4, 5]])
     np.testing.assert_array_equal(data.y_train, [3, 6])
 
@@ -89,24 +90,60 @@ def test_csv_without_a_header_has_numbered_columns(tmp_path):
     [
         ("", "is empty"),
         ("a,y\n", "no rows"),
-        ("a,y\n1,2,3\n", "2 columns but 3 values in row 1"),
+        ("a,y\n1,2,3\n", "Expected 2 fields in line 2, saw 3"),
         ("a,a,y\n1,2,3\n", "two columns of the name 'a'"),
         ("a,y\n1,0\nred,1\n", "column 'a' .* is 'red' in row 2"),
-        ("a,y\n1,0\n,1\n", "column 'a' .* is empty in row 2"),
+        ("a,y\n1,0\n,1\n", "column 'a' .* has no value in row 2: .*--drop-missing"),
+        ("y,a\n1,0\n1\n", "column 'a' .* has no value in row 2"),
+        ("a,y\n1,0\n2,\n3,NA\n", "the target column 'y' .* has no value in rows 2, 3: .*--drop-missing"),
+        ("a,y\n" + "1,\n" * 9, "no value in rows 1, 2, 3, 4, 5 and 4 more"),
         ("a,b\n1,0\n", "--target NAME: its columns are a, b"),
         ("y\n1\n", "no column but the target"),
-        ("a,y\nnan,1\n2,3\n", "not finite in row 1"),
+        ("a,y\nnan,1\n2,3\n", "column 'a' .* has no value in row 1"),
+        ("a,y\n-inf,1\n2,3\n", "not finite in row 1"),
     ],
 )
 def test_bad_tables(tmp_path, text, sentence):
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(LoadingError, match=sentence):
+    with pytest.raises(DatasetError, match=sentence):
         load(tmp_path / "t.csv")
+
+
+def test_rows_with_missing_values_are_left_out_on_request(tmp_path):
+    rows = "".join(f"{i},{i / 7}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"a,y\n{rows}50,\n,0.5\n")
+    (tmp_path / "held.csv").write_text("a,y\n1,2\n3,\n")
+    options = ReadOptions(drop_missing=True)
+    data = load(tmp_path / "t.csv", options, test=tmp_path / "held.csv")
+    np.testing.assert_array_equal(data.x_train[:, 0], np.arange(40))
+    np.testing.assert_array_equal(data.y_train, np.arange(40) / 7)
+    assert data.task == "regression"
+    assert data.notes == ["2 of 42 rows have missing values and are left out."]
+    np.testing.assert_array_equal(data.x_test, [[1]])
+    # To predict, targets may be missing.
+    inputs = load_inputs(tmp_path / "t.csv", ReadOptions(columns=("a",), target="y", drop_missing=True))
+    assert len(inputs.x) == 40
+    (tmp_path / "open.csv").write_text("a,y\n1,2\n3,\n")
+    inputs = load_inputs(tmp_path / "open.csv", ReadOptions(columns=("a",), target="y"))
+    np.testing.assert_array_equal(inputs.x, [[1], [3]])
+    assert inputs.y is None
+
+
+def test_a_missing_target_in_a_parquet_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"a": list(range(6)), "target": [0, 1, None, 1, 0, 1]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DatasetError, match=r"'target' .* has no value in row 3"):
+        load(tmp_path / "t.parquet")
+    data = load(tmp_path / "t.parquet", ReadOptions(drop_missing=True))
+    assert data.y_train.tolist() == [0, 1, 1, 0, 1]
 
 
 def test_a_table_that_is_not_text(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00a,b\n")
-    with pytest.raises(LoadingError, match="UTF-8"):
+    with pytest.raises(DatasetError, match="UTF-8"):
         load(tmp_path / "t.csv")
 
 
@@ -119,15 +156,29 @@ def test_parquet(tmp_path):
     np.testing.assert_array_equal(data.x_train, [[1, 3], [2, 4]])
     assert data.y_train.tolist() == ["u", "v"]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(LoadingError, match="parquet"):
+    with pytest.raises(DatasetError, match="parquet"):
         load(tmp_path / "bad.parquet")
 
 
 def test_parquet_without_its_reader_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"")
-    with pytest.raises(LoadingError, match="pip install pyarrow"):
+    with pytest.raises(DatasetError, match="pip install pyarrow"):
         load(tmp_path / "t.parquet")
+
+
+def test_tables_without_pandas_say_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    (tmp_path / "t.csv").write_text("a,y\n1,2\n")
+    with pytest.raises(DatasetError, match=r"pip install 'orbitgp\[tables\]'"):
+        load(tmp_path / "t.csv")
+
+
+def test_a_table_is_read_to_the_last_bit(tmp_path):
+    values = RNG.normal(size=(50, 2)) * 10.0 ** RNG.integers(-300, 300, (50, 2))
+    (tmp_path / "t.tsv").write_text("a\ty\n" + "\n".join(f" {a!r} \t{y!r}" for a, y in values.tolist()))
+    data = load(tmp_path / "t.tsv")
+    np.testing.assert_array_equal(np.column_stack([data.x_train, data.y_train]), values)
 
 
 def write_images(folder, pixels, mode="L"):
@@ -150,11 +201,14 @@ def test_folders_of_images_are_classes(tmp_path):
     assert data.y_train.tolist() == ["bird", "bird", "cat", "cat"]
     np.testing.assert_allclose(data.x_test, x[4:] / np.float32(255))
     # One image, and a folder of them, to predict for.
-    one = load_inputs(tmp_path / "test" / "cat" / "0.png", data.reading)
+    one = load_inputs(tmp_path / "test" / "cat" / "0.png", data.read_options)
     np.testing.assert_allclose(one.x, x[5:] / np.float32(255))
     assert one.rows == ["0.png"]
-    assert load_inputs(tmp_path / "test" / "bird", data.reading).x.shape == (1, 4, 5)
-    inverted = load(tmp_path, Reading(invert=True))
+    assert load_inputs(tmp_path / "test" / "bird", data.read_options).x.shape == (1, 4, 5)
+    assert load_inputs(tmp_path / "test", data.read_options).rows == ["bird/0.png", "cat/0.png"]
+    with pytest.raises(DatasetError, match="is a single image"):
+        load(tmp_path / "test" / "cat" / "0.png")
+    inverted = load(tmp_path, ReadOptions(invert=True))
     np.testing.assert_allclose(inverted.x_train, 1 - data.x_train)
 
 
@@ -163,24 +217,72 @@ def test_one_colour_image_makes_all_of_them_colour(tmp_path):
     write_images(tmp_path / "b", images(2), "RGB")
     data = load(tmp_path)
     assert data.x_train.shape == (4, 3, 4, 5)
-    assert data.reading.colour == "RGB"
+    assert data.read_options.colour == "RGB"
 
 
 def test_images_of_two_sizes(tmp_path):
     write_images(tmp_path / "a", images(2))
     write_images(tmp_path / "b", [np.zeros((7, 7), np.uint8)])
-    with pytest.raises(LoadingError, match="--resize"):
+    with pytest.raises(DatasetError, match="--resize"):
         load(tmp_path)
-    assert load(tmp_path, Reading(resize=(6, 3))).x_train.shape == (3, 6, 3)
+    assert load(tmp_path, ReadOptions(resize=(6, 3))).x_train.shape == (3, 6, 3)
+
+
+@pytest.mark.parametrize("invert", [False, True])
+def test_resize_keeps_the_aspect_ratio(tmp_path, invert):
+    """A square in a 40x20 image stays one in 10x10 pixels, and the bars are 0 with and without --invert."""
+    wide = np.full((20, 40), 255 if invert else 0, np.uint8)
+    wide[4:16, 12:24] = 0 if invert else 255
+    write_images(tmp_path / "a", [wide])
+    write_images(tmp_path / "b", [wide])
+    x = load(tmp_path, ReadOptions(resize=(10, 10), invert=invert)).x_train[0]
+    np.testing.assert_array_equal(x[[0, 1, 8, 9]], 0)
+    inside = np.argwhere(x > 0.5)
+    assert np.ptp(inside, axis=0).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparent_pixels_are_white(tmp_path, mode):
+    """Black ink on a transparent ground is what a viewer shows, not a black image."""
+    from PIL import Image
+
+    for name in "ab":
+        image = Image.new("RGBA", (6, 5))
+        image.putpixel((2, 3), (0, 0, 0, 255))
+        (tmp_path / name).mkdir()
+        image.convert(mode).save(tmp_path / name / "0.png")
+    data = load(tmp_path)
+    x = data.x_train.reshape(2, -1, 5, 6)
+    assert x.shape[1] == (3 if mode == "RGBA" else 1)
+    assert x.sum() == x.size - 2 * x.shape[1]
+    assert (x[:, :, 3, 2] == 0).all()
+    assert "--invert" in data.notes[0]
+
+
+def test_arrays_as_pillow_yields_them(tmp_path):
+    x = RNG.integers(0, 256, (4, 6, 7, 4)).astype(np.uint8)
+    x[..., 3] = 255
+    x[0, 2, 3] = 0, 0, 0, 0
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
+    expected = np.moveaxis(x[..., :3], -1, 1) / np.float32(255)
+    expected[0, :, 2, 3] = 1
+    np.testing.assert_allclose(load(tmp_path / "d.npz").x_train, expected, atol=1e-6)
+
+
+def test_images_of_one_colour_are_refused(tmp_path):
+    x = np.zeros((4, 5, 5), np.uint8) + np.arange(4, dtype=np.uint8)[:, None, None]
+    np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
+    with pytest.raises(DatasetError, match="of one colour all over"):
+        load(tmp_path / "d.npz")
 
 
 def test_bad_images(tmp_path):
     write_images(tmp_path / "a", images(1))
-    with pytest.raises(LoadingError, match="at least two folders"):
+    with pytest.raises(DatasetError, match="at least two folders"):
         load(tmp_path)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.png").write_bytes(b"not a png")
-    with pytest.raises(LoadingError, match=r"x\.png cannot be read as an image"):
+    with pytest.raises(DatasetError, match=r"x\.png cannot be read as an image"):
         load(tmp_path)
 
 
@@ -189,7 +291,7 @@ def test_a_bright_background_is_noted(tmp_path):
     x[:, 2, 2] = 0
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(6) % 2)
     assert "--invert" in load(tmp_path / "d.npz").notes[0]
-    assert load(tmp_path / "d.npz", Reading(invert=True)).notes == []
+    assert load(tmp_path / "d.npz", ReadOptions(invert=True)).notes == []
 
 
 @pytest.mark.parametrize(
@@ -207,17 +309,17 @@ def test_a_bright_background_is_noted(tmp_path):
 )
 def test_bad_arrays(tmp_path, arrays, sentence):
     np.savez(tmp_path / "d.npz", **arrays)
-    with pytest.raises(LoadingError, match=sentence):
+    with pytest.raises(DatasetError, match=sentence):
         load(tmp_path / "d.npz")
 
 
 def test_nothing_is_unpickled(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "y.npy", np.zeros(1))
-    with pytest.raises(LoadingError, match="Python objects"):
+    with pytest.raises(DatasetError, match="Python objects"):
         load(tmp_path / "x.npy")
     (tmp_path / "d.npz").write_bytes(pickle.dumps({"x": 1}))
-    with pytest.raises(LoadingError, match=r"d\.npz"):
+    with pytest.raises(DatasetError, match=r"d\.npz"):
         load(tmp_path / "d.npz")
 
 
@@ -225,11 +327,11 @@ def test_names_and_what_is_none(tmp_path):
     digits = load("digits")
     assert digits.x_train.shape == (1347, 8, 8)
     assert digits.x_test.shape == (450, 8, 8)
-    assert load_inputs("digits", digits.reading).y.shape == (450,)
-    with pytest.raises(LoadingError, match="no data set of that name"):
+    assert load_inputs("digits", digits.read_options).y.shape == (450,)
+    with pytest.raises(DatasetError, match="no data set of that name"):
         load("digist")
     (tmp_path / "d.pkl").write_bytes(b"")
-    with pytest.raises(LoadingError, match="no kind that can be read"):
+    with pytest.raises(DatasetError, match="no kind that can be read"):
         load(tmp_path / "d.pkl")
 
 
@@ -244,7 +346,7 @@ def test_held_out_and_fewer_data(tmp_path):
     rows = {tuple(row) for row in data.x_train} & {tuple(row) for row in data.x_test}
     assert not rows
     np.savez(tmp_path / "t.npz", x=x[:5, :1], y=y[:5])
-    with pytest.raises(LoadingError, match="have shape"):
+    with pytest.raises(DatasetError, match="have shape"):
         load(tmp_path / "d.npz", test=tmp_path / "t.npz")
 
 

@@ -24,7 +24,9 @@ def blocks(page: Path, language: str) -> list[str]:
 RUNNING = [page for page in PAGES if blocks(page, "python") and page.stem not in ("orbits", "likelihoods")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.stem)
+@pytest.mark.usefixtures("few_digits")
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")
@@ -32,7 +34,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "docs"}
     for block in blocks(page, "python"):
-        # The same lines with fewer steps: what is learned in them is not the matter here.
+        # The same lines with fewer steps: what they learn is not tested here.
         exec(compile(re.sub(r"(max_steps\"?[=:] ?)\d+", r"\g<1>6", block), page.name, "exec"), names)
 
 
@@ -49,6 +51,7 @@ def test_the_commands_of_a_page_can_be_typed(page):
         assert command.make_context(words[0], words[1:])
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
     pytest.importorskip("material", reason="the site needs the extra: pip install 'orbitgp[docs]'")
@@ -74,12 +77,21 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "../results" not in results
 
 
-def test_a_page_shows_the_pictures_that_are_drawn(tmp_path, monkeypatch):
+@pytest.fixture
+def hooks():
     pytest.importorskip("mkdocs", reason="the site needs the extra: pip install 'orbitgp[docs]'")
     spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_page_shows_the_pictures_that_are_drawn(hooks, tmp_path, monkeypatch):
     monkeypatch.setattr(hooks, "RESULTS", tmp_path)
     (tmp_path / "toy.png").touch()
     page = "one\n\n![a (b)](../results/toy.png)\n\n![c](../results/later.png)\n\n[d](../results/later.png)"
     assert hooks.on_page_markdown(page) == "one\n\n![a (b)](results/toy.png)\n\n\n\n[d](../results/later.png)"
+
+
+def test_source_files_are_linked_at_the_home_of_the_project(hooks):
+    assert hooks.on_page_markdown("[`a`](../src/b.py)") == f"[`a`]({hooks.HOME}/src/b.py)"

@@ -12,8 +12,9 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0])
+@pytest.mark.usefixtures("few_digits")
 def test_block_runs(block: str) -> None:
-    # The same lines with fewer steps: what is learned in them is not the matter here.
+    # The same lines with fewer steps: what they learn is not tested here.
     exec(compile(block.replace("max_steps=100", "max_steps=3"), "README.md", "exec"), {"__name__": "readme"})
 
 

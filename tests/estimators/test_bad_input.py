@@ -11,9 +11,10 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from sklearn.exceptions import NotFittedError
 
-from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.likelihoods import Bernoulli, Gaussian
 from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90, Rotation
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 X = np.random.default_rng(0).normal(size=(12, 4))
@@ -61,7 +62,7 @@ SETTINGS = [
         r"orbit must be an instance, got the class GaussianNoise: write GaussianNoise\(...\)",
     ),
     ({"orbit": Rotation()}, ValueError, "Rotation acts on images .* set image_shape"),
-    ({"orbit": Permutation.swap(0, 1)}, ValueError, "Permutation acts on vectors of 2 coordinates"),
+    ({"orbit": Permutation.swap(0, 5)}, ValueError, "Permutation acts on vectors of at least 6 coordinates"),
     ({"orbit": GaussianNoise(num_features=3)}, ValueError, "GaussianNoise has 3 scales, but the inputs have 4 features"),
     ({"orbit": Flip(), "image_shape": (3, 3)}, ValueError, r"image_shape=\(3, 3\) holds 9 pixels, but X has 4 features"),
     ({"orbit": Rotate90(), "image_shape": (1, 4)}, ValueError, "Rotate90 needs square images"),
@@ -73,8 +74,12 @@ SETTINGS = [
         ValueError,
         "num_samples must be a positive multiple of num_groups=2, got 1",
     ),
-    ({"orbit": GaussianNoise(), "num_samples": 1, "num_groups": 1}, ValueError, "at least 2 independent groups"),
-    ({"orbit": GaussianNoise(), "num_samples": 9, "num_groups": 2}, ValueError, "positive multiple of num_groups=2, got 9"),
+    (
+        {"orbit": GaussianNoise(), "num_samples": 1, "training": TrainingOptions(num_groups=1)},
+        ValueError,
+        "at least 2 independent groups",
+    ),
+    ({"orbit": GaussianNoise(), "num_samples": 9}, ValueError, "positive multiple of num_groups=2, got 9"),
     ({"orbit": group, "num_samples": 1}, ValueError, "num_samples must be at least 2 for an orbit of 24 elements"),
     ({"kernel": "rbf"}, TypeError, "kernel must be a gpytorch.kernels.Kernel or None, got str"),
     ({"kernel": RBFKernel}, TypeError, r"kernel must be an instance, got the class RBFKernel: write RBFKernel\(...\)"),
@@ -87,22 +92,14 @@ SETTINGS = [
     ({"num_inducing": 0}, ValueError, "num_inducing must be at least 1, got 0"),
     ({"num_inducing": 3.5}, TypeError, "num_inducing must be a whole number, got 3.5"),
     ({"num_samples": -2}, ValueError, "num_samples must be at least 1, got -2"),
-    ({"num_groups": "two"}, TypeError, "num_groups must be a whole number, got 'two'"),
-    ({"num_predict_samples": 0}, ValueError, "num_predict_samples must be at least 1, got 0"),
     ({"batch_size": True}, TypeError, "batch_size must be a whole number, got True"),
     ({"max_steps": 0}, ValueError, "max_steps must be at least 1, got 0"),
     ({"max_seconds": -1.0}, ValueError, "max_seconds must be positive and finite, got -1.0"),
     ({"max_seconds": np.nan}, ValueError, "max_seconds must be positive and finite, got nan"),
     ({"max_seconds": "1"}, TypeError, "max_seconds must be a number, got '1'"),
-    ({"optimizer": "sgd"}, ValueError, "optimizer must be one of natural, adam, got 'sgd'"),
-    ({"options": 3}, TypeError, "options must be a mapping from names of orbitgp.training.options.Options to values, got 3"),
-    ({"options": {"rate": 3}}, ValueError, "training has no option 'rate': it has "),
-    ({"options": {"max_steps": 3}}, ValueError, "max_steps is an argument of its own: pass max_steps="),
-    ({"draws": "sobol"}, ValueError, "draws must be one of .*got 'sobol'"),
-    ({"jitter": 0}, ValueError, "jitter must be positive and finite, got 0"),
-    ({"jitter": None}, TypeError, "jitter must be a number, got None"),
-    ({"dtype": "float16"}, ValueError, "dtype must be one of auto, float32, float64, got 'float16'"),
-    ({"dtype": np.float32}, ValueError, "dtype must be one of auto, float32, float64"),
+    ({"training": {"jitter": 1e-5}}, TypeError, "training must be a orbitgp.TrainingOptions or None, got dict"),
+    ({"training": TrainingOptions}, TypeError, r"got the class TrainingOptions: write TrainingOptions\(...\)"),
+    ({"training": TrainerSettings()}, TypeError, "training must be a orbitgp.TrainingOptions or None, got TrainerSettings"),
     ({"device": "abacus"}, ValueError, "device 'abacus' cannot be used"),
     ({"device": "meta:x"}, ValueError, "device 'meta:x' cannot be used"),
     ({"random_state": "seed"}, ValueError, "cannot be used to seed"),

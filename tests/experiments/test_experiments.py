@@ -74,6 +74,7 @@ def failing(claims):
     return [claim for claim, holds in claims.items() if not holds]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch):
     todo = mnist.all_runs(2, ["none", "affine"], num_train=24, **TINY)
     found = runs.execute(todo, tmp_path)
@@ -249,6 +250,7 @@ def watched_run(**settings):
     return learning_curve.LearningCurve("affine", "affine", watch_samples=6, spacing=1.4, options=options, **budget, **settings)
 
 
+@pytest.mark.slow
 def test_a_watched_run_ends_as_one_that_nobody_watches(small_digits, monkeypatch, tmp_path):
     monkeypatch.setattr(mnist, "mnist", lambda: small_digits)
     models = []
@@ -288,6 +290,7 @@ def test_watching_sees_the_model_as_it_is_and_takes_no_time(small_digits, monkey
     assert found["seconds"]["fit"] > seconds[-1]
 
 
+@pytest.mark.slow
 def test_learning_curves_through_the_command_line(few_digits, tmp_path, monkeypatch):
     tiny = {name: value for name, value in TINY.items() if name != "num_inducing"}
     monkeypatch.setattr(learning_curve, "QUICK", tiny | {"num_train": 24, "watch_samples": 4})
@@ -312,6 +315,7 @@ def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path):
     assert found["orbit"]["angle"] == pytest.approx([-8.6, 8.6])  # as it started
 
 
+@pytest.mark.slow
 def test_exact_and_bound_agree_where_they_must():
     x, y = exact.data(12)
     orbit = Rotate90()
@@ -339,6 +343,7 @@ def test_exact_claims_and_table(tmp_path):
     assert len(failing(exact.check(above))) == 2  # for f and for g
 
 
+@pytest.mark.slow
 def test_odd_even_through_the_command_line(few_digits, tmp_path, monkeypatch):
     monkeypatch.setattr(odd_even.FewOddEven, "grid", (90.0,))
     monkeypatch.setattr(odd_even, "digits", lambda: few_digits)

@@ -11,6 +11,7 @@ import pytest
 from experiments import likelihoods, local_parameters
 
 
+@pytest.mark.slow
 def test_likelihoods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     original = likelihoods.fits
     small = {"num_train": 300, "num_inducing": 15, "num_samples": 4, "max_steps": 2}
@@ -29,6 +30,7 @@ def test_likelihoods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert "| dirichlet | rotation |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_local_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     original = local_parameters.train
     small = {"seconds": 5.0, "max_steps": 3, "num_train": 100, "num_inducing": 20, "num_samples": 4}

@@ -75,7 +75,7 @@ def test_bound_with_every_orbit_element_is_the_exact_evidence_and_with_fewer_lie
         model = InvariantGP(kernel, orbit, elements[:: len(elements) // count], mean="zero", jitter=1e-10)
         likelihood = Gaussian(noise=noise**2)
         quadratic = likelihood.quadratic(data.y[:, None])
-        set_posterior(model, statistics(model, model.project(samples), quadratic, len(data.x)))
+        set_posterior(model, statistics(model, model.whitened_means(samples), quadratic, len(data.x)))
         bound = elbo(model, likelihood, samples, data.y[:, None], len(data.x))
         bound.backward()
         # The optimum of q: no gradient is left in its mean, nor in the lower triangle of its factor.

@@ -13,11 +13,7 @@ METHODS = pytest.mark.parametrize("method", ["random", "kmeans", "greedy"])
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def generator(seed=0):

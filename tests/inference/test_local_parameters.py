@@ -11,13 +11,15 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier
+from orbitgp.inference.elbo import elbo, expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, OneVsEach
+from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
-from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.options import OptimizerName, TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
+from tests.likelihoods.own import Difference
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 
@@ -31,9 +33,10 @@ def make_trainer(orbit: Orbit | None = None, **options: Any) -> Trainer:
     kernel = ScaleKernel(RBFKernel()).double()
     model = InvariantGP(kernel, orbit, initial_inducing(x, orbit, kernel, 8, generator=generator))
     settings = {"max_steps": 12, "batch_size": 16, "num_samples": 4, "num_groups": 4, "polish_passes": 1, "starts": (1.0,)}
-    return Trainer(model, likelihood, x, y, Options(**{**settings, **options}))
+    return Trainer(model, likelihood, x, y, TrainerSettings(**{**settings, **options}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", get_args(OptimizerName))
 @pytest.mark.parametrize("local", SOURCES)
 def test_every_source_raises_the_bound(local: LocalName, optimizer: OptimizerName) -> None:
@@ -84,18 +87,18 @@ def test_no_source_is_optimistic() -> None:
     for _ in range(5):
         trainer.step()
     model, likelihood, x, y = trainer.local.setting
-    exact = model.moments(model.project(model.orbit.sample(x, 1024, 2, "qmc", trainer.generator)))
+    exact = model.moments(model.whitened_means(model.orbit.sample(x, 1024, 2, "qmc", trainer.generator)))
     draws = 100
     setting = Setting(model, likelihood, x.repeat(draws, 1), y.repeat(draws, 1))
     rows = torch.arange(len(setting.x))
     samples = model.orbit.sample(setting.x, 4, 4, "iid", trainer.generator)
     with torch.no_grad():
-        moments = model.moments(model.project(samples))
+        moments = model.moments(model.whitened_means(samples))
         best = likelihood.quadratic(setting.y, likelihood.local(y, exact).repeat(draws, 1)).expectation(moments)
         same = likelihood.quadratic(setting.y, likelihood.local(setting.y, moments)).expectation(moments)
         scored = {"same": same}
         for source in (Groups, Network):
-            scored[source.__name__] = source(setting).terms(rows, samples)
+            scored[source.__name__] = expected_log_likelihood(model, likelihood, samples, setting.y, source(setting).at(rows))
     for name, terms in scored.items():
         difference = (terms - best).reshape(draws, -1).sum(1)
         z = float(difference.mean() / difference.std()) * draws**0.5
@@ -108,22 +111,28 @@ def test_groups_need_two_halves_that_are_independent() -> None:
             make_trainer(local="groups", **options).step()
     cyclic = Permutation([[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     x = torch.randn(6, 3, dtype=torch.float64)
-    likelihood = OneVsEach(3)
-    y = likelihood.encode(torch.arange(6) % 3)
-    model = InvariantGP(ScaleKernel(RBFKernel()).double(), cyclic, x[:4], 3, shared_covariance=False)
-    source = Groups(Setting(model, likelihood, x, y))
-    assert bool(torch.isfinite(source.terms(torch.arange(6), cyclic.sample(x, None))).all())
+    likelihood = Difference()
+    y = likelihood.encode(torch.arange(6) % 2)
+    model = InvariantGP(ScaleKernel(RBFKernel()).double(), cyclic, x[:4], 2, shared_covariance=False)
+    local = Groups(Setting(model, likelihood, x, y)).at(torch.arange(6))
+    assert bool(torch.isfinite(elbo(model, likelihood, cyclic.sample(x, None), y, 6, local)))
     with pytest.raises(ValueError, match="num_groups to 4"):
-        source.terms(torch.arange(6), cyclic.sample(x, 2))
+        elbo(model, likelihood, cyclic.sample(x, 2), y, 6, local)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", SOURCES)
 def test_estimators_take_it_and_predictions_need_it_no_more(local: LocalName, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 2))
     y = np.where(x[:, 0] > 0, "right", "left")
     model = InvariantGPClassifier(
-        GaussianNoise(0.2), num_inducing=10, num_samples=8, num_groups=4, max_steps=6, options={"local": local}, random_state=0
+        GaussianNoise(0.2),
+        num_inducing=10,
+        num_samples=8,
+        max_steps=6,
+        random_state=0,
+        training=TrainingOptions(num_groups=4, local=local),
     ).fit(x, y)
     assert model.score(x, y) > 0.8
     model.save(tmp_path / "model.safetensors")

@@ -22,11 +22,7 @@ LENGTHSCALE, VARIANCE = 0.8, 1.3
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def rbf_kernel(**kwargs):
@@ -96,10 +92,10 @@ def test_kfu_and_kff_under_gaussian_noise_have_their_closed_form(per_feature, dr
     kff = VARIANCE * (l2 / (l2 + 2 * s2)).sqrt().prod()
     repeats = 4000
     samples = orbit.sample(x.repeat(repeats, 1), 8, groups, draws, torch.Generator().manual_seed(0))
-    projection = model.project(samples)
-    found = (projection.a.mean(1) @ model.factor().mT).reshape(repeats, 2, -1)
+    means = model.whitened_means(samples)
+    found = (means.a.mean(1) @ model.factor().mT).reshape(repeats, 2, -1)
     assert ((found.mean(0) - kfu).abs() < 4 * found.std(0) / repeats**0.5).all()
-    found = projection.kff.reshape(repeats, 2)
+    found = means.kff.reshape(repeats, 2)
     assert ((found.mean(0) - kff).abs() < 4 * found.std(0) / repeats**0.5).all()
 
 
@@ -130,7 +126,7 @@ def test_finite_orbits_equal_loops(permutations, shared):
     found = model.predict(x)
     torch.testing.assert_close(found[0], mean)
     torch.testing.assert_close(found[1], covariance.diagonal(dim1=1, dim2=2).mT, rtol=1e-8, atol=1e-9)
-    moments = model.moments(model.project(model.orbit.sample(x, None)))
+    moments = model.moments(model.whitened_means(model.orbit.sample(x, None)))
     torch.testing.assert_close(moments.mean, mean)
     torch.testing.assert_close(moments.second - mean.square(), found[1], rtol=1e-8, atol=1e-9)
 
@@ -155,7 +151,7 @@ def test_a_linear_mean_is_averaged_over_the_orbit():
     torch.testing.assert_close(model.predict(x)[0], both)
     torch.testing.assert_close(model.predict(x.flip(1))[0], both)
     samples = model.orbit.sample(x, None)
-    torch.testing.assert_close(model.moments(model.project(samples)).mean, both)
+    torch.testing.assert_close(model.moments(model.whitened_means(samples)).mean, both)
 
 
 @torch.no_grad()
@@ -215,7 +211,7 @@ def test_shared_and_separate_covariances_agree_where_they_are_equal(orbit):
     x = torch.randn(4, 3)
     samples = orbit.sample(x, 4, 2, "iid")
     for cross in (False, True):
-        both = [model.moments(model.project(samples), cross=cross) for model in (shared, separate)]
+        both = [model.moments(model.whitened_means(samples), cross=cross) for model in (shared, separate)]
         torch.testing.assert_close(*(tuple(m for m in moments if m is not None) for moments in both))
     torch.testing.assert_close(shared.kl(), separate.kl())
     torch.testing.assert_close(shared.predict(x), separate.predict(x))
@@ -260,8 +256,8 @@ def test_streaming_rows_changes_nothing(name):
 def test_streaming_keeps_intermediates_small(monkeypatch):
     model = make_model(GaussianNoise(0.3), torch.randn(5, 3))
     sizes = []
-    project = model.project
-    monkeypatch.setattr(model, "project", lambda s, f: sizes.append(s.points.numel() // 3 * 5) or project(s, f))
+    whitened = model.whitened_means
+    monkeypatch.setattr(model, "whitened_means", lambda s, f: sizes.append(s.points.numel() // 3 * 5) or whitened(s, f))
     model.predict(torch.randn(50, 3), 4, max_elements=200)
     assert max(sizes) <= 200
     assert len(sizes) == 5
@@ -410,7 +406,7 @@ def test_images_keep_their_shape(orbit, features):
     assert mean.shape == variance.shape == (4, 2)
     assert mean.dtype == variance.dtype == torch.float64
     assert model.joint(x, 4)[1].shape == (1, 4, 4)
-    moments = model.moments(model.project(orbit.sample(x, 4)))
+    moments = model.moments(model.whitened_means(orbit.sample(x, 4)))
     (moments.second.sum() + moments.mean.sum()).backward()
     assert model.inducing.grad.shape == z.shape
     assert model.inducing.grad.dtype == torch.float32

@@ -25,11 +25,7 @@ PAIRINGS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 # The rule, pair by pair
@@ -81,7 +77,7 @@ def test_one_sample_cannot_estimate_a_square(bad):
         bad()
 
 
-# Unbiasedness of the whole: draws, kernel, projection, moments
+# Unbiasedness of the whole: draws, kernel, means, moments
 
 
 def make_model(orbit, inducing, shared, latents=2):
@@ -187,14 +183,14 @@ def by_repeat(t, rows):
 def test_unbiased_and_the_naive_estimator_is_not(name, shared):
     model, x, truth = setting(ESTIMATORS[name][0], shared)
     samples = repeated(x, name, model)
-    moments = model.moments(model.project(samples), cross=True)
+    moments = model.moments(model.whitened_means(samples), cross=True)
     mean, second, cross = (by_repeat(m, len(x)) for m in moments)
     assert unbiased(mean, truth.mean)
     assert unbiased(second, truth.second)
     assert unbiased(cross, truth.cross)
     # Squaring the averaged mean: each sample is paired with itself, as often as with any other.
     naive = Samples(samples.points.flatten(1, 2)[:, None], Pairing.exact())
-    squared = model.moments(model.project(naive))
+    squared = model.moments(model.whitened_means(naive))
     assert unbiased(by_repeat(squared.mean, len(x)), truth.mean)
     assert not unbiased(by_repeat(squared.second, len(x)), truth.second)
 
@@ -208,7 +204,7 @@ def test_clamping_at_zero_is_biased(name):
     model.prior_mean.weight.zero_()
     model.prior_mean.bias.zero_()
     truth = (finite_truth if ESTIMATORS[name][0] else noise_truth)(model, x)
-    second = by_repeat(model.moments(model.project(repeated(x, name, model))).second, len(x))
+    second = by_repeat(model.moments(model.whitened_means(repeated(x, name, model))).second, len(x))
     assert (second < 0).double().mean() > 0.02
     assert unbiased(second, truth.second)
     assert not unbiased(second.clamp_min(0.0), truth.second)
@@ -220,7 +216,7 @@ def test_draws_shared_by_the_groups_are_biased():
     model, x, truth = setting(False, True)
     samples = repeated(x, "grouped qmc", model)
     twice = samples.points[:, :1].expand(-1, 2, -1, -1).contiguous()
-    second = model.moments(model.project(Samples(twice, samples.pairing))).second
+    second = model.moments(model.whitened_means(Samples(twice, samples.pairing))).second
     assert not unbiased(by_repeat(second, len(x)), truth.second)
 
 
@@ -228,7 +224,7 @@ def test_draws_shared_by_the_groups_are_biased():
 @torch.no_grad()
 def test_enumeration_has_no_error_at_all(shared):
     model, x, truth = setting(True, shared)
-    moments = model.moments(model.project(model.orbit.sample(x, None)), cross=True)
+    moments = model.moments(model.whitened_means(model.orbit.sample(x, None)), cross=True)
     torch.testing.assert_close(tuple(moments), tuple(truth), rtol=1e-9, atol=1e-10)
 
 
@@ -246,7 +242,7 @@ def test_finite_times_infinite_is_unbiased():
     truth = exact_moments(model, kfu, kff, sum(linear_mean(model, p) for p in both) / 2)
     samples = orbit.sample(x.repeat(REPEATS, 1), 4, 2, "qmc", torch.Generator().manual_seed(2))
     assert samples.points.shape[1:3] == (2, 4)
-    moments = model.moments(model.project(samples))
+    moments = model.moments(model.whitened_means(samples))
     assert unbiased(by_repeat(moments.mean, 2), truth.mean)
     assert unbiased(by_repeat(moments.second, 2), truth.second)
 
@@ -257,5 +253,5 @@ def test_groups_of_qmc_have_less_variance_than_iid():
     variances = {}
     for draws in ("iid", "qmc"):
         samples = model.orbit.sample(x[:1].repeat(2000, 1), 16, 2, draws, torch.Generator().manual_seed(3))
-        variances[draws] = model.moments(model.project(samples)).second.var(0)
+        variances[draws] = model.moments(model.whitened_means(samples)).second.var(0)
     assert (variances["qmc"] < 0.5 * variances["iid"]).all()

@@ -6,6 +6,7 @@ import copy
 import itertools
 import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import orbitgp.kernels.feature_maps
-from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel, TrainingOptions
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import FeatureMapCovariance, covariance
@@ -492,7 +493,7 @@ class TestCovariance:
                 mine.copy_(mine.tril() if mine.ndim == 3 else mine)
                 other.copy_(mine)
         points, pairing = orbit.sample(x, None if hasattr(orbit, "size") else 4)
-        seen = [inner.project(Samples(points, pairing)), outer.project(Samples(phi(points), pairing))]
+        seen = [inner.whitened_means(Samples(points, pairing)), outer.whitened_means(Samples(phi(points), pairing))]
         torch.testing.assert_close(*[[p.a, p.prior_mean, p.kff] for p in seen], rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(*[tuple(m.moments(p))[:2] for m, p in zip((inner, outer), seen, strict=True)])
         torch.testing.assert_close(inner.kl(), outer.kl())
@@ -503,8 +504,8 @@ class TestCovariance:
 
 # The estimators
 
-BRIEF = {"polish_passes": 2, "starts": (1.0,)}
-QUICK: dict[str, Any] = {"max_steps": 6, "num_samples": 4, "num_inducing": 20, "random_state": 0, "options": BRIEF}
+BRIEF = TrainingOptions(polish_passes=2, starts=(1.0,))
+QUICK: dict[str, Any] = {"max_steps": 6, "num_samples": 4, "num_inducing": 20, "random_state": 0, "training": BRIEF}
 
 
 @pytest.fixture(scope="module")
@@ -610,7 +611,7 @@ class TestEstimators:
         """Trained from end to end: the inducing points are fixed, as one step of x is not one of A x."""
         X, y = table()
         matrix = np.random.default_rng(1).normal(size=(3, 4))
-        settings = {**QUICK, "num_inducing": 12, "options": {**BRIEF, "inducing_rate": 0.0}}
+        settings = {**QUICK, "num_inducing": 12, "training": replace(BRIEF, inducing_rate=0.0)}
         mapped = InvariantGPRegressor(feature_map=Fixed(matrix), **settings).fit(X, y)
         before = InvariantGPRegressor(**settings).fit(X @ matrix.T, y)
         assert mapped.evidence_.value == pytest.approx(before.evidence_.value, rel=1e-8)
@@ -623,7 +624,7 @@ class TestEstimators:
 
     def test_evidence_with_all_inducing_points_is_that_of_the_exact_gp(self) -> None:
         X, y = table()
-        settings = {**QUICK, "num_inducing": len(X), "jitter": 1e-10, "options": {**BRIEF, "inducing_rate": 0.0}}
+        settings = {**QUICK, "num_inducing": len(X), "training": replace(BRIEF, inducing_rate=0.0, jitter=1e-10)}
         estimator = InvariantGPRegressor(feature_map=Curved(), normalize_y=False, **settings).fit(X, y)
         kernel, noise = estimator.kernel_, estimator.likelihood_.noise.item()
         with torch.no_grad():
@@ -791,7 +792,7 @@ class TestOrbits:
     )
     def test_predictions_are_invariant(self, orbit: Orbit, move: Any) -> None:
         X, y = digits(30, classes=3)
-        settings = {**QUICK, "num_samples": None, "dtype": "float64", "max_steps": 3}
+        settings = {**QUICK, "num_samples": None, "training": replace(BRIEF, dtype="float64"), "max_steps": 3}
         estimator = InvariantGPClassifier(orbit, feature_map=OrientedGradients(), **settings).fit(X, y)
         moved = move(X).copy()
         np.testing.assert_allclose(estimator.predict_proba(moved), estimator.predict_proba(X), rtol=1e-9, atol=1e-11)

@@ -13,11 +13,7 @@ from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90
 LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: insensitive, not invariant
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def rbf(lengthscale=0.8, variance=1.7):
@@ -181,7 +177,7 @@ def test_subset_of_a_finite_orbit_is_a_sample():
 
 
 def test_bad_input_is_one_clear_sentence():
-    x, orbit = torch.randn(2, 2), Permutation.swap(0, 1)
+    x, orbit = torch.randn(2, 2), Permutation.swap(0, 1, 2)
     result = insensitivity(rbf(), orbit, x)
     for bad in (0.0, -1.0):
         with pytest.raises(ValueError, match="eps must be positive"):

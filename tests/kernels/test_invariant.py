@@ -27,11 +27,7 @@ CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 LOPSIDED = [[0, 1, 2], [1, 0, 2], [2, 1, 0]]  # not a group: the orbit of x_a is not the orbit of x
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def rbf(lengthscale=0.8, variance=1.7, **kwargs):
@@ -336,10 +332,10 @@ def test_bad_input_is_one_clear_sentence():
     with pytest.raises(TypeError, match="enumerates a finite orbit, which GaussianNoise is not"):
         InvariantKernel(rbf(), GaussianNoise())
     with pytest.raises(TypeError, match="InvariantGPRegressor"):
-        InvariantKernel(rbf(), Permutation.swap(0, 1) * GaussianNoise())
+        InvariantKernel(rbf(), Permutation.swap(0, 1, 2) * GaussianNoise())
     x = torch.randn(4, 3)
     with pytest.raises(ValueError, match="vectors of 2 coordinates"):
-        InvariantKernel(rbf(), Permutation.swap(0, 1))(x).to_dense()
+        InvariantKernel(rbf(), Permutation.swap(0, 1, 2))(x).to_dense()
     with pytest.raises(ValueError, match="set image_shape"):
         InvariantKernel(rbf(), Flip())(x).to_dense()
     with pytest.raises(ValueError, match="has 4 pixels, but the inputs have 3"):

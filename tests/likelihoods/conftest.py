@@ -1,4 +1,4 @@
-"""Every likelihood, by name, with targets to go with it."""
+"""Every likelihood, and one that couples latent functions, with targets to go with it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import torch
 from torch import Tensor
 
 from orbitgp.likelihoods import Classification, Likelihood, make_likelihood
+from tests.likelihoods.own import Difference
 
 MAKERS: dict[str, Callable[[], Likelihood]] = {
     "bernoulli": lambda: make_likelihood("bernoulli", num_classes=2),
     "stick-breaking": lambda: make_likelihood("stick-breaking", num_classes=4),
-    "one-vs-each": lambda: make_likelihood("one-vs-each", num_classes=4),
-    "bouchard": lambda: make_likelihood("bouchard", num_classes=4),
-    "bohning": lambda: make_likelihood("bohning", num_classes=4),
-    "logistic-softmax": lambda: make_likelihood("logistic-softmax", num_classes=4),
     "dirichlet": lambda: make_likelihood("dirichlet", num_classes=4),
     "indicators": lambda: make_likelihood("gaussian", num_classes=4),
     "gaussian": lambda: make_likelihood("gaussian", num_outputs=2),
     "student-t": lambda: make_likelihood("student-t", num_outputs=2),
     "laplace": lambda: make_likelihood("laplace", num_outputs=2),
+    "coupled": Difference,
 }
 
 

@@ -1,26 +1,17 @@
-"""Many classes: known values, the stick by hand, the coupling matrix by autograd, encodings."""
+"""Many classes: known values, the stick by hand, encodings, names."""
 
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
 
-from orbitgp.likelihoods import (
-    Bernoulli,
-    Bohning,
-    Bouchard,
-    Classification,
-    LogisticSoftmax,
-    OneVsEach,
-    Softmax,
-    StickBreaking,
-    make_likelihood,
-)
-from orbitgp.likelihoods.gap import gaussian_moments
+from orbitgp.likelihoods import Bernoulli, Classification, StickBreaking, make_likelihood
+from tests.likelihoods.own import gaussian_moments
 
-NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "gaussian", "dirichlet"]
+NAMES = ["stick-breaking", "gaussian", "dirichlet"]
 
 
 def bound_at(likelihood: Classification, label: int, f: torch.Tensor, variance: float = 0.0) -> float:
@@ -31,19 +22,7 @@ def bound_at(likelihood: Classification, label: int, f: torch.Tensor, variance: 
 
 @pytest.mark.parametrize("label", [0, 4, 9])
 def test_ten_classes_at_zero(label: int) -> None:
-    zero = torch.zeros(10)
-    assert bound_at(OneVsEach(10), label, zero) == pytest.approx(-9 * math.log(2), abs=1e-9)  # -6.24
-    # min_a a + 10 log(1 + exp -a), at a = log 9
-    assert bound_at(Bouchard(10), label, zero) == pytest.approx(-math.log(9) - 10 * math.log(10 / 9), abs=1e-9)  # -3.25
-    for likelihood, f in ((Bohning(10), zero), (LogisticSoftmax(10), zero), (StickBreaking(10), zero[:9])):
-        assert bound_at(likelihood, label, f) == pytest.approx(-math.log(10), abs=1e-9)  # -2.30, the truth
-
-
-def test_one_vs_each_wins_where_one_class_is_certain() -> None:
-    sure = torch.zeros(10)
-    sure[3] = 8.0
-    assert bound_at(OneVsEach(10), 3, sure) > bound_at(Bouchard(10), 3, sure)
-    assert bound_at(OneVsEach(10), 3, sure * 0) < bound_at(Bouchard(10), 3, sure * 0)
+    assert bound_at(StickBreaking(10), label, torch.zeros(9)) == pytest.approx(-math.log(10), abs=1e-9)
 
 
 def test_stick_by_hand() -> None:
@@ -66,31 +45,13 @@ def test_decisions_after_its_class_do_not_concern_a_datum() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_two_classes_agree_with_bernoulli(name: str) -> None:
     """The exact law of two classes is a logistic function of one number, whatever the name."""
-    if name in ("gaussian", "logistic-softmax"):
+    if name == "gaussian":
         pytest.skip("another law")
     likelihood = make_likelihood(name, num_classes=2)
     assert isinstance(likelihood, Classification)
     f = torch.randn(20, likelihood.num_latents, dtype=torch.float64)
     one = f[:, :1] * -1 if likelihood.num_latents == 1 else f[:, 1:] - f[:, :1]
     torch.testing.assert_close(likelihood.log_probs(f), Bernoulli().log_probs(one))
-
-
-def test_coupling_matrix_is_the_hessian_of_the_pairwise_bound() -> None:
-    likelihood = OneVsEach(4)
-    y = likelihood.encode(torch.tensor([2]))
-    c = torch.tensor([[0.4, 1.3, 9.0, 2.2]], dtype=torch.float64)
-    quadratic = likelihood.quadratic(y, c)
-
-    def pairwise(f: torch.Tensor) -> torch.Tensor:
-        total = torch.zeros((), dtype=torch.float64)
-        for j in (0, 1, 3):
-            d, w = f[2] - f[j], math.tanh(float(c[0, j]) / 2) / (2 * float(c[0, j]))
-            total = total + d / 2 - w * d**2 / 2
-        return total
-
-    zero = torch.zeros(4, dtype=torch.float64)
-    torch.testing.assert_close(quadratic.lam[0], -torch.autograd.functional.hessian(pairwise, zero))
-    torch.testing.assert_close(quadratic.eta[0], torch.autograd.functional.jacobian(pairwise, zero))
 
 
 @pytest.mark.parametrize("name", [*NAMES, "bernoulli"])
@@ -116,8 +77,18 @@ def test_encoding_picks_its_own_class(name: str) -> None:
 def test_names() -> None:
     assert make_likelihood("gaussian", num_outputs=3).num_latents == 3
     assert make_likelihood("stick-breaking", num_classes=3).num_latents == 2
-    assert make_likelihood("one-vs-each", num_classes=3).couples
-    assert isinstance(make_likelihood("softmax", num_classes=3), Softmax)
-    for wrong, classes in (("bernoulli", 3), ("poisson", 3), ("student-t", 3), ("bouchard", None), ("softmax", 1)):
-        with pytest.raises(ValueError, match=r"classes|one of"):
+    for wrong, classes in (("bernoulli", 3), ("dirichlet", 1)):
+        with pytest.raises(ValueError, match="classes"):
             make_likelihood(wrong, num_classes=classes)
+
+
+@pytest.mark.parametrize("name", ["softmax", "bouchard", "bohning", "one-vs-each", "logistic-softmax", "student-t"])
+def test_an_unknown_name_is_answered_with_the_known_ones(name: str) -> None:
+    message = f"a likelihood for classification is one of bernoulli, gaussian, dirichlet, stick-breaking, got {name!r}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make_likelihood(name, num_classes=3)
+
+
+def test_classes_are_no_regression() -> None:
+    with pytest.raises(ValueError, match="for regression is one of gaussian, student-t, laplace, got 'dirichlet'"):
+        make_likelihood("dirichlet")

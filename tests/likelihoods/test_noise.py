@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from orbitgp.likelihoods import Gaussian, Laplace, Noise, StudentT
-from orbitgp.likelihoods.gap import gaussian_moments
+from tests.likelihoods.own import gaussian_moments
 
 CASES = {
     "gaussian": (lambda: Gaussian(noise=0.25), scipy.stats.norm(scale=0.5)),

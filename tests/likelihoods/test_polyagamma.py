@@ -9,9 +9,9 @@ import pytest
 import torch
 from polyagamma import random_polyagamma
 
-from orbitgp.likelihoods import Bernoulli, gap_table
-from orbitgp.likelihoods.gap import gaussian_moments
+from orbitgp.likelihoods import Bernoulli
 from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
+from tests.likelihoods.own import gaussian_moments
 
 
 @pytest.mark.parametrize("c", [0.0, 0.05, 0.5, 2.0, 7.0, 40.0])
@@ -92,18 +92,3 @@ def test_bound_is_below_the_gauss_hermite_value_on_a_grid() -> None:
     assert float((bound - exact).max()) < 1e-6
     assert float((bound - best).max()) < 1e-12
     assert float((exact - best).min()) > -1e-6
-
-
-def test_gap_closes_only_with_the_variance() -> None:
-    rows = gap_table(means=(0.0, 1.0, 3.0), variances=(1e-4, 1e-2, 1.0, 16.0))
-    for mean in (0.0, 1.0, 3.0):
-        gaps = [row.gap for row in rows if row.mean == mean]
-        assert gaps == sorted(gaps)
-        assert gaps[0] < 1e-4
-        assert gaps[-1] > 0.2
-    row = next(row for row in rows if row.mean == 1.0 and row.variance == 1.0)
-    assert row.c == pytest.approx(math.sqrt(2.0))
-    # E log sigma(f), f ~ N(1, 1), by an integral of our own
-    z = np.linspace(-12, 12, 100_001)
-    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    assert row.exact == pytest.approx(np.trapezoid(-np.logaddexp(0.0, -(1 + z)) * density, z), abs=1e-9)

@@ -9,7 +9,7 @@ import torch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 from orbitgp.likelihoods.quadrature import normal_nodes
 
-NAMES = ["stick-breaking", "one-vs-each", "bouchard", "bohning", "logistic-softmax", "gaussian", "dirichlet"]
+NAMES = ["stick-breaking", "gaussian", "dirichlet"]
 
 
 def softmax_by_gumbel(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -29,7 +29,7 @@ def softmax_by_gumbel(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 def test_softmax_probabilities(spread: float, variance: float) -> None:
     rng = np.random.default_rng(0)
     mean, var = spread * rng.normal(size=(3, 10)), variance * rng.uniform(0.3, 1.5, size=(3, 10))
-    ours = make_likelihood("bouchard", num_classes=10).predictive(torch.as_tensor(mean), torch.as_tensor(var)).probs
+    ours = make_likelihood("dirichlet", num_classes=10).predictive(torch.as_tensor(mean), torch.as_tensor(var)).probs
     truth = np.stack([softmax_by_gumbel(m, v) for m, v in zip(mean, var, strict=True)])
     np.testing.assert_allclose(truth.sum(1), 1.0, atol=1e-6)
     assert np.abs(ours.numpy() - truth).max() < 3e-3
@@ -106,6 +106,6 @@ def test_nodes_are_the_same_in_every_process() -> None:
 
 
 def test_no_rows() -> None:
-    law = make_likelihood("bouchard", num_classes=3).predictive(torch.zeros(0, 3), torch.zeros(0, 3))
+    law = make_likelihood("dirichlet", num_classes=3).predictive(torch.zeros(0, 3), torch.zeros(0, 3))
     assert isinstance(law, Categorical)
     assert law.probs.shape == (0, 3)

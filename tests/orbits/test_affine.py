@@ -158,9 +158,9 @@ def test_describe_speaks_the_units_of_the_constructor():
     assert all(again[name] == pytest.approx(described[name], rel=1e-5) for name in NAMES)
     lines = str(described).splitlines()
     assert lines[0] == "Affine"
-    assert lines[1].split() == ["angle", "-10°", "…", "+20°"]
-    assert lines[2].split() == ["scale_x", "×0.9", "…", "×1.3"]
-    assert lines[5].split() == ["shift_x", "-1", "px", "…", "+2", "px"]
+    assert lines[1].split() == ["angle", "−10°", "…", "+20°"]
+    assert lines[2].split() == ["scale_x", "×0.90", "…", "×1.30"]
+    assert lines[5].split() == ["shift_x", "−1.0", "…", "+2.0", "px"]
 
 
 def test_parameters_live_in_units_for_one_learning_rate():
@@ -203,8 +203,8 @@ def test_scales_are_uniform_in_the_logarithm():
         (lambda: Affine(shear=-0.1), "positive half-width"),
         (lambda: Affine(shift_x=(2, 1)), "low <= high"),
         (lambda: Affine(shift_x=(0, float("inf"))), "finite"),
-        (lambda: Affine(scale_x=0.15), "scale_x is a factor"),
-        (lambda: Affine(scale_x=(-1, 1)), "scale_x is a factor"),
+        (lambda: Affine(scale_x=0.15), "scale_x must be a factor"),
+        (lambda: Affine(scale_x=(-1, 1)), "scale_x must be a factor"),
         (lambda: Affine(frozen=("rotation",)), "no parameter 'rotation'"),
         (lambda: Affine(without=("size",)), "no parameter 'size'"),
         (lambda: Affine(without=NAMES), "nothing left"),

@@ -133,7 +133,7 @@ def test_describes_itself_as_a_whole():
     text = str((Affine() * LocalDeformation(1.5, 7)).describe())
     assert text.splitlines()[0] == "Affine * LocalDeformation"
     assert text.splitlines()[-2].split() == ["amplitude", "1.5", "px"]
-    assert text.splitlines()[-1].split() == ["smoothness", "7", "px"]
+    assert text.splitlines()[-1].split() == ["smoothness", "7.0", "px"]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_describes_itself_as_a_whole():
     [
         ({"amplitude": 0}, "amplitude must be a positive"),
         ({"amplitude": float("nan")}, "amplitude must be a positive"),
-        ({"smoothness": -1}, "smoothness is a positive length"),
-        ({"finest": 0}, "finest is a positive length"),
-        ({"amplitude": (1, 2)}, "one amplitude for each smoothness"),
-        ({"smoothness": ()}, "one amplitude for each smoothness"),
+        ({"smoothness": -1}, "smoothness must be a positive length"),
+        ({"finest": 0}, "finest must be a positive length"),
+        ({"amplitude": (1, 2)}, "amplitude and smoothness must have equal length, got 2 and 1"),
+        ({"smoothness": ()}, "smoothness must be a positive length"),
         ({"frozen": ("width",)}, "no parameter 'width'"),
     ],
 )

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from orbitgp.orbits import FiniteProduct, Flip, Identity, Pairing, Permutation, Rotate90
+from orbitgp.orbits import FiniteProduct, Flip, GaussianNoise, Identity, Pairing, Permutation, Rotate90
 
 
 def test_identity():
@@ -32,6 +32,29 @@ def test_swap_is_the_toy_example():
     x = torch.tensor([[1.0, 2.0]])
     assert Permutation.swap(0, 1).elements(x)[0].tolist() == [[1, 2], [2, 1]]
     assert Permutation.swap(0, 2, dim=4).elements(torch.arange(4.0)[None])[0, 1].tolist() == [2, 1, 0, 3]
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_a_swap_acts_within_vectors_of_any_length(length):
+    orbit = Permutation.swap(0, 1)
+    x = torch.rand(3, length)
+    orbit.check(x.shape[1:])
+    swapped = x[:, [1, 0, *range(2, length)]]
+    assert torch.equal(orbit.elements(x), torch.stack([x, swapped], 1))
+    index = torch.tensor([[1, 0, 1], [0, 0, 1], [1, 1, 1]])
+    assert torch.equal(orbit.select(x, index), orbit.elements(x)[torch.arange(3)[:, None], index])
+
+
+def test_swaps_of_any_length_compose():
+    x = torch.rand(2, 5)
+    both = Permutation.swap(0, 1) * Permutation.swap(2, 4)
+    both.check(x.shape[1:])
+    expected = [x[:, [0, 1, 2, 3, 4]], x[:, [0, 1, 4, 3, 2]], x[:, [1, 0, 2, 3, 4]], x[:, [1, 0, 4, 3, 2]]]
+    assert torch.equal(both.elements(x), torch.stack(expected, 1))
+    noisy = Permutation.swap(1, 3) * GaussianNoise(0.1)
+    assert noisy.sample(x, 4).points.shape == (2, 2, 4, 5)
+    with pytest.raises(ValueError, match="at least 5 coordinates"):
+        both.check(torch.Size((4,)))
 
 
 def test_closure_makes_the_group():
@@ -115,7 +138,10 @@ def test_prediction_uses_the_same_elements_for_every_row():
         (lambda: Flip(horizontal=False), "at least one of horizontal and vertical"),
         (lambda: Rotate90().check(torch.Size((4, 5))), "square images"),
         (lambda: Flip().check(torch.Size((16,))), "acts on images"),
-        (lambda: Permutation.swap(0, 1).check(torch.Size((3,))), "vectors of 2 coordinates"),
+        (lambda: Permutation.swap(0, 1, dim=2).check(torch.Size((3,))), "vectors of 2 coordinates"),
+        (lambda: Permutation([(1, 0)]).elements(torch.rand(1, 3)), "vectors of 2 coordinates"),
+        (lambda: Permutation.swap(0, 2).check(torch.Size((2,))), "vectors of at least 3 coordinates"),
+        (lambda: Permutation.swap(0, 1).check(torch.Size((5, 5))), "vectors of at least 2 coordinates"),
         (lambda: Permutation([(0, 1), (1, 0), (0, 1)]).sample(torch.rand(2, 2), 1), "takes 2 to 2 of 3 elements, got 1"),
     ],
 )

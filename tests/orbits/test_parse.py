@@ -26,20 +26,28 @@ def test_names_arguments_and_products():
     assert make_orbit("translation(shift_y=None)").describe().to_dict().keys() == {"shift_x"}
     both = make_orbit("affine * deformation")
     assert isinstance(both, WarpProduct)
-    assert [type(part) for part in both.warps] == [Affine, LocalDeformation]
+    assert [type(part) for part in both.parts] == [Affine, LocalDeformation]
     mixed = make_orbit("flip*(rotation*translation((-1, 2)))")
     assert isinstance(mixed, Composition)
-    assert [type(part) for part in mixed.parts[1].warps] == [Rotation, Translation]
+    assert [type(part) for part in mixed.parts[1].parts] == [Rotation, Translation]
     assert isinstance(mixed.parts[0], Flip)
     assert mixed.describe()["shift_x"] == pytest.approx((-1, 2))
     assert isinstance(make_orbit("none*none"), Identity)
 
 
-def test_swap_takes_the_number_of_features_from_the_data():
-    orbit = make_orbit("swap(0, 2)", (4,))
+def test_swap_acts_within_vectors_of_any_length():
+    orbit = make_orbit("swap(0, 2)")
     assert isinstance(orbit, Permutation)
     x = torch.arange(4.0)[None]
     assert orbit.elements(x).tolist() == [[[0, 1, 2, 3], [2, 1, 0, 3]]]
+
+
+def test_an_orbit_is_checked_against_the_shape_of_the_inputs():
+    make_orbit("swap(0, 2)", (4,))
+    with pytest.raises(ValueError, match="vectors of at least 3 coordinates"):
+        make_orbit("swap(0, 2)", (2,))
+    with pytest.raises(ValueError, match="acts on images"):
+        fixed("rotation", "degrees", 20.0, (64,))
 
 
 @pytest.mark.parametrize(

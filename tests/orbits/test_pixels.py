@@ -161,10 +161,10 @@ def test_images_only(orbit: Orbit):
     ("make", "message"),
     [
         (lambda: Thickness(0), "width zero"),
-        (lambda: Contrast(0.2), "contrast is a factor"),
-        (lambda: Contrast(0), "contrast is a factor"),
+        (lambda: Contrast(0.2), "contrast must be a factor"),
+        (lambda: Contrast(0), "contrast must be a factor"),
         (lambda: Brightness((1, 0)), "low <= high"),
-        (lambda: TangentDeformation(blur=0), "blur is a positive width"),
+        (lambda: TangentDeformation(blur=0), "blur must be a positive width"),
         (lambda: TangentDeformation(frozen=("blur",)), "no parameter 'blur'"),
     ],
 )

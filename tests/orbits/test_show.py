@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,8 +12,9 @@ import torch
 
 pytest.importorskip("matplotlib")
 
-from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Rotation
+from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Permutation, Rotation
 from orbitgp.plotting import film, ranges, show
+from orbitgp.report.sections import ranges_section
 
 
 def images(figure) -> list[np.ndarray]:
@@ -110,6 +112,45 @@ def test_bad_input_in_one_sentence():
             make()
 
 
+@pytest.mark.slow
 def test_orbits_do_not_import_matplotlib():
     code = "import sys, orbitgp.orbits; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Rotation(10), Rotation(17)),
+        (Affine(), Affine(angle=(-20, 30), scale_x=(0.9, 1.4), shift_y=(-1, 2))),
+        (LocalDeformation(), LocalDeformation(2.5, 9)),
+    ],
+    ids=["Rotation", "Affine", "LocalDeformation"],
+)
+def test_figure_and_page_agree(before, after):
+    """The figure's bars lie where the report's do, on the same scale, beside the same words."""
+    figure = ranges(before, after)
+    page = str(ranges_section(before.describe(), after.describe(), []))
+    rows = page.split('<div class="range">')[1:]
+    assert len(figure.axes) == len(rows) == len(after.describe())
+    for axes, row, quantity in zip(figure.axes, rows, after.describe().quantities.values(), strict=True):
+        words = [text.get_text() for text in axes.texts[1:3]]
+        assert words == [w.replace("\N{NO-BREAK SPACE}", " ") for w in re.findall(r'class="(?:was|now)">([^<]*)<', row)]
+        # Both scales go through the line where nothing happens and the further end of all bars; one more point fixes them.
+        neutral = float(re.search(r'<line x1="([^"]*)"', row).group(1))
+        ends = [(float(x), float(x) + float(w)) for x, w in re.findall(r'<rect x="([^"]*)" y="[^"]*" width="([^"]*)"', row)]
+        on_page = np.array(ends) - neutral
+        scale = np.log if quantity.unit == "×" else np.asarray
+        in_figure = np.array([scale(line.get_xdata()) for line in axes.lines[:2]]) - scale(axes.lines[2].get_xdata()[0])
+        np.testing.assert_allclose(on_page / np.abs(on_page).max(), in_figure / np.abs(in_figure).max(), atol=0.01)
+
+
+def test_a_half_width_is_drawn_on_both_sides():
+    assert list(ranges(Rotation(10), Rotation(17)).axes[0].lines[1].get_xdata()) == pytest.approx([-17, 17])
+
+
+def test_figure_and_page_agree_that_a_count_is_no_range():
+    swap = Permutation.swap(0, 1)
+    assert ranges_section(swap.describe(), swap.describe(), []) is None
+    with pytest.raises(ValueError, match="share no parameter"):
+        ranges(swap, swap)

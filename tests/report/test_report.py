@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.comparison.jobs import Job, Trained
+from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.profile import Profile
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Evidences
 from orbitgp.datasets import digits
 from orbitgp.metrics import ece, error_rate
-from orbitgp.orbits.description import Quantity
+from orbitgp.orbits.description import Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.cases import score
 from orbitgp.report.charts import ticks
 from orbitgp.report.html import Markup, tag
 from orbitgp.report.page import Content, page, write_report
 from orbitgp.report.png import data_uri, png
-from orbitgp.report.words import nats, number, quantity, sentence
+from orbitgp.report.words import nats, sentence
 
 EVIL = "<script>alert(1)</script> & \"'"
 VOID = {"meta", "img", "br"}
@@ -237,8 +237,8 @@ def test_numbers_in_words():
         "−41,200 nats",
     ]
     assert [number(v) for v in (0.0, 0.0123, -1.0, 12.3, 12_345.0)] == ["0", "0.012", "−1.0", "12", "12,345"]
-    assert quantity(Quantity((-0.034, 0.0048))) == "−0.034 … +0.005"
-    assert quantity(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
+    assert str(Quantity((-0.034, 0.0048))) == "−0.034 … +0.005"
+    assert str(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
 
 
 def test_ticks_are_round_and_within():

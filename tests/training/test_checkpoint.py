@@ -30,7 +30,7 @@ from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
 from orbitgp.saving import SavedFileError
 from orbitgp.training import callbacks
 from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
 
 KILLS = int(os.environ.get("ORBITGP_KILLS", "6"))  # 20 take half a minute of a quiet core
@@ -108,10 +108,12 @@ class TestKilled:
 
 CASES: dict[str, Callable[[], Any]] = {
     "natural": lambda: InvariantGPRegressor(GaussianNoise(0.5), **QUICK),
-    "adam": lambda: InvariantGPRegressor(GaussianNoise(0.5), optimizer="adam", likelihood="laplace", **QUICK),
+    "adam": lambda: InvariantGPRegressor(
+        GaussianNoise(0.5), likelihood="laplace", **QUICK, training=TrainingOptions(optimizer="adam")
+    ),
     "no orbit": lambda: InvariantGPRegressor(mean="linear", **QUICK),
     "finite orbit": lambda: InvariantGPRegressor(Permutation.swap(0, 1), likelihood="student-t", **QUICK),
-    "iid": lambda: InvariantGPRegressor(GaussianNoise(0.5), draws="iid", dtype="float32", **QUICK),
+    "iid": lambda: InvariantGPRegressor(GaussianNoise(0.5), **QUICK, training=TrainingOptions(sampler="iid", dtype="float32")),
     "kernel": lambda: InvariantGPRegressor(
         GaussianNoise(0.5),
         ScaleKernel(RBFKernel(ard_num_dims=2, lengthscale_prior=GammaPrior(2.0, 2.0)) + PeriodicKernel()),
@@ -121,13 +123,15 @@ CASES: dict[str, Callable[[], Any]] = {
 
 
 class TestExactly:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", CASES)
     @pytest.mark.parametrize("at", [4, 12])
     def test_as_if_it_had_not_been_killed(self, tmp_path: Path, name: str, at: int) -> None:
         resumed = killed_and_resumed(CASES[name], *table(), tmp_path / "run.safetensors", at)
         assert fit_to_kill.digest(resumed) == expected(name)
 
-    @pytest.mark.parametrize("likelihood", ["gaussian", "softmax", "one-vs-each"])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("likelihood", ["gaussian", "dirichlet", "stick-breaking"])
     def test_classifiers_of_images(self, tmp_path: Path, likelihood: str) -> None:
         rng = np.random.default_rng(0)
         X, y = rng.uniform(size=(12, 5, 5)), np.array(["a", "b", "c"])[np.arange(12) % 3]
@@ -156,6 +160,7 @@ class TestExactly:
         watched = CASES["natural"]().fit(X, y, checkpoint=tmp_path / "run", checkpoint_every=0.0, callback=lambda record: None)
         assert fit_to_kill.digest(watched) == expected("natural")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("random_state", [None, np.random.RandomState(5)], ids=["none", "state"])
     def test_a_run_without_a_seed_keeps_the_one_it_drew(self, tmp_path: Path, random_state: Any) -> None:
         X, y = table()
@@ -167,6 +172,7 @@ class TestExactly:
         first, second = make().fit(X, y, resume=path), make().fit(X, y, resume=path)
         assert fit_to_kill.digest(first) == fit_to_kill.digest(second)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("options", [
         {}, {"posterior_rows": 7}, {"optimizer": "adam"}, {"inducing": "kmeans", "num_samples": 6, "num_groups": 3},
     ], ids=str)  # fmt: skip
@@ -181,7 +187,9 @@ class TestExactly:
             x = torch.randn(15, 2)
             y = torch.sign(x[:, :1]).double()
             model = InvariantGP(ScaleKernel(RBFKernel()), GaussianNoise(0.5), x[:6])
-            return Trainer(model, likelihood(), x, y, Options(max_steps=12, batch_size=4, **{"num_samples": 4, **options}))
+            return Trainer(
+                model, likelihood(), x, y, TrainerSettings(max_steps=12, batch_size=4, **{"num_samples": 4, **options})
+            )
 
         whole, before, after = trainer(), trainer(), trainer()
         whole.run()
@@ -227,9 +235,11 @@ class TestOnlyItsOwnRun:
         ({"max_steps": 30}, "max_steps was 12 and is 30"), ({"random_state": 1}, "random_state was"),
         ({"batch_size": 9}, "batch_size"), ({"orbit": GaussianNoise(0.4)}, "orbit"), ({"orbit": None}, "orbit"),
         ({"orbit": GaussianNoise(0.5, learn=False)}, "orbit"), ({"kernel": RBFKernel()}, "kernel"),
-        ({"likelihood": "laplace"}, "likelihood"), ({"mean": "zero"}, "mean"), ({"jitter": 1e-5}, "jitter"),
-        ({"num_inducing": 7}, "num_inducing was 8 and is 7"), ({"optimizer": "adam"}, "optimizer"),
-        ({"num_samples": 8}, "num_samples"), ({"draws": "iid"}, "draws"), ({"max_seconds": 100.0}, "max_seconds"),
+        ({"likelihood": "laplace"}, "likelihood"), ({"mean": "zero"}, "mean"),
+        ({"training": TrainingOptions(jitter=1e-5)}, "jitter"),
+        ({"num_inducing": 7}, "num_inducing was 8 and is 7"), ({"training": TrainingOptions(optimizer="adam")}, "optimizer"),
+        ({"num_samples": 8}, "num_samples"), ({"max_seconds": 100.0}, "max_seconds"),
+        ({"training": TrainingOptions(sampler="iid")}, "sampler was qmc and is iid"),
     ], ids=str)  # fmt: skip
     def test_other_settings(self, path: Path, changes: dict[str, Any], words: str) -> None:
         other = InvariantGPRegressor(**{"orbit": GaussianNoise(0.5), **QUICK, **changes})
@@ -249,7 +259,9 @@ class TestOnlyItsOwnRun:
                 make().fit(*other, resume=path)
 
     def test_what_does_not_matter_may_differ(self, path: Path) -> None:
-        other = InvariantGPRegressor(GaussianNoise(0.5), **{**QUICK, "num_predict_samples": 3, "verbose": True})
+        other = InvariantGPRegressor(
+            GaussianNoise(0.5), **{**QUICK, "training": TrainingOptions(num_predict_samples=3), "verbose": True}
+        )
         assert fit_to_kill.digest(other.fit(*table(), resume=path)) == expected("natural")
 
     def test_other_versions_are_told(
@@ -407,7 +419,7 @@ class TestInterrupted:
                 ctrl_c()
 
         monkeypatch.setattr(Trainer, "step", interrupted)
-        with pytest.warns(UserWarning, match="stopped after 2 of 12 steps.*to go on is to start over"):
+        with pytest.warns(UserWarning, match="stopped after 2 of 12 steps.*another fit starts over"):
             stopped = make().fit(X, y, checkpoint=path)
         monkeypatch.undo()
         assert np.isfinite(stopped.predict(X)).all()

@@ -15,7 +15,7 @@ from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Affine
 from orbitgp.training import cuda_graphs as capture
 from orbitgp.training.cuda_graphs import Captured, Replayed
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -49,7 +49,7 @@ def test_a_step_is_replayed():
 
 def trained(steps, launched, **options):
     model, likelihood, x, y = problem()
-    trainer = Trainer(model, likelihood, x, y, Options(max_steps=steps, batch_size=20, num_samples=8, **options))
+    trainer = Trainer(model, likelihood, x, y, TrainerSettings(max_steps=steps, batch_size=20, num_samples=8, **options))
     assert isinstance(trainer.gradient, Replayed)
     if launched:
         trainer.gradient = trainer._gradient
@@ -93,7 +93,7 @@ def test_another_jitter_is_recorded_anew():
 def test_gradients_that_were_put_away_come_back():
     trainer = trained(4, False)
     trainer.optimizer.zero_grad(set_to_none=True)
-    trainer.gradient(trainer.epochs.take(20))
+    trainer.gradient(trainer.minibatches.take(20))
     assert trainer.model.inducing.grad is not None
 
 
@@ -106,7 +106,7 @@ class Waiting(Affine):
 
 
 def test_what_waits_for_the_device_is_launched():
-    trainer = Trainer(*problem(Waiting()), Options(max_steps=8, batch_size=20, num_samples=8))
+    trainer = Trainer(*problem(Waiting()), TrainerSettings(max_steps=8, batch_size=20, num_samples=8))
     trainer.run()
     assert trainer.gradient.replays == 0
     assert trainer.history[-1]["step"] == 8

@@ -1,4 +1,4 @@
-"""What a run tells of its own health."""
+"""What a run tells of its own diagnostics."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from gpytorch.kernels import RBFKernel
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
-from orbitgp.training.diagnostics import Health
-from orbitgp.training.options import Options
+from orbitgp.training.diagnostics import Diagnostics
+from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 
 def test_signal_to_noise_of_the_orbits_gradient():
-    orbit, health = torch.nn.Linear(2, 1, bias=False), Health()
-    assert "orbit_snr" not in health.report()
+    orbit, diagnostics = torch.nn.Linear(2, 1, bias=False), Diagnostics()
+    assert "orbit_snr" not in diagnostics.report()
     for i in range(100):
         orbit.weight.grad = torch.tensor([[100.0 - i, 1.0 + (-1) ** i]])
-        health.saw_gradient(orbit)
+        diagnostics.saw_gradient(orbit)
     last = torch.arange(1.0, 31.0)
     # Of the two, torch takes the lower one for the median: that of 0 and 2 in turns.
     assert last.mean() / last.std() > 1.5
-    assert health.report()["orbit_snr"] == pytest.approx(1 / torch.tensor([0.0, 2.0] * 15).std().item())
-    assert len(health.gradients) == 30
+    assert diagnostics.report()["orbit_snr"] == pytest.approx(1 / torch.tensor([0.0, 2.0] * 15).std().item())
+    assert len(diagnostics.gradients) == 30
 
 
 def test_shares_and_counts_begin_anew_with_every_report():
-    health = Health()
+    diagnostics = Diagnostics()
     for blend in (0.0, 0.1, 0.05, 0.0):
-        health.saw_refit(blend)
-    health.failed_factors += 2
-    assert health.report() == {"cone_exits": 0.5, "failed_factors": 2}
-    assert health.report() == {"failed_factors": 0}
+        diagnostics.saw_update(blend)
+    diagnostics.failed_factors += 2
+    assert diagnostics.report() == {"cone_exits": 0.5, "failed_factors": 2}
+    assert diagnostics.report() == {"failed_factors": 0}
 
 
 def make_trainer(inducing, **options):
     x = torch.linspace(-2, 2, 20)[:, None]
     model = InvariantGP(RBFKernel(), GaussianNoise(0.3), inducing, jitter=1e-12)
-    return Trainer(model, Gaussian(1, 0.1), x, x.sin().double(), Options(max_steps=10, num_samples=8, starts=(1.0,), **options))
+    return Trainer(
+        model, Gaussian(1, 0.1), x, x.sin().double(), TrainerSettings(max_steps=10, num_samples=8, starts=(1.0,), **options)
+    )
 
 
 def test_the_history_has_it():
@@ -63,7 +65,7 @@ def test_where_there_is_no_factor_the_jitter_grows(monkeypatch):
         monkeypatch.setattr(trainer.model, "try_factor", lambda: next(answers))
         trainer.posterior.update(1.0)
     assert trainer.model.jitter == pytest.approx(1e-4)
-    assert trainer.health.report()["failed_factors"] == 2
+    assert trainer.diagnostics.report()["failed_factors"] == 2
 
 
 def test_q_is_refitted_every_so_many_steps(monkeypatch):

@@ -11,26 +11,24 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior, LogNormalPrior
+from torch.utils._pytree import tree_leaves
 
 import orbitgp.training.posterior
 import orbitgp.training.trainer
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.inducing_points import initial_inducing
-from orbitgp.inference.minibatches import Epochs
+from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.natural_gradient import Statistics, statistics
-from orbitgp.likelihoods import Gaussian, make_likelihood
+from orbitgp.inference.natural_gradient import KernelStatistics, kernel_statistics
+from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
-from orbitgp.training.options import Options
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.screening import choose_start
 from orbitgp.training.trainer import Trainer, log_prior, spread
+from tests.likelihoods.own import Difference
 
-
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 class Slide(Orbit):
@@ -61,8 +59,9 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
     x, y = data or toy_data()
     orbit = orbit or Slide(1, 0.5)
     if isinstance(likelihood, str):
-        classes = {"bernoulli": 2}.get(likelihood, 3)
-        likelihood = make_likelihood(likelihood, num_classes=classes)
+        likelihood = make_likelihood(likelihood, num_classes={"bernoulli": 2}.get(likelihood, 3))
+    if isinstance(likelihood, Classification):
+        classes = likelihood.num_classes
         y = likelihood.encode((y[:, 0] > 0).long() + (y[:, 0] > 0.7).long() * (classes - 2))
     likelihood = likelihood or Gaussian(y.shape[1])
     kernel = kernel or ScaleKernel(RBFKernel())
@@ -74,7 +73,7 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
             for parameter in (*model.parameters(), *likelihood.parameters()):
                 parameter.add_(0.1)
     settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "polish_passes": 2, "start_steps": 2, **options}
-    return Trainer(model, likelihood, x, y, Options(**settings), **(hooks or {}))
+    return Trainer(model, likelihood, x, y, TrainerSettings(**settings), **(hooks or {}))
 
 
 def parameters(trainer):
@@ -96,10 +95,11 @@ KINDS = {
     "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
     "adam": {"optimizer": "adam"},
     "no screening": {"starts": (1.0,)},
-    "iid": {"draws": "iid", "num_groups": 4},
+    "iid": {"sampler": "iid", "num_groups": 4},
     "bernoulli": {"likelihood": "bernoulli"},
     "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
-    "one-vs-each": {"likelihood": "one-vs-each"},
+    "stick-breaking": {"likelihood": "stick-breaking"},
+    "coupled": {"likelihood": Difference()},
     "enumerated": {"orbit": Permutation.swap(0, 1)},
 }
 
@@ -113,11 +113,12 @@ def test_the_seed_decides_every_bit(kind):
     first, again, other = (make_trainer(**KINDS[kind], seed=seed) for seed in (3, 3, 4))
     assert without_seconds(first.run()) == without_seconds(again.run())
     assert_same(parameters(first), parameters(again))
-    assert torch.equal(first.epochs.take(9), again.epochs.take(9))
-    assert not torch.equal(first.epochs.take(9), other.epochs.take(9))
+    assert torch.equal(first.minibatches.take(9), again.minibatches.take(9))
+    assert not torch.equal(first.minibatches.take(9), other.minibatches.take(9))
     assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
     states = {}
@@ -145,7 +146,7 @@ def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
 @pytest.mark.parametrize("kind", ["natural", "bernoulli, adam"])
 def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
     whole = make_trainer(**KINDS[kind])
-    whole.screen()
+    choose_start(whole)
     state = copy.deepcopy(whole.state_dict())
     ends = []
     for _ in range(2):
@@ -158,9 +159,35 @@ def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
     assert state["history"] == []
 
 
+def tensors(state):
+    return [leaf for leaf in tree_leaves(state) if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_tensor_of_a_state_is_moved_to_the_device_of_the_data(kind, monkeypatch):
+    """A state from a file lies on the CPU. Here the data lie on the device "meta", whose tensors have no numbers."""
+    trainer = make_trainer(**{**KINDS[kind], "orbit": copy.deepcopy(KINDS[kind].get("orbit"))})
+    for _ in range(3):
+        trainer.step()
+    state = trainer.state_dict()
+    handed = {}
+    parts = trainer._parts()
+    for name, part in parts.items():
+        monkeypatch.setattr(part, "load_state_dict", lambda state, name=name: handed.update({name: state}))
+    monkeypatch.setattr(trainer, "_parts", lambda: parts)
+    trainer.x = trainer.x.to("meta")
+    trainer.load_state_dict(state)
+    assert handed.keys() == parts.keys()
+    moved = [*tensors(handed), *trainer.bounds]
+    assert len(moved) == len(tensors(state)) - 1 + 3  # the bounds of three steps are one tensor in the state
+    assert {tensor.device.type for tensor in moved} == {"meta"}
+    assert {tensor.device.type for tensor in tensors(state)} == {"cpu"}
+
+
 # What it reaches
 
 
+@pytest.mark.slow
 def test_natural_is_at_least_as_good_as_adam_after_as_many_steps():
     data = toy_data(40)
     found = {}
@@ -174,6 +201,7 @@ def test_natural_is_at_least_as_good_as_adam_after_as_many_steps():
     assert found["natural"].value > found["adam"].value + 5  # with so few steps
 
 
+@pytest.mark.slow
 def test_adam_gets_there_too():
     """The reference: with enough steps, all of Adam comes close to the closed form."""
     data = toy_data(20)
@@ -186,6 +214,7 @@ def test_adam_gets_there_too():
     assert bounds["adam"] == pytest.approx(bounds["natural"], abs=6.0)
 
 
+@pytest.mark.slow
 def test_training_raises_the_bound_and_learns_the_noise():
     data = toy_data()
     data = data[0][:, :1], data[1]
@@ -200,7 +229,7 @@ def test_screening_picks_the_right_start(axis, best):
     options = {"max_steps": 200, "start_steps": 8, "orbit_rate": 1e-9, "batch_size": 30, "num_samples": 16}
     trainer = make_trainer(Slide(axis, 2.0), size=60, **options)
     assert not trainer.screened
-    trainer.screen()
+    choose_start(trainer)
     assert trainer.screened
     assert trainer.steps == 8
     assert trainer.model.orbit.width.item() == pytest.approx(2.0 * best, abs=1e-6)
@@ -327,7 +356,7 @@ def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
     assert make_trainer().posterior.rho() == 1.0
     assert make_trainer(posterior_rows=20).posterior.rho() == 0.5
     assert make_trainer(posterior_rho=0.3).posterior.rho() == 0.3
-    assert make_trainer(likelihood="one-vs-each").posterior.rho() == 0.5
+    assert make_trainer(likelihood=Difference()).posterior.rho() == 0.5
     assert make_trainer().posterior.rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
     assert make_trainer().posterior.rho(0.0) == 0.1
 
@@ -350,8 +379,8 @@ def test_parts_of_the_data_stand_for_all_of_them():
 
 
 def test_minibatches_use_every_datum_once_before_any_again():
-    epochs = Epochs(30, torch.Generator().manual_seed(0))
-    rows = torch.cat([epochs.take(7) for _ in range(30)])
+    minibatches = Minibatches(30, torch.Generator().manual_seed(0))
+    rows = torch.cat([minibatches.take(7) for _ in range(30)])
     for epoch in rows.split(30):
         assert sorted(epoch.tolist()) == list(range(30))
     assert not torch.equal(rows[:30], rows[30:60])
@@ -481,16 +510,16 @@ def test_polishing_averages_passes(monkeypatch):
     seen = []
 
     def keep(*args, **kwargs):
-        seen.append(statistics(*args, **kwargs))
+        seen.append(kernel_statistics(*args, **kwargs))
         return seen[-1]
 
-    monkeypatch.setattr(orbitgp.training.posterior, "statistics", keep)
+    monkeypatch.setattr(orbitgp.training.posterior, "kernel_statistics", keep)
     before = trainer.posterior.stats
     trainer.polish()
     assert len(seen) == 4
-    average = Statistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
+    average = KernelStatistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
     # What was there before counts as four more.
-    expected = before.mix(average.whitened(trainer.model.factor()), 0.5)
+    expected = before.mix(average.whiten(trainer.model.factor()), 0.5)
     torch.testing.assert_close(tuple(trainer.posterior.stats), tuple(expected))
 
 
@@ -513,9 +542,9 @@ def test_a_bound_that_is_not_a_number_is_one_clear_error(optimizer, max_steps):
         ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"posterior_rows": -1}, "posterior_rows must be at least 1, got -1"),
-        ({"max_seconds": 0.0}, "max_seconds must be positive, got 0"),
+        ({"max_seconds": 0.0}, "max_seconds must be positive and finite, got 0"),
     ],
 )
 def test_options_that_make_no_sense(options, message):
     with pytest.raises(ValueError, match=message):
-        Options(**options)
+        TrainerSettings(**options)

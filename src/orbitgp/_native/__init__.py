@@ -1,9 +1,9 @@
 """The loops of ``loops.c``, for float32 tensors on a CPU.
 
-Interpolation and the kernel between samples are made of many small steps for each number. Torch takes a pass over memory for
-each of them; compiled, they take one. A compiler is asked for when the package is installed, and nothing depends on it: where
-there was none, where the tensors are others, or with ``ORBITGP_NATIVE=0`` in the environment, torch does the same work. Callers
-ask :func:`serves` first. Results agree to rounding.
+Interpolation and the kernel between samples take many small steps for each number. Torch needs a pass over memory for each
+step; the compiled loops need one pass for all. They are compiled when the package is installed, and they are optional. Torch
+does the same work without a compiler, for other tensors, or with ``ORBITGP_NATIVE=0`` in the environment. Callers ask
+:func:`serves` first. Results agree to rounding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_VERSION = 3  # of the arguments, as in loops.c: a file that was compiled for others is left alone
+_VERSION = 3  # of the arguments, as in loops.c: a library that was compiled for another version is not used
 
 
 def _load() -> ModuleType | None:
@@ -32,12 +32,12 @@ _library = _load()
 
 
 def serves(*tensors: Tensor) -> bool:
-    """Whether the compiled loops can take these."""
+    """Whether the compiled loops are there and can take these tensors."""
     return _library is not None and all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
 
 
 def _call(name: str, *arguments: Tensor | int | None) -> None:
-    """Tensors go as the addresses of their numbers, and an absent one as zero."""
+    """Call a loop. Tensors are passed as addresses, and None as zero."""
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     assert serves(*tensors), f"{name} needs float32 on a CPU"
     assert all(t.is_contiguous() for t in tensors), f"{name} needs contiguous tensors"
@@ -51,7 +51,7 @@ def interpolate(
     cy: Float[Tensor, "pointrows samples terms"],
     basis: Float[Tensor, "terms pixels"],
 ) -> Float[Tensor, "rows samples channels height width"]:
-    """Images at the points ``c @ basis``, in cells from the corner of a border of two; one row of points is for all images."""
+    """Images at the points ``c @ basis``, in cells from the corner of a border of two; one row of points serves all images."""
     (rows, channels, height, width), (point_rows, samples, terms) = images.shape, cx.shape
     assert cx.shape == cy.shape
     assert point_rows in (1, rows)
@@ -88,7 +88,7 @@ def interpolate_back(
 
 
 def _cells(images: Float[Tensor, "rows channels height width"], copies: int) -> Tensor:
-    """Room for four numbers for each cell of one image, for every thread."""
+    """A buffer of four numbers for each cell of one image, for every thread."""
     _, channels, height, width = images.shape
     return images.new_empty(torch.get_num_threads() * copies * channels * (height + 3) * (width + 3) * 4)
 
@@ -107,7 +107,7 @@ def augment(x: Float[Tensor, "rows dim"], centre: Float[Tensor, " dim"], wide: F
 
 
 def pair_distances(wide: Float[Tensor, "rows blocks size wide"], two_groups: bool) -> Float[Tensor, "rows left right"]:
-    """|x_i - x_j|^2 between the samples of a row, given as [x, |x|^2, 1]: of all, or of two blocks with one another."""
+    """|x_i - x_j|^2 between the samples of a row, given as [x, |x|^2, 1]: all of them, or one block with the other."""
     rows, blocks, size, columns = wide.shape
     assert blocks == 2 or not two_groups
     if not two_groups:
@@ -123,7 +123,7 @@ def pair_gradients(
     between: Float[Tensor, "rows ..."],
     out: Float[Tensor, "rows blocks size dim"],
 ) -> None:
-    """Add own x + between @ others: all samples of a row or, where ``between`` is for each of two blocks, the other block."""
+    """Add own x + between @ others. The others are all samples of a row or, where ``between`` has blocks, the other block."""
     rows, blocks, size, dim = out.shape
     two_groups = between.ndim == 4
     if not two_groups:
@@ -149,6 +149,6 @@ def scale(
 
 
 def mirror(matrix: Float[Tensor, "size size"]) -> None:
-    """Write the lower triangle onto the upper."""
+    """Copy the lower triangle to the upper."""
     assert matrix.shape == (len(matrix), len(matrix))
     _call("mirror", matrix, len(matrix))

@@ -1,6 +1,5 @@
-/* The loops that torch takes too many passes for, on a CPU and in single precision: see orbitgp/native.py, which checks shapes
- * and calls them. Each has a plain version in torch, which is what they are tested against and what serves where this file was
- * not compiled.
+/* Loops in single precision on a CPU, each one pass over memory where torch needs several. orbitgp/_native/__init__.py checks
+ * shapes and calls them. Each has a plain version in torch, which serves where this file was not compiled.
  *
  * Tensors come as addresses of contiguous numbers. No function allocates, keeps or returns anything.
  */
@@ -16,12 +15,12 @@
 #include <omp.h>
 #endif
 
-enum { VERSION = 3 }; /* of the functions' arguments, as native.py expects them */
+enum { VERSION = 3 }; /* of the functions' arguments, as __init__.py expects them */
 
 typedef Py_ssize_t size;
 
-/* On x86 every loop is compiled for the vectors of newer processors, too, and the right one is picked when it is loaded. LANES
- * are as many numbers at once as then pay in a product. */
+/* On x86 every loop is also compiled for the vectors of newer processors, and the loader picks the right version. LANES is the
+ * number of floats that a product handles at once. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define VECTORS __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define LANES 16
@@ -30,7 +29,7 @@ typedef Py_ssize_t size;
 #define LANES 4
 #endif
 
-/* Four numbers at once, in the words of GCC and Clang. */
+/* Four numbers at once, in the vector extensions of GCC and Clang. */
 typedef float V4 __attribute__((vector_size(16)));
 typedef int32_t I4 __attribute__((vector_size(16)));
 #ifdef __clang__
@@ -45,7 +44,7 @@ static inline V4 load(const float *from) {
     return value;
 }
 
-/* The same where fewer than four may be left: zeros beyond them. */
+/* The same where fewer than four may be left; the rest is zero. */
 static inline V4 load_some(const float *from, size left) {
     V4 value = {0};
     if (left >= 4) return load(from);
@@ -69,11 +68,11 @@ static inline size least(size a, size b) { return a < b ? a : b; }
 
 static inline float sum(V4 value) { return (value[0] + value[1]) + (value[2] + value[3]); }
 
-/* ---- Interpolation: orbitgp/orbits/interpolation.py has the formulas ---- */
+/* ---- Interpolation: orbitgp/orbits/images/interpolation.py has the formulas ---- */
 
 enum { BORDER = 2, TILE = 256, STRIP = 64 };
 
-/* In the words that each processor has one instruction for; NaN does not come here. */
+/* Each form is one instruction on its processor. Points are never NaN here. */
 #ifdef __aarch64__
 #define LARGER(a, b) fmaxf(a, b)
 #define SMALLER(a, b) fminf(a, b)
@@ -112,7 +111,7 @@ static void fill_image(const Warp *w, size row, float *cells) {
         fill_cells(w->images + (row * w->channels + c) * pixels, w->height, w->width, cells + c * plane);
 }
 
-/* The cell of a point and its place there; points outside go to the border. */
+/* The cell of a point and its place in the cell. Points outside are moved to the border. */
 static inline void place(const Warp *w, float x, float y, uint32_t *cell, float *p, float *q) {
     x = SMALLER(LARGER(x, 0.0f), (float)(w->width + BORDER)), y = SMALLER(LARGER(y, 0.0f), (float)(w->height + BORDER));
     const int32_t column = (int32_t)x, row = (int32_t)y;
@@ -120,7 +119,7 @@ static inline void place(const Warp *w, float x, float y, uint32_t *cell, float 
     *cell = (uint32_t)row * (uint32_t)(w->width + BORDER + 1) + (uint32_t)column;
 }
 
-/* The same for a tile of points, which are expansions in functions of the pixel that begin with 1, x and y. */
+/* The same for a tile of points, given as expansions in functions of the pixel that begin with 1, x and y. */
 static inline void locate(const Warp *w, size at, size start, size count, uint32_t *restrict cell, float *restrict p,
                           float *restrict q) {
     const Warp sizes = *w;
@@ -137,7 +136,7 @@ static inline void locate(const Warp *w, size at, size start, size count, uint32
             q[i] = cy0 + cy1 * fx[i] + cy2 * fy[i];
         }
         size k = 3;
-        for (; k + 4 <= terms; k += 4) { /* four functions at a time: what is summed is then read and written a quarter as often */
+        for (; k + 4 <= terms; k += 4) { /* four functions at a time: the sums are read and written a quarter as often */
             const float x0 = cx[k], x1 = cx[k + 1], x2 = cx[k + 2], x3 = cx[k + 3];
             const float y0 = cy[k], y1 = cy[k + 1], y2 = cy[k + 2], y3 = cy[k + 3];
             const float *restrict f0 = w->basis + k * pixels + start, *restrict f1 = f0 + pixels, *restrict f2 = f1 + pixels,
@@ -153,7 +152,7 @@ static inline void locate(const Warp *w, size at, size start, size count, uint32
         }
         for (size i = 0; i < count; i++) place(&sizes, p[i], q[i], cell + i, p + i, q + i);
     }
-    for (size i = count; i < count + 3; i++) cell[i] = 0, p[i] = q[i] = 0.0f; /* points are looked up four at a time */
+    for (size i = count; i < count + 3; i++) cell[i] = 0, p[i] = q[i] = 0.0f; /* look_up reads four points at a time */
 }
 
 /* a, b, c, d of four cells, each a vector. */
@@ -189,7 +188,7 @@ VECTORS static void warp_sample(const Warp *w, const float *cells, size row, siz
     }
 }
 
-/* The gradient of a sample, into its coefficients and, with towards, into the cells of its image. */
+/* The gradient of a sample: with respect to its coefficients and, with towards, to the cells of its image. */
 VECTORS static void warp_sample_back(const Warp *w, const float *cells, size row, size sample, const float *grad, float *to_x,
                                      float *to_y, float *towards) {
     const size pixels = w->height * w->width, plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
@@ -241,7 +240,7 @@ VECTORS static void warp_sample_back(const Warp *w, const float *cells, size row
     }
 }
 
-/* From the gradient of the cells to that of the pixels. */
+/* The gradient of the pixels from that of the cells. */
 static void unfill_cells(const float *cells, size height, size width, float *image) {
     const size across = width + BORDER + 1;
     for (size y = 0; y < height; y++) {
@@ -254,7 +253,7 @@ static void unfill_cells(const float *cells, size height, size width, float *ima
     }
 }
 
-/* There is room for the cells of one image for each thread, and for their gradients. */
+/* room holds, for each thread, the cells of one image; backward, their gradients too. */
 static void interpolate(const Warp *w, float *room, float *out, int threads) {
     const size plane = 4 * (w->height + BORDER + 1) * (w->width + BORDER + 1);
 #pragma omp parallel num_threads(threads)
@@ -290,7 +289,7 @@ static void interpolate_back(const Warp *w, float *room, const float *grad, floa
     }
 }
 
-/* ---- Kernels: orbitgp/kernels.py ---- */
+/* ---- Kernels: orbitgp/kernels/_expectations_cpu.py ---- */
 
 static inline V4 choose(I4 condition, V4 yes, V4 no) { return (V4)(((I4)yes & condition) | ((I4)no & ~condition)); }
 
@@ -304,7 +303,7 @@ static inline V4 power_of_two(V4 x) {
     return series * (V4)(((I4)shifted << 23) + (127 << 23));
 }
 
-/* h to 2^h in place, and its means over blocks of consecutive rows. */
+/* Replace h by 2^h, and write its means over blocks of consecutive rows. */
 VECTORS static void exp2_block(float *restrict h, size samples, size columns, float *restrict mean) {
     const float weight = 1.0f / (float)samples;
     memset(mean, 0, columns * sizeof(float));
@@ -321,7 +320,7 @@ VECTORS static void exp2_block(float *restrict h, size samples, size columns, fl
     for (size j = 0; j < columns; j++) mean[j] *= weight;
 }
 
-/* [x - centre, |x - centre|^2], beside a last column that is there already. */
+/* Write [x - centre, |x - centre|^2]; the last column is filled already. */
 VECTORS static void augment_row(const float *x, const float *centre, size dim, float *wide) {
     float norm = 0.0f;
 #pragma omp simd reduction(+ : norm)
@@ -342,8 +341,8 @@ typedef float VN __attribute__((vector_size(4 * LANES)));
     else                                    \
         for (size lane = 0; lane < left; lane++) value[lane] = (from)[lane]
 
-/* |a_i - b_j|^2 = |a_i|^2 + |b_j|^2 - 2 a_i . b_j between rows of [x, |x|^2, 1], four against four. Where fewer are left, the
- * last of them stands in. Between rows and themselves, half of that is enough. */
+/* |a_i - b_j|^2 = |a_i|^2 + |b_j|^2 - 2 a_i . b_j between rows of [x, |x|^2, 1], four against four. Where fewer than four are
+ * left, the last row is repeated. Where a is b, half of the pairs is computed and mirrored. */
 VECTORS static void distances(const float *a, const float *b, size many, size dim, float *out) {
     const size wide = dim + 2;
     for (size i = 0; i < many; i += 4) {
@@ -381,8 +380,8 @@ VECTORS static void distances(const float *a, const float *b, size many, size di
 }
 
 /* out_i += own_i x_i + sum_j between_ij other_j for the samples of one block, four rows of sixteen columns at a time. Where
- * fewer rows are left, the last of them is done again from the same start; the last columns, where sixteen are not left, are
- * moved by one number after the other. */
+ * fewer than four rows are left, the last row is computed again from the same start. Where fewer than sixteen columns are left,
+ * they are computed one by one. */
 VECTORS static void gather_block(const float *x, const float *own, const float *between, const float *other, size many,
                                  size dim, float *out) {
     const size wide = dim + 2, whole = dim - dim % 16;
@@ -406,7 +405,7 @@ VECTORS static void gather_block(const float *x, const float *own, const float *
                     s20 += w2[j] * b0, s21 += w2[j] * b1, s22 += w2[j] * b2, s23 += w2[j] * b3;
                     s30 += w3[j] * b0, s31 += w3[j] * b1, s32 += w3[j] * b2, s33 += w3[j] * b3;
                 }
-                store4(out + i * dim + d, s00, s01, s02, s03); /* rows that stand in for others: the same numbers again */
+                store4(out + i * dim + d, s00, s01, s02, s03); /* repeated rows store the same numbers again */
                 store4(out + i1 * dim + d, s10, s11, s12, s13);
                 store4(out + i2 * dim + d, s20, s21, s22, s23);
                 store4(out + i3 * dim + d, s30, s31, s32, s33);
@@ -436,7 +435,7 @@ VECTORS static void scale_block(const float *slopes, const float *grad, size sam
     }
 }
 
-/* The lower triangle of a matrix onto the upper, a tile at a time. */
+/* Copy the lower triangle of a matrix to the upper, a tile at a time. */
 static void mirror_rows(float *matrix, size n, size begin) {
     const size end = least(begin + 32, n);
     for (size other = 0; other <= begin; other += 32)

@@ -15,10 +15,10 @@ from orbitgp.cli.show import show
 
 HELP = """Learn from data what a function should not care about.
 
-Give it inputs, targets and a family of transformations. It trains a Gaussian process whose predictions are insensitive to just
-as much of them as the data support, and says how much that is, in degrees and pixels, with the evidence for it.
+Give it inputs, targets and a family of transformations. It trains a Gaussian process whose predictions are insensitive to as
+much of them as the data support, and says how much that is, in degrees and pixels, with the evidence for it.
 
-Try this; where no DATA are named, it runs on small digits that come along:
+Try this; without DATA, commands use a small set of digits:
 
     orbitgp compare                   which invariance do the data support?
     orbitgp learn --orbit rotation    learn one; keep the model and a report

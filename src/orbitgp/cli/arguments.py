@@ -1,14 +1,22 @@
-"""The options that commands share, and what they come to: data, settings of the estimator, a name for the run."""
+"""The options that commands share, in groups: which data, and how to train.
+
+A group is a dataclass whose fields are options. A command takes the whole group as one argument, and
+:func:`expand_options` shows its fields to typer one by one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
-    from orbitgp.datasets.files import Data, Reading
+    from orbitgp.datasets.files import Data, ReadOptions
 
 DATA_NAMES = {
     "digits": "1,797 digits of 8x8 pixels, embedded",
@@ -16,149 +24,157 @@ DATA_NAMES = {
     "fashion-mnist": "70,000 pieces of clothing, 28x28 pixels",
     "rotated-mnist": "MNIST turned by random angles",
 }
-ORBIT_HELP = (
-    "What may happen to an input: a name (none, rotation, affine, translation, scale, shear, deformation, tangent, thickness, "
-    'brightness, contrast, noise, flip, rotate90, swap), with arguments ("rotation(30)") or a product ("affine*deformation").'
-)
 # Here, and not from orbitgp.orbits.parse: completion must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "noise", "flip", "rotate90", "swap"),
 )
+ORBIT_HELP = (
+    f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
+    '("rotation(30)") or a product ("affine*deformation").'
+)
 
 
 def complete_data(incomplete: str) -> list[tuple[str, str]]:
-    """Names of data sets; files are completed by the shell."""
+    """Names of data sets; the shell completes files."""
     return [(name, says) for name, says in DATA_NAMES.items() if name.startswith(incomplete)]
 
 
 def complete_orbit(incomplete: str) -> list[str]:
-    """Names of orbits, the last factor of a product too."""
+    """Names of orbits, also for the last factor of a product."""
     done, star, last = incomplete.rpartition("*")
     return [f"{done}{star}{name}" for name in ORBIT_NAMES if name.startswith(last)]
 
 
-_FILES = "Data"
-_TRAIN = "Training"
-_OUT = "Output"
+_data = partial(typer.Option, rich_help_panel="Data")
+_train = partial(typer.Option, rich_help_panel="Training")
+_out = partial(typer.Option, rich_help_panel="Output")
 
-DataArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="A file (.npz with x and y, .npy with its targets, .csv or .parquet with a target column), a folder of images in "
-        "class folders, or a name: digits, mnist, fashion-mnist, rotated-mnist.",
-        autocompletion=complete_data,
-        show_default=True,
-    ),
-]
-Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of a table to predict.", rich_help_panel=_FILES)]
-Targets = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The .npy file of targets for a .npy file of inputs.", rich_help_panel=_FILES)
-]
-Test = Annotated[
-    str | None, typer.Option(metavar="DATA", help="Held-out data, to report the error on.", rich_help_panel=_FILES)
-]
-TestFraction = Annotated[
-    float,
-    typer.Option(
-        min=0.0,
-        max=0.9,
-        metavar="FRACTION",
-        help="Hold out this fraction, if the data bring no test set.",
-        rich_help_panel=_FILES,
-    ),
-]
-MaxData = Annotated[int | None, typer.Option(min=2, metavar="N", help="Train on so many data at most.", rich_help_panel=_FILES)]
-ImageShape = Annotated[
-    str | None,
-    typer.Option(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.", rich_help_panel=_FILES),
-]
-Resize = Annotated[
-    str | None, typer.Option(metavar="HxW", help="Bring image files to this size: 28x28.", rich_help_panel=_FILES)
-]
-Invert = Annotated[bool, typer.Option("--invert", help="Pixels p become 1 - p: for dark ink on white.", rich_help_panel=_FILES)]
-Task = Annotated[
-    Literal["auto", "classification", "regression"],
-    typer.Option(help="What to learn; auto looks at the targets.", rich_help_panel=_FILES),
-]
-DataDir = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="The folder of named data sets (or ORBITGP_DATA).", rich_help_panel=_FILES)
-]
-
-Likelihood = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="How targets follow from the function: gaussian, softmax, student-t, …", rich_help_panel=_TRAIN
-    ),
-]
-FeatureMap = Annotated[
-    Literal["none", "gradients"],
-    typer.Option(help="What the function sees of an image: its pixels, or its oriented gradients.", rich_help_panel=_TRAIN),
-]
-NumInducing = Annotated[
-    int, typer.Option("--num-inducing", "-m", min=1, metavar="N", help="Inducing points.", rich_help_panel=_TRAIN)
-]
-NumSamples = Annotated[
-    int, typer.Option(min=2, metavar="N", help="Orbit samples for each datum and step.", rich_help_panel=_TRAIN)
-]
-MaxSteps = Annotated[int, typer.Option(min=1, metavar="N", help="Steps of training.", rich_help_panel=_TRAIN)]
-MaxSeconds = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="Seconds of training for a model, if they end first.", rich_help_panel=_TRAIN),
-]
-BatchSize = Annotated[int, typer.Option(min=1, metavar="N", help="Data for each gradient.", rich_help_panel=_TRAIN)]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Makes a run reproducible.", rich_help_panel=_TRAIN)]
-Device = Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.", rich_help_panel=_TRAIN)]
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.", rich_help_panel=_OUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=_OUT)]
+DataDir = Annotated[str | None, _data(metavar="FOLDER", help="The folder of named data sets (or ORBITGP_DATA).")]
+Out = Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")]
+Json = Annotated[bool, _out("--json", help="Print the result as JSON, for scripts.")]
+Quiet = Annotated[bool, _out("--quiet", "-q", help="Do not show progress.")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """How to get the data: kept in the run folder, so that a run can be resumed and repeated."""
+    """Which data, and how to read them. The run folder keeps them, so that a run can be resumed and repeated."""
 
-    data: str
-    target: str | None = None
-    targets: str | None = None
-    test: str | None = None
-    test_fraction: float = 0.0
-    max_data: int | None = None
-    image_shape: str | None = None
-    resize: str | None = None
-    invert: bool = False
-    data_dir: str | None = None
-    seed: int = 0
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A file (.npz with x and y, .npy with its targets, .csv or .parquet with a target column), a folder of images "
+            f"in class folders, or a name: {', '.join(DATA_NAMES)}.",
+            autocompletion=complete_data,
+        ),
+    ] = "digits"
+    target: Annotated[str | None, _data(metavar="COLUMN", help="The column of a table to predict.")] = None
+    targets: Annotated[str | None, _data(metavar="FILE", help="The .npy file of targets for a .npy file of inputs.")] = None
+    test: Annotated[str | None, _data(metavar="DATA", help="Held-out data, to report the error on.")] = None
+    test_fraction: Annotated[
+        float, _data(min=0.0, max=0.9, metavar="FRACTION", help="Hold out this fraction if the data have no test set.")
+    ] = 0.0
+    max_data: Annotated[int | None, _data(min=2, metavar="N", help="Train on at most N data.")] = None
+    drop_missing: Annotated[bool, _data("--drop-missing", help="Leave out the rows of a table that have missing values.")] = (
+        False
+    )
+    image_shape: Annotated[
+        str | None, _data(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.")
+    ] = None
+    resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files; the aspect ratio stays: 28x28.")] = None
+    invert: Annotated[bool, _data("--invert", help="Turn pixels p into 1 - p, for dark ink on white.")] = False
+    task: Annotated[
+        Literal["auto", "classification", "regression"], _data(help="What to learn; auto looks at the targets.")
+    ] = "auto"
+    data_dir: DataDir = None
 
-    def reading(self) -> Reading:
-        """As the loader takes it."""
-        from orbitgp.datasets.files import Reading
+    def read_options(self) -> ReadOptions:
+        """These options as the loader takes them."""
+        from orbitgp.datasets.files import ReadOptions
 
         size = _sizes(self.resize, "--resize", (2,))
-        return Reading(
+        return ReadOptions(
             target=self.target,
             targets=self.targets,
             image_shape=_sizes(self.image_shape, "--image-shape", (2, 3)),
             resize=(size[0], size[1]) if size else None,
             invert=self.invert,
+            drop_missing=self.drop_missing,
             root=self.data_dir,
         )
 
-    def load(self) -> Data:
-        """The data."""
+    def load(self, seed: int) -> Data:
+        """The data; ``seed`` draws the test set and the rows for ``max_data``."""
         from orbitgp.datasets.files import load
 
-        return load(self.data, self.reading(), self.test, self.test_fraction, self.max_data, self.seed)
+        return load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
 
-    def arguments(self) -> list[str]:
-        """The words on the command line that say the same."""
-        words = [self.data]
-        defaults = asdict(DataOptions(self.data))
-        for name, value in asdict(self).items():
-            if name not in ("data", "seed") and value != defaults[name]:
-                words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
-        return words
+    def absolute(self) -> DataOptions:
+        """The same with paths that hold in every working directory."""
+        given = {name: getattr(self, name) for name in ("data", "targets", "test", "data_dir")}
+        found: dict[str, Any] = {name: str(Path(p).resolve()) for name, p in given.items() if p and Path(p).exists()}
+        return replace(self, **found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How to train. The run folder keeps them, so that a run can be resumed and repeated."""
+
+    likelihood: Annotated[
+        str, _train(metavar="NAME", help="How targets follow from the function: bernoulli, dirichlet, gaussian, student-t, …")
+    ] = "auto"
+    feature_map: Annotated[
+        Literal["none", "gradients"], _train(help="What the function sees of an image: its pixels, or its oriented gradients.")
+    ] = "none"
+    num_inducing: Annotated[int, _train("--num-inducing", "-m", min=1, metavar="N", help="Inducing points.")] = 200
+    num_samples: Annotated[int, _train(min=2, metavar="N", help="Orbit samples for each datum and step.")] = 16
+    max_steps: Annotated[int, _train(min=1, metavar="N", help="Steps of training.")] = 250
+    max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="Stop training a model after so many seconds.")] = None
+    batch_size: Annotated[int, _train(min=1, metavar="N", help="Data for each gradient.")] = 512
+    seed: Annotated[int, _train(min=0, metavar="N", help="The seed; the same seed gives the same run.")] = 0
+    device: Annotated[str, _train(metavar="NAME", help="cpu or cuda.")] = "cpu"
+
+
+def expand_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Show the fields of a command's groups to typer as options of their own; ``defaults`` replace those of the groups."""
+
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+        parameters = []
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name in groups:
+                types = get_type_hints(groups[parameter.name], include_extras=True)
+                shown = {f.name: (types[f.name], defaults.get(f.name, f.default)) for f in fields(groups[parameter.name])}
+            else:
+                shown = {parameter.name: (hints[parameter.name], parameter.default)}
+            parameters += [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+                for name, (kind, default) in shown.items()
+            ]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            for name, group in groups.items():
+                given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            command(**given)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return expand
+
+
+def option_words(options: DataOptions | TrainingSettings, defaults: bool) -> list[str]:
+    """The options as one would type them; ``defaults`` includes those that have their default value."""
+    words = []
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name != "data" and value is not None and (defaults or value != field.default):
+            words += [f"--{field.name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
 
 
 def _sizes(text: str | None, option: str, counts: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -169,12 +185,3 @@ def _sizes(text: str | None, option: str, counts: tuple[int, ...]) -> tuple[int,
         example = "28x28 or 3x32x32" if 3 in counts else "28x28"
         raise typer.BadParameter(f"write it as in {example}, not {text!r}.", param_hint=option)
     return tuple(int(part) for part in parts)
-
-
-def settings_arguments(settings: dict[str, Any]) -> list[str]:
-    """The words on the command line that say the same; what is not set is left out."""
-    words = []
-    for name, value in settings.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return words

@@ -1,21 +1,20 @@
-"""``orbitgp compare``: train several, and say which the evidence prefers."""
+"""``orbitgp compare``: train several models, and say which the evidence prefers."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from orbitgp.cli import arguments as o
-from orbitgp.cli.errors import guarded
-from orbitgp.cli.learn import Out, check, configuration, estimator_settings, features, write_config
+from orbitgp.cli import arguments
+from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
+from orbitgp.cli.errors import print_errors
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import report_content, result_of, say_next
-from orbitgp.cli.run_folder import Folder, save_run
-
-_IMAGES = ("none", "rotation", "affine")
-_VECTORS = ("none", "noise")
+from orbitgp.cli.results import print_next, print_notes, report_content, result_of
+from orbitgp.cli.run_folder import RunFolder
+from orbitgp.saving.atomic import write_json
 
 Orbits = Annotated[
     list[str] | None,
@@ -23,8 +22,9 @@ Orbits = Annotated[
         "--orbit",
         "-o",
         metavar="ORBIT",
-        help=f"{o.ORBIT_HELP} Once for each; by default none, rotation and affine for images, none and noise for tables.",
-        autocompletion=o.complete_orbit,
+        help=f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, "
+        "none and noise for tables.",
+        autocompletion=arguments.complete_orbit,
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Restarts of each: differences are taken within a restart.")]
@@ -46,37 +46,21 @@ Jobs = Annotated[
 ]
 
 
-@guarded
+# The Gaussian likelihood serves classes too: of their likelihoods it is the cheapest, and exact.
+@arguments.expand_options(likelihood="gaussian", num_inducing=128, max_steps=150)
+@print_errors
 def compare(
-    data: o.DataArgument = "digits",
+    options: DataOptions,
+    settings: TrainingSettings,
     orbit: Orbits = None,
     seeds: Seeds = 2,
     check_inducing: CheckInducing = True,
     profile: ProfileOption = None,
     profile_values: ProfileValues = None,
     jobs: Jobs = None,
-    out: Out = None,
-    target: o.Target = None,
-    targets: o.Targets = None,
-    test: o.Test = None,
-    test_fraction: o.TestFraction = 0.0,
-    max_data: o.MaxData = None,
-    image_shape: o.ImageShape = None,
-    resize: o.Resize = None,
-    invert: o.Invert = False,
-    task: o.Task = "auto",
-    data_dir: o.DataDir = None,
-    likelihood: o.Likelihood = "gaussian",  # for classes, too: of their likelihoods it is the cheapest, and exact
-    feature_map: o.FeatureMap = "none",
-    num_inducing: o.NumInducing = 128,
-    num_samples: o.NumSamples = 16,
-    max_steps: o.MaxSteps = 150,
-    max_seconds: o.MaxSeconds = None,
-    batch_size: o.BatchSize = 512,
-    seed: o.Seed = 0,
-    device: o.Device = "cpu",
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
+    out: arguments.Out = None,
+    json_: arguments.Json = False,
+    quiet: arguments.Quiet = False,
 ) -> None:
     """Which invariance do the data support?
 
@@ -90,95 +74,82 @@ def compare(
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
     """
+    import joblib
     import torch
 
-    from orbitgp.comparison import compare as compare_orbits
+    from orbitgp import comparison
     from orbitgp.comparison.compare import named_orbits
-    from orbitgp.comparison.jobs import usable_cores
+    from orbitgp.comparison.profile import grid
     from orbitgp.orbits.parse import make_orbit
 
-    source = o.DataOptions(data, target, targets, test, test_fraction, max_data, image_shape, resize, invert, data_dir, seed)
-    settings: dict[str, Any] = {
-        "likelihood": likelihood,
-        "feature_map": None if feature_map == "none" else feature_map,
-        "num_inducing": num_inducing,
-        "num_samples": num_samples,
-        "max_steps": max_steps,
-        "max_seconds": max_seconds,
-        "batch_size": batch_size,
-        "device": device,
-    }
-    loaded = source.load()
-    images = loaded.x_train.ndim > 2 or loaded.reading.image_shape is not None
-    orbits = list(dict.fromkeys(orbit or (_IMAGES if images else _VECTORS)))
+    data = options.load(settings.seed)
+    shape = input_shape(data)
+    orbits = list(dict.fromkeys(orbit or (("none", "rotation", "affine") if data.has_images else ("none", "noise"))))
     extra = ["--seeds", str(seeds), *([] if check_inducing else ["--no-check-inducing"])]
     extra += [] if profile is None else ["--profile", profile]
     extra += [] if profile_values is None else ["--profile-values", profile_values]
-    config = configuration("compare", source, loaded, "|".join(orbits), task, settings, seed, *extra)
-    check(config, loaded)
-    shape = features(config, loaded)
-    named_orbits(orbits, shape)  # complains if they are too few
-    profiled = None if profile is None else _profiled(orbits, profile, shape)
+    config = configuration("compare", options, settings, data, orbits, *extra)
+    check(config, data)
+    named_orbits(orbits, shape)  # raises an error if there are too few
+    profiled = None if profile is None else _profiled(orbits, profile)
     values = _values(profile_values)
-    folder = Folder.new(out, data, "compare")
-    with folder.whole_or_not_at_all():
-        for note in loaded.notes:
-            typer.echo(f"note: {note}", err=True)
-
-        workers = jobs or (usable_cores() if torch.device(device).type == "cpu" else 1)
-        common = {"jobs": workers, "random_state": seed, "task": config["task"], **estimator_settings(config)}
-        models = len(orbits) * (seeds + check_inducing)
+    folder = RunFolder.create(out, options.data, "compare")
+    with folder.removed_if_empty():
+        print_notes(data, config, quiet)
+        workers = jobs or (joblib.cpu_count() if torch.device(settings.device).type == "cpu" else 1)
+        common = {"n_jobs": workers, "task": config["task"], **estimator_settings(config)}
+        models, steps = len(orbits) * (seeds + check_inducing), settings.max_steps
         if not quiet:
             at_a_time = f", {workers} at a time" if workers > 1 else ""
-            typer.echo(f"{loaded.name}: {', '.join(orbits)}; {models} models of {max_steps} steps{at_a_time}", err=True)
-        units = {n: q.unit for text in orbits for n, q in make_orbit(text, shape).describe().quantities.items()}
-        with Progress(models * max_steps, units, quiet) as progress:
-            result = compare_orbits(
-                loaded.x_train,
-                loaded.y_train,
+            typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models of {steps} steps{at_a_time}", err=True)
+        starts = {text: make_orbit(text, shape).describe() for text in orbits}
+        units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
+        with Progress(models * steps, units, quiet) as progress:
+            ranking = comparison.compare(
+                data.x_train,
+                data.y_train,
                 orbits,
                 seeds=seeds,
                 check_inducing=check_inducing,
-                watch=progress.watch(max_steps),
+                watch=progress.watch(steps),
                 **common,
             )
         curve = None
         if profiled is not None and profile is not None:
-            curve = _profile(loaded, profiled, profile, values, shape, max_steps, common, quiet)
-    model = result.models[result.best]
-    config["orbit"] = result.best
-    content = report_content(
-        loaded, model, make_orbit(result.best, shape).describe(), config, _plain(result, model), result, curve
-    )
-    outcome = result_of(content, folder, config)
-    write_config(folder, {**config, "orbits": orbits})
-    save_run(folder, content, outcome)
+            chosen = values or grid(profiled, profile, shape)
+            with Progress(len(chosen) * steps, None, quiet) as progress:
+                curve = comparison.profile(
+                    data.x_train, data.y_train, profiled, profile, chosen, watch=progress.watch(steps), **common
+                )
+    model = ranking.models[ranking.best]
+    config["orbit"] = ranking.best
+    # The evidence without invariance, as far below the best model's as it was on average over the seeds.
+    over = ranking.over_plain()
+    plain = None if over is None else model.evidence_.value - over
+    content = report_content(data, model, starts[ranking.best], config, plain, ranking, curve)
+    result = result_of(content, folder, config)
+    write_json(folder.config, config)
+    folder.save(content, result)
     if json_:
-        typer.echo(json.dumps(outcome, indent=1))
+        typer.echo(json.dumps(result, indent=1))
         return
-    typer.echo(str(result))
+    typer.echo(str(ranking))
     if curve is not None:
         typer.echo(f"\n{curve}")
-    typer.echo(f"\n{result.best}: {outcome['summary']}")
-    typer.echo("")
-    say_next(folder)
+    typer.echo(f"\n{ranking.best}: {result['summary']}\n")
+    print_next(folder)
 
 
-def _plain(result: Any, model: Any) -> float | None:
-    """The evidence without invariance that the best model's is to be held against: less by the mean difference over seeds."""
-    over = result.over_plain()
-    return None if over is None else model.evidence_.value - over
-
-
-def _profiled(orbits: list[str], quantity: str, shape: tuple[int, ...]) -> str:
-    """The orbit whose quantity is asked for: the first that has it."""
+def _profiled(orbits: list[str], quantity: str) -> str:
+    """The first orbit that has this quantity."""
     from orbitgp.orbits.parse import quantity_names
 
+    names = {text: quantity_names(text) for text in orbits}
     for text in orbits:
-        if quantity in quantity_names(text):
+        if quantity in names[text]:
             return text
-    there = sorted({name for text in orbits for name in quantity_names(text)})
-    raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {', '.join(there) or 'none'}.")
+    known = ", ".join(sorted({name for found in names.values() for name in found})) or "none"
+    raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {known}.")
 
 
 def _values(text: str | None) -> list[float] | None:
@@ -187,24 +158,4 @@ def _values(text: str | None) -> list[float] | None:
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(
-            f"write numbers with commas between them, not {text!r}.", param_hint="--profile-values"
-        ) from None
-
-
-def _profile(
-    data: Any,
-    orbit: str,
-    quantity: str,
-    values: list[float] | None,
-    shape: tuple[int, ...],
-    steps: int,
-    common: Any,
-    quiet: bool,
-) -> Any:
-    from orbitgp.comparison import profile
-    from orbitgp.comparison.profile import grid
-
-    chosen = grid(orbit, quantity, shape) if values is None else values
-    with Progress(len(chosen) * steps, None, quiet) as progress:
-        return profile(data.x_train, data.y_train, orbit, quantity, chosen, watch=progress.watch(steps), **common)
+        raise typer.BadParameter(f"write numbers as in 0,15,30, not {text!r}.", param_hint="--profile-values") from None

@@ -7,22 +7,22 @@ from typing import Annotated
 
 import typer
 
-from orbitgp.cli import arguments as o
-from orbitgp.cli.errors import guarded
+from orbitgp.cli.arguments import DATA_NAMES, DataDir, Json, complete_data
+from orbitgp.cli.errors import print_errors
 
 
-@guarded
+@print_errors
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(help="digits, mnist, fashion-mnist or rotated-mnist; none for a list.", autocompletion=o.complete_data),
+        typer.Argument(help=f"One of {', '.join(DATA_NAMES)}; without a name, all are listed.", autocompletion=complete_data),
     ] = None,
-    data_dir: o.DataDir = None,
-    json_: o.Json = False,
+    data_dir: DataDir = None,
+    json_: Json = False,
 ) -> None:
     """Fetch a data set, verify its checksums, and cache it.
 
-    Files go to --data-dir, else to the folder ORBITGP_DATA, else to the user's cache. What is there is not fetched again.
+    Files go to --data-dir, else to the folder ORBITGP_DATA, else to the user's cache. Files that exist are not fetched again.
 
     Example:
 
@@ -30,17 +30,17 @@ def data(
     """
     if name is None:
         if json_:
-            typer.echo(json.dumps(o.DATA_NAMES))
+            typer.echo(json.dumps(DATA_NAMES))
             return
-        for known, says in o.DATA_NAMES.items():
+        for known, says in DATA_NAMES.items():
             typer.echo(f"{known:<15}{says}")
         return
+    if name not in DATA_NAMES:
+        raise ValueError(f"there is no data set {name!r}: there are {', '.join(DATA_NAMES)}.")
     from orbitgp.datasets.base import data_folder
-    from orbitgp.datasets.files import NAMES, LoadingError, Reading, load
+    from orbitgp.datasets.files import ReadOptions, load
 
-    if name not in NAMES:
-        raise LoadingError(f"there is no data set {name!r}: there are {', '.join(NAMES)}.")
-    loaded = load(name, Reading(root=data_dir))
+    loaded = load(name, ReadOptions(root=data_dir))
     assert loaded.x_test is not None
     where = "embedded" if name == "digits" else str(data_folder(data_dir))
     shape = "x".join(str(n) for n in loaded.x_train.shape[1:])

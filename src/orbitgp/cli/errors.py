@@ -1,7 +1,6 @@
 """Errors as sentences: what is wrong on stderr, an exit code for scripts, and no traceback.
 
-0 is success, 1 an error, 2 a command line that cannot be (typer's own), 130 Ctrl-C. ``ORBITGP_TRACEBACK=1`` shows where an
-error came from.
+Exit codes: 0: success. 1: error. 2: usage error. 130: Ctrl-C. ``ORBITGP_TRACEBACK=1`` shows where an error came from.
 """
 
 from __future__ import annotations
@@ -10,30 +9,28 @@ import os
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import typer
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 ERROR, INTERRUPTED = 1, 130
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, ImportError, MemoryError, RuntimeError)
 
 
-def guarded(command: Command) -> Command:
-    """A command whose errors are sentences."""
+def print_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command print its errors as sentences and exit with a code."""
 
     @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> None:
         try:
-            return command(*args, **kwargs)
+            command(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except KeyboardInterrupt:
             typer.echo("stopped.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # Whoever read our output has gone: nothing more to say, nor to flush at exit.
+            # The reader of our output has gone. Python would flush the rest at exit, and fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(ERROR) from None
         except Exception as error:
@@ -42,7 +39,7 @@ def guarded(command: Command) -> Command:
             typer.echo(f"error: {_sentence(error)}", err=True)
             raise typer.Exit(ERROR) from None
 
-    return run  # type: ignore[return-value]
+    return run
 
 
 def _sentence(error: Exception) -> str:
@@ -51,5 +48,5 @@ def _sentence(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     text = lines[0].strip() if lines else type(error).__name__
     if not isinstance(error, _EXPECTED):
-        return f"something is wrong inside orbitgp ({type(error).__name__}: {text}); ORBITGP_TRACEBACK=1 shows where."
+        return f"this is a bug in orbitgp ({type(error).__name__}: {text}); ORBITGP_TRACEBACK=1 shows where."
     return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from math import prod
 from pathlib import Path
@@ -11,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitgp.cli import arguments as o
-from orbitgp.cli.errors import guarded
-from orbitgp.cli.run_folder import Folder, load_model
+from orbitgp.cli.arguments import Json, complete_data
+from orbitgp.cli.errors import print_errors
+from orbitgp.cli.run_folder import RunFolder, load_model
 
 if TYPE_CHECKING:
-    from orbitgp.datasets.files import Inputs
+    from pandas import DataFrame
+
+    from orbitgp.datasets.files import Inputs, ReadOptions
 
 
-@guarded
+@print_errors
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a model file.")],
     inputs: Annotated[
@@ -28,19 +28,17 @@ def predict(
             metavar="INPUT",
             help="New inputs, in any form that training data can have (targets are not needed), an image file or a folder of "
             "them; a name stands for that data set's test set.",
-            autocompletion=o.complete_data,
+            autocompletion=complete_data,
         ),
     ],
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
-    proba: Annotated[
-        bool, typer.Option("--proba", help="The probability of every class, not of the most probable alone.")
-    ] = False,
-    json_: o.Json = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
+    json_: Json = False,
 ) -> None:
     """Predict for new inputs: a class with its probability, or a value with its standard deviation.
 
     Inputs are read as the training data were: the same columns, the same size and colours. If they come with targets, the error
-    is told on stderr.
+    is printed on stderr.
 
     Examples:
 
@@ -50,35 +48,42 @@ def predict(
     from orbitgp.datasets.files import load_inputs
     from orbitgp.saving.atomic import replace
 
-    model, reading, known = _open(run)
-    new = load_inputs(inputs, reading)
+    form = ".json" if json_ else ".csv"
+    if out is not None:
+        if out.suffix.lower() not in (".csv", ".json") or (json_ and out.suffix.lower() != ".json"):
+            raise typer.BadParameter(f"write to a {'.json' if json_ else '.csv or .json'} file, not {out}.", param_hint="--out")
+        form = out.suffix.lower()
+    model, options, known = _open(run)
+    new = load_inputs(inputs, options)
     _check_shape(model, new, inputs)
     _warn_of_units(new, known)
-    rows = _rows(model, new, proba)
-    as_json = json_ or (out is not None and out.suffix.lower() == ".json")
-    text = json.dumps(rows, indent=1) + "\n" if as_json else _csv(rows)
+    table = _predictions(model, new, proba)
+    text = table.to_csv(index=False) if form == ".csv" else json.dumps(table.to_dict(orient="records"), indent=1) + "\n"
     if out is None:
         typer.echo(text, nl=False)
     else:
         replace(out, lambda beside: beside.write_text(text, encoding="utf-8"))
-        typer.echo(f"wrote {len(rows):,} predictions to {out}", err=True)
+        typer.echo(f"wrote {len(table):,} predictions to {out}", err=True)
     if new.y is not None:
-        _tell_error(model, new.x, new.y)
+        from orbitgp.report.cases import score
+
+        for name, value in score(model, new.x, new.y, cases=0).numbers.items():
+            typer.echo(f"{name}: {value}", err=True)
 
 
-def _open(run: Path) -> tuple[Any, Any, dict[str, float]]:
-    """The model, how its inputs are read, and within what limits they were."""
-    from orbitgp.datasets.files import Reading
+def _open(run: Path) -> tuple[Any, ReadOptions, dict[str, float]]:
+    """The model, how to read its inputs, and the range of those that it was trained on."""
+    from orbitgp.datasets.files import ReadOptions
 
     if run.is_file():
         model = load_model(run)
-        return model, Reading(image_shape=model.input_shape_ if len(model.input_shape_) > 1 else None), {}
-    folder = Folder.existing(run)
-    config = folder.read(folder.config)
+        return model, ReadOptions(image_shape=model.input_shape_ if len(model.input_shape_) > 1 else None), {}
+    folder = RunFolder.open(run)
+    config = folder.read_json(folder.config)
     saved: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in config["reading"].items()
+        name: tuple(value) if isinstance(value, list) else value for name, value in config["read_options"].items()
     }
-    return folder.load_model(), Reading(**saved), config["inputs"]
+    return folder.load_model(), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]  # every row is predicted
 
 
 def _check_shape(model: Any, new: Inputs, where: str) -> None:
@@ -100,44 +105,21 @@ def _warn_of_units(new: Inputs, known: dict[str, float]) -> None:
         )
 
 
-def _rows(model: Any, new: Inputs, proba: bool) -> list[dict[str, Any]]:
-    if not hasattr(model, "classes_"):
-        mean, std = model.predict(new.x, return_std=True)
-        if mean.ndim == 1:
-            return [{"input": name, "mean": float(m), "std": float(s)} for name, m, s in zip(new.rows, mean, std, strict=True)]
-        return [
-            {
-                "input": name,
-                **{f"{what}_{j}": float(v[i, j]) for j in range(mean.shape[1]) for what, v in (("mean", mean), ("std", std))},
-            }
-            for i, name in enumerate(new.rows)
-        ]
-    probabilities = model.predict_proba(new.x)
-    rows = []
-    for name, probs in zip(new.rows, probabilities, strict=True):
-        best = int(probs.argmax())
-        row = {"input": name, "prediction": _plain(model.classes_[best]), "probability": round(float(probs[best]), 6)}
+def _predictions(model: Any, new: Inputs, proba: bool) -> DataFrame:
+    """One row for each input, with its name."""
+    import pandas
+
+    table = pandas.DataFrame({"input": new.rows})
+    if hasattr(model, "classes_"):
+        probabilities = model.predict_proba(new.x)
+        table["prediction"] = model.classes_[probabilities.argmax(1)]
+        table["probability"] = probabilities.max(1).round(6)
         if proba:
-            row |= {f"p({_plain(c)})": round(float(p), 6) for c, p in zip(model.classes_, probs, strict=True)}
-        rows.append(row)
-    return rows
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if hasattr(label, "item") else label
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _tell_error(model: Any, x: Any, y: Any) -> None:
-    from orbitgp.report.cases import score
-
-    scores = score(model, x, y, cases=0)
-    for name, value in scores.numbers.items():
-        typer.echo(f"{name}: {value}", err=True)
+            table[[f"p({label})" for label in model.classes_]] = probabilities.round(6)
+        return table
+    mean, std = model.predict(new.x, return_std=True)
+    if mean.ndim == 1:
+        return table.assign(mean=mean, std=std)
+    for j in range(mean.shape[1]):
+        table[f"mean_{j}"], table[f"std_{j}"] = mean[:, j], std[:, j]
+    return table

@@ -1,4 +1,4 @@
-"""Live progress on stderr: one moving line in a terminal, plain lines now and then elsewhere."""
+"""Progress on stderr: a progress bar in a terminal, a plain line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from orbitgp.comparison.jobs import Job
+    from orbitgp.comparison.parallel import Job
 
 _EVERY = 10.0  # seconds between plain lines
 _BAR = "{desc} |{bar:16}| {n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"
 
 
 class Progress:
-    """Steps done of all there are, by one model or several: the bound, what is learned, the rate and the time left.
+    """The steps that one or several models have done, with the bound, what is learned, the rate and the time left.
 
     Args:
         total: steps of all models together.
-        units: of the learned quantities, by name.
-        quiet: say nothing.
+        units: the unit of each learned quantity, by name.
+        quiet: print nothing.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Progress:
             self.bar.close()
 
     def record(self, name: str, record: Mapping[str, Any], key: Any = None) -> None:
-        """A record of the history of a model."""
+        """Show a record of a model's history."""
         self._at(key or name, int(record["step"]))
         self._tell(name, f"bound {record['bound']:,.0f}{self._learned(record['orbit'])}")
 
     def watch(self, steps: int) -> Any:
-        """A function for :func:`orbitgp.compare`, whose models take so many steps each."""
+        """A function to give to :func:`orbitgp.compare` when each model takes ``steps`` steps."""
 
         def watch(job: Job, record: Mapping[str, Any] | None) -> None:
             key = (job.name, job.seed, job.purpose)
@@ -86,15 +86,9 @@ class Progress:
 
     def _learned(self, orbit: Mapping[str, Any]) -> str:
         from orbitgp.orbits.description import Quantity
-        from orbitgp.report.words import quantity
 
-        parts = []
-        for name, value in orbit.items():
-            if name.endswith("elements"):
-                continue
-            shown = tuple(value) if isinstance(value, list | tuple) else float(value)
-            parts.append(f"{name} {quantity(Quantity(shown, self.units.get(name, '')))}")
-        return "".join(f", {part}" for part in parts)
+        learned = {name: Quantity.of(value, self.units.get(name, "")) for name, value in orbit.items()}
+        return "".join(f", {name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements"))
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a finished run says: to machines (result.json), to people (the report), and in the terminal."""
+"""The result of a run: for scripts (result.json), for people (the report), and in the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from orbitgp.cli.run_folder import Folder
+from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from orbitgp.comparison import Comparison, Profile
@@ -25,7 +25,7 @@ def report_content(
     comparison: Comparison | None = None,
     profile: Profile | None = None,
 ) -> Content:
-    """All that the report is made from."""
+    """The content of the report."""
     from orbitgp.report.page import Content
     from orbitgp.report.provenance import provenance
 
@@ -42,19 +42,19 @@ def report_content(
         comparison=comparison,
         profile=profile,
         command=config["again"],
-        settings=listed_settings(data, model, config),
+        settings=_listed_settings(data, model, config),
         versions=versions,
         notes=[*data.notes, *([] if not model.interrupted_ else ["The run was stopped early: this is the model so far."])],
     )
 
 
-def listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str, str]:
-    """The settings that a reader may want to know."""
+def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str, str]:
+    """The settings that the report lists."""
     settings = config["settings"]
     listed = {
         "Data": f"{data.name} ({data.source})",
         "Inputs": f"{len(data.x_train):,} of shape {' × '.join(str(n) for n in model.input_shape_)}",
-        "Task": config["task"],
+        "Task": config["task_reason"],
         "Orbit": config["orbit"],
         "Likelihood": type(model.likelihood_).__name__,
         "Kernel": _kernel(model),
@@ -74,8 +74,8 @@ def _kernel(model: Any) -> str:
     return " of ".join(dict.fromkeys(names))
 
 
-def result_of(content: Content, folder: Folder, config: dict[str, Any]) -> dict[str, Any]:
-    """What came out, as plain numbers and words."""
+def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
+    """The content of ``result.json``."""
     from orbitgp.report.words import sentence
 
     model = content.model
@@ -86,6 +86,7 @@ def result_of(content: Content, folder: Folder, config: dict[str, Any]) -> dict[
     result: dict[str, Any] = {
         "summary": sentence(learned, over),
         "data": content.title,
+        "task": config["task_reason"],
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
         "units": {name: quantity.unit for name, quantity in learned.quantities.items()},
@@ -108,18 +109,26 @@ def result_of(content: Content, folder: Folder, config: dict[str, Any]) -> dict[
     return result
 
 
-def say(result: dict[str, Any], folder: Folder) -> None:
-    """The result in the terminal: the sentence, a few numbers, and what to do next."""
+def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
+    """Print what will be learned, and what a person should know about the data before training on them."""
+    if not quiet:
+        typer.echo(f"{data.name}: {config['task_reason']}", err=True)
+    for note in data.notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def print_result(result: dict[str, Any], folder: RunFolder) -> None:
+    """Print the sentence, a few numbers, and what to do next."""
     typer.echo(result["summary"])
     typer.echo("")
     for name, value in _numbers(result):
         typer.echo(f"  {name:<17}{value}")
     typer.echo("")
-    say_next(folder)
+    print_next(folder)
 
 
-def say_next(folder: Folder) -> None:
-    """Where things are, and what to type next."""
+def print_next(folder: RunFolder) -> None:
+    """Print where things are, and what to type next."""
     run = shlex.quote(str(folder.path))
     for name, value in (
         ("report", folder.report),
@@ -132,7 +141,8 @@ def say_next(folder: Folder) -> None:
 
 def _numbers(result: dict[str, Any]) -> list[tuple[str, str]]:
     error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
-    lines = [("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")]
+    lines = [("task", result["task"])]
+    lines.append(("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)"))
     if result["evidence_without_invariance"] is not None:
         lines.append(("no invariance", f"{result['evidence_without_invariance']:,.1f} nats"))
     test = result["test"]

@@ -1,14 +1,14 @@
 """A run folder: the model, how it was made, how it went, and the report.
 
-    config.json              all that is needed to do it again, written first
-    checkpoint.safetensors   where an unfinished run is, gone when it is finished
+    config.json              all that is needed to repeat the run, written first
+    checkpoint.safetensors   the state of an unfinished run
     model.safetensors        the model
     history.json             bound and ranges over time
-    baseline.json            of ``orbitgp learn``: the evidence without invariance
-    report.html              what came out, for people
-    result.json              what came out, for machines; of ``orbitgp compare`` with the whole ranking; written last
+    baseline.json            the evidence without invariance (``orbitgp learn``)
+    report.html              the result for people
+    result.json              the result for scripts, with the ranking of ``orbitgp compare``; written last
 
-Each file is whole or not there.
+Each file is complete or absent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orbitgp.report.page import Content
 
 
-class Folder:
+class RunFolder:
     """The files of one run by name."""
 
     def __init__(self, path: Path) -> None:
@@ -40,8 +40,8 @@ class Folder:
         self.report = path / "report.html"
 
     @classmethod
-    def new(cls, out: Path | None, data: str, what: str) -> Folder:
-        """A folder that is not there yet: the one asked for, or runs/DATA-ORBIT, numbered if need be."""
+    def create(cls, out: Path | None, data: str, what: str) -> RunFolder:
+        """A new folder: ``out``, or runs/DATA-WHAT with a number if that exists."""
         if out is None:
             stem = f"{_slug(Path(data).stem or data)}-{_slug(what)}"
             path, number = Path("runs") / stem, 2
@@ -51,14 +51,14 @@ class Folder:
             path = out
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise FileExistsError(
-                    f"{path} is there already: choose another --out, or go on with it, orbitgp learn --resume."
+                    f"{path} exists already: choose another --out, or go on with orbitgp learn --resume {path}."
                 )
         path.mkdir(parents=True, exist_ok=True)
         return cls(path)
 
     @contextmanager
-    def whole_or_not_at_all(self) -> Iterator[None]:
-        """What fails in this block before it has written anything leaves no empty folder behind."""
+    def removed_if_empty(self) -> Iterator[None]:
+        """Remove the folder if the block fails before it has written a file."""
         try:
             yield
         except BaseException:
@@ -67,8 +67,8 @@ class Folder:
             raise
 
     @classmethod
-    def existing(cls, path: Path) -> Folder:
-        """A folder that some run has written."""
+    def open(cls, path: Path) -> RunFolder:
+        """The folder of an earlier run."""
         folder = cls(path)
         if not path.is_dir():
             raise FileNotFoundError(f"there is no run folder {path}.")
@@ -76,12 +76,12 @@ class Folder:
             raise FileNotFoundError(f"{path} is not a run folder: it has no config.json.")
         return folder
 
-    def read(self, path: Path) -> Any:
-        """The content of one of its JSON files."""
+    def read_json(self, path: Path) -> Any:
+        """The content of one of the JSON files."""
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise FileNotFoundError(f"{path} is not there: the run has not come so far.") from None
+            raise FileNotFoundError(f"{path} does not exist: the run is not finished.") from None
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}.") from None
 
@@ -92,24 +92,23 @@ class Folder:
             raise FileNotFoundError(f"{self.path} has no model yet{hint}.")
         return load_model(self.model)
 
+    def save(self, content: Content, result: dict[str, Any]) -> None:
+        """Write all files: the model first, as it is worth most, and the result last, as it marks a finished run."""
+        from orbitgp.report.page import write_report
+
+        content.model.save(self.model)
+        write_json(self.history, content.model.history_)
+        write_report(self.report, content)
+        write_json(self.result, result)
+
 
 def load_model(path: Path) -> Any:
-    """The fitted estimator in a file, of whichever kind."""
+    """The fitted classifier or regressor in a file."""
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.saving.container import read
 
     kind = read(path).kind
     return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path)
-
-
-def save_run(folder: Folder, content: Content, result: dict[str, Any]) -> None:
-    """The model first, for it is worth most; the result last, for where it is, all is."""
-    from orbitgp.report.page import write_report
-
-    content.model.save(folder.model)
-    write_json(folder.history, content.model.history_)
-    write_report(folder.report, content)
-    write_json(folder.result, result)
 
 
 def _slug(text: str) -> str:

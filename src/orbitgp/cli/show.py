@@ -9,42 +9,42 @@ from typing import Annotated, Any
 
 import typer
 
-from orbitgp.cli import arguments as o
-from orbitgp.cli.errors import guarded
-from orbitgp.cli.results import say
-from orbitgp.cli.run_folder import Folder
+from orbitgp.cli.arguments import Json
+from orbitgp.cli.errors import print_errors
+from orbitgp.cli.results import print_result
+from orbitgp.cli.run_folder import RunFolder
 
 
-@guarded
+@print_errors
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
-    json_: o.Json = False,
+    json_: Json = False,
 ) -> None:
-    """What a run has learned, in words and numbers; of an unfinished one, how far it has come.
+    """Show what a run has learned, or how far an unfinished one has come.
 
     Example:
 
         orbitgp show runs/digits-rotation --open
     """
-    folder = Folder.existing(run)
-    config = folder.read(folder.config)
+    folder = RunFolder.open(run)
+    config = folder.read_json(folder.config)
     if not folder.result.is_file():
         _unfinished(folder, config, json_)
         return
-    result = folder.read(folder.result)
+    result = folder.read_json(folder.result)
     if json_:
         typer.echo(json.dumps(result, indent=1))
     else:
         if "comparison" in result:
             typer.echo(result["comparison"]["verdict"] + "\n")
-        say(result, folder)
+        print_result(result, folder)
         typer.echo(f"  {'run it again':<17}{result['again']}")
     if open_ and not webbrowser.open(folder.report.resolve().as_uri()):
-        raise RuntimeError(f"there is no browser to open {folder.report} with: open it by hand.")
+        raise RuntimeError(f"no browser was found: open {folder.report} by hand.")
 
 
-def _unfinished(folder: Folder, config: dict[str, Any], json_: bool) -> None:
+def _unfinished(folder: RunFolder, config: dict[str, Any], json_: bool) -> None:
     from orbitgp.training.checkpoint import read_checkpoint
 
     steps = read_checkpoint(folder.checkpoint).steps if folder.checkpoint.is_file() else 0

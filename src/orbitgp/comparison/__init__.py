@@ -1,4 +1,4 @@
-"""Which invariance do the data support? Models compared by their evidence, with everything that could mislead looked at first.
+"""Which invariance do the data support? Models are compared by their evidence, and the comparison is checked.
 
 :func:`compare` trains a model for each orbit under the same budget, from several seeds, and says which the evidence prefers, or
 that it cannot tell. :func:`profile` trains one orbit at several fixed values of one of its quantities.

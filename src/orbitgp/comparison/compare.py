@@ -7,17 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.convergence import remaining_gain
-from orbitgp.comparison.jobs import Estimator, Job, Trained, Watch, train_all
+from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, train_all
 from orbitgp.comparison.result import Comparison
-from orbitgp.comparison.verdict import Evidences
+from orbitgp.comparison.verdict import Evidences, remaining_gain
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import Task, task_of
 from orbitgp.estimators.validation import inducing_count
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
 
-MORE = 2  # times the inducing points, to see whether the order depends on their number
+MORE = 2  # times the inducing points, to check whether the order depends on their number
 
 Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
 
@@ -30,7 +29,7 @@ def compare(
     task: Task | Literal["auto"] = "auto",
     seeds: int = 2,
     check_inducing: bool = True,
-    jobs: int = 1,
+    n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
     **settings: Any,
@@ -45,13 +44,15 @@ def compare(
         orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or a
             dictionary of these by name.
         task: ``classification`` or ``regression``; ``auto`` looks at y.
-        seeds: restarts of each.
-        check_inducing: whether to train each once more with twice the inducing points, to see whether the order holds.
-        jobs: how many models to train at a time, in processes of their own. In a script, call it under
-            ``if __name__ == "__main__":`` if there is more than one.
+        seeds: how many times to train each orbit, from different seeds.
+        check_inducing: whether to train each orbit once more with twice the inducing points, to check that the order holds.
+        n_jobs: how many models to train at a time, as for scikit-learn: 1 trains them in this process, more take worker
+            processes, -1 one for each core. None takes what ``joblib.parallel_config`` says, or else 1; so
+            ``with joblib.parallel_config("dask"):`` trains them on a cluster.
         random_state: the first seed.
-        watch: called with a job and each record of its history, and with None when it is done.
-        settings: of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
+        watch: called with a job and each record of its history, and with None when it is done. Records of a worker arrive
+            when its model is done.
+        settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
     """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}.")
@@ -61,9 +62,9 @@ def compare(
     planned = [Job(name, orbit, random_state + i, kind, settings) for i in range(seeds) for name, orbit in named.items()]
     if check_inducing:
         planned += [_with_more(job, len(X)) for job in planned[: len(named)]]
-    # Expensive ones first: processes then end at about the same time.
+    # Expensive models first, so that workers end at about the same time.
     order = sorted(range(len(planned)), key=lambda i: isinstance(planned[i].orbit, Identity))
-    trained = dict(zip(order, train_all([planned[i] for i in order], X, y, jobs, watch), strict=True))
+    trained = dict(zip(order, train_all([planned[i] for i in order], X, y, n_jobs, watch), strict=True))
     results = [trained[i] for i in range(len(planned))]
     return _table(named, results, seeds, check_inducing)
 
@@ -107,7 +108,7 @@ def features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def estimator_for(y: np.ndarray, task: Task | Literal["auto"]) -> type[Estimator]:
-    """Classifier or regressor, as asked for or as y looks."""
+    """Classifier or regressor, by the task or by the type of y."""
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task

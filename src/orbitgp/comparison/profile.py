@@ -1,6 +1,6 @@
 """The profile of the bound: one quantity of an orbit held at each of several values, all else learned.
 
-What a learner should find is the top of this curve. It also shows how sharp that top is, which a single number does not.
+A learner should find the top of this curve. The curve also shows how sharp the top is.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from orbitgp.comparison.compare import estimator_for, features
-from orbitgp.comparison.jobs import Job, Watch, train_all
+from orbitgp.comparison.parallel import Job, Watch, train_all
 from orbitgp.estimators.defaults import Task
+from orbitgp.orbits.description import with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
+from orbitgp.plotting import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DEGREES = (0.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 135.0, 180.0)
-MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of where a quantity starts, for those that have no natural grid
+MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of a quantity's initial value, where there is no natural grid
 
 
 @dataclass(frozen=True)
@@ -39,25 +41,25 @@ class Profile:
         """The value at the top."""
         return self.values[int(np.argmax(self.bounds))]
 
+    def text(self, value: float) -> str:
+        """One of the values as it was given, with its unit."""
+        return ("±" if self.unit == "°" else "") + with_unit(f"{value:g}", self.unit)
+
     def __str__(self) -> str:
         top = max(self.bounds)
-        width = max(len(f"{value:g}{self.unit}") for value in self.values)
+        names = [self.text(value) for value in self.values]
+        width = max(len(name) for name in names)
         lines = [f"The bound over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}):"]
         lowest = top - min(self.bounds) or 1.0
-        for value, bound, stderr in zip(self.values, self.bounds, self.stderrs, strict=True):
+        for name, bound, stderr in zip(names, self.bounds, self.stderrs, strict=True):
             bar = "█" * round(24 * (1 - (top - bound) / lowest))
-            lines.append(f"  {f'{value:g}{self.unit}':>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
-        lines.append(f"It is highest at {self.best:g}{self.unit}.")
+            lines.append(f"  {name:>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
+        lines.append(f"It is highest at {self.text(self.best)}.")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The curve on matplotlib axes."""
-        if ax is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError:
-                raise ImportError("plot needs matplotlib: pip install 'orbitgp[plot]'.") from None
-            ax = Figure(figsize=(6, 3.5), layout="constrained").subplots()
+        ax = new_axes(6.0, 3.5) if ax is None else ax
         ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color="tab:orange", ms=4)
         ax.set_xlabel(f"{self.quantity} of {self.orbit}" + (f" ({self.unit})" if self.unit else ""))
         ax.set_ylabel("evidence: bound in nats")
@@ -73,7 +75,7 @@ def profile(
     values: Sequence[float] | None = None,
     *,
     task: Task | Literal["auto"] = "auto",
-    jobs: int = 1,
+    n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
     **settings: Any,
@@ -85,7 +87,7 @@ def profile(
     X, y = np.asarray(X), np.asarray(y)
     shape = features(X, settings)
     if quantity not in quantity_names(orbit):
-        fixed(orbit, quantity, 1.0, shape)  # says what there is
+        fixed(orbit, quantity, 1.0, shape)  # raises an error that lists the quantities
     chosen = [float(value) for value in (grid(orbit, quantity, shape) if values is None else values)]
     if not chosen:
         raise ValueError("a profile needs at least one value.")
@@ -94,12 +96,12 @@ def profile(
     planned = [
         Job(f"{quantity} = {v:g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
     ]
-    trained = train_all(planned, X, y, jobs, watch)
+    trained = train_all(planned, X, y, n_jobs, watch)
     return Profile(orbit, quantity, unit, chosen, [r.evidence for r in trained], [r.stderr for r in trained])
 
 
 def grid(orbit: str, quantity: str, shape: tuple[int, ...]) -> list[float]:
-    """Values worth looking at: angles as they are, the others around where they start."""
+    """Default values: fixed angles for degrees, multiples of the initial value for the rest."""
     found = make_orbit(orbit, shape).describe().quantities[quantity]
     if found.unit == "°":
         return list(DEGREES)

@@ -1,4 +1,4 @@
-"""What a comparison gives: a table that prints, plots and converts, with a verdict in words."""
+"""The result of a comparison: a table that prints, plots and converts, with a verdict in words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from html import escape
 from math import isinf, sqrt
 from typing import TYPE_CHECKING, Any
 
-from orbitgp.comparison.jobs import Estimator, Trained
+from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Evidences, finite, leaders, verdict
+from orbitgp.plotting import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,8 @@ class Row:
         evidence: nats, the mean over seeds; ``stderr`` is the Monte-Carlo error of that mean.
         behind: nats below the best (0 for the best itself), with the half-width of a 95 % interval.
         certain: whether it is known to be worse than the best.
-        remaining: nats that training might still gain (None: no end in sight).
-        more_inducing: nats gained with twice the inducing points (None: not looked at).
+        remaining: nats that training might still gain (None: the bound rises without slowing down).
+        more_inducing: nats gained with twice the inducing points (None: not checked).
         learned: what was learned, in physical units, from the best seed.
         seconds: of training, for one seed.
     """
@@ -47,9 +48,9 @@ class Comparison:
     Attributes:
         rows: the ranking, best first.
         sentences: what the numbers say, or that they cannot tell, and why; ``verdict`` is all of them.
-        settled: whether one orbit is better than every other for certain.
+        settled: whether one orbit is certainly better than every other.
         tied: the names that cannot be told from the best, the best included.
-        evidences: the numbers behind it.
+        evidences: the numbers that the verdict rests on.
         models: a fitted estimator for each orbit, that of the best seed.
     """
 
@@ -96,7 +97,7 @@ class Comparison:
 
     @property
     def checks(self) -> list[str]:
-        """What was looked at before the verdict, in words."""
+        """What was checked before the verdict, in words."""
         e = self.evidences
         seeds = e.values.shape[1]
         scatter, freedom = e.scatter()
@@ -134,16 +135,20 @@ class Comparison:
     __repr__ = __str__
 
     def _cells(self, row: Row) -> tuple[str, ...]:
+        return row.orbit, f"{row.evidence:,.1f}", *self.doubts(row)
+
+    def doubts(self, row: Row) -> tuple[str, str, str]:
+        """The last columns of the table: how far behind the best, what is still to come, what more inducing points gain."""
         behind = "" if row.orbit == self.best else f"{row.behind:,.0f} ± {row.error:,.0f}" + ("" if row.certain else " ?")
         remaining = "rising" if row.remaining is None else f"{row.remaining:+,.0f}"
         more = "" if row.more_inducing is None else f"{row.more_inducing:+,.0f}"
-        return row.orbit, f"{row.evidence:,.1f}", behind, remaining, more
+        return behind, remaining, more
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain numbers, lists and words."""
+        """The result as plain numbers, lists and strings."""
         e = self.evidences
         return {
             "verdict": self.verdict,
@@ -168,12 +173,7 @@ class Comparison:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Nats behind the best, with 95 % intervals, on matplotlib axes."""
-        if ax is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError:
-                raise ImportError("plot needs matplotlib: pip install 'orbitgp[plot]'.") from None
-            ax = Figure(figsize=(6, 1 + 0.45 * len(self.rows)), layout="constrained").subplots()
+        ax = new_axes(6.0, 1 + 0.45 * len(self.rows)) if ax is None else ax
         for place, row in enumerate(self.rows):
             colour = "tab:orange" if row.orbit in self.tied else "0.5"
             ax.errorbar([-row.behind], [place], xerr=[row.error], fmt="o", color=colour, capsize=3)

@@ -1,4 +1,4 @@
-"""Who wins, and whether that is known: plain statistics of a small table of bounds.
+"""Which orbit is best, and how certain that is: statistics of a small table of bounds.
 
 Rows are orbits, columns are seeds. A seed is a restart: the same one decides the same draws for every orbit, so differences are
 taken within a seed (paired). Their scatter over seeds is that of restarts and of Monte-Carlo draws together; with few seeds it
@@ -8,15 +8,22 @@ scatter, or than the Monte-Carlo errors alone.
 A difference counts if it exceeds
 
 - its own 95 % half-width;
-- MIN_NATS: below that, the data themselves are nearly indifferent, however exactly the bounds are known;
+- MIN_NATS: below that, the data hardly prefer either orbit, however exactly the bounds are known;
 - what the loser would still gain if training went on, less half of what the winner would (both are known to a factor of two);
 
 and if it loses less than half of itself with twice the inducing points: changes that halve with every doubling then never add
 up to the whole of it.
+
+What a run would still gain is read from the shape of its own history. The learning rates fall to zero at the end of a run, so
+every bound is flat there, converged or not. Steps are therefore counted in *work*, the sum of the factors by which the rates
+were multiplied: the first half of the steps does 1/2 of the work, the second half 1/4. Take three points with equal work
+between them. A bound that approaches its limit exponentially gains g1, then g2 = r g1, and what is left is
+r g2 + r^2 g2 + ... = g2^2 / (g1 - g2). Real runs have slower parts as well, so this is good to a factor of two or so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isinf, sqrt
 
@@ -24,8 +31,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm, t
 
+from orbitgp.orbits.description import listed
+from orbitgp.training.diagnostics import Record
+
 MIN_NATS = 3.0  # odds of 20 to 1
 _LEVEL = 0.975
+# Fractions of the steps after which 1/4, 1/2 and 3/4 of work is done; each value is a mean over records nearby.
+_WINDOWS = ((0.2, 0.3), (0.45, 0.55), (0.9, 1.0))
+_FEW = 10  # records: too few to see a shape
 
 Values = Float[np.ndarray, "orbits seeds"]
 PerOrbit = Float[np.ndarray, " orbits"]
@@ -58,7 +71,7 @@ class Evidences:
         values, stderrs: the evidence of each orbit and seed, and its Monte-Carlo error.
         remaining: for each orbit, the nats that training might still gain.
         before, more: the evidence of each orbit for the seed of the check, with the usual number of inducing points and with
-            ``factor`` times as many (None: not looked at).
+            ``factor`` times as many (None: not checked).
     """
 
     names: list[str]
@@ -129,7 +142,7 @@ def leaders(table: Evidences) -> tuple[list[int], dict[int, Difference]]:
 
 
 def verdict(table: Evidences, plain: str | None = None) -> list[str]:
-    """The result in a few sentences, the first of which says it all; ``plain`` names the orbit without invariance, if any."""
+    """The result in a few sentences, the most important first. ``plain`` names the orbit without invariance, if any."""
     first, against = leaders(table)
     names = table.names
     beaten = [d for other, d in against.items() if other not in first]
@@ -139,7 +152,7 @@ def verdict(table: Evidences, plain: str | None = None) -> list[str]:
             sentences = [f"The data support no invariance among these: {_over(beaten, None)}."]
     else:
         tied = [names[i] for i in first]
-        sentences = [f"Cannot tell {_listed(tied)} apart{', so not whether any invariance helps' if plain in tied else ''}."]
+        sentences = [f"Cannot tell {listed(tied)} apart{', so not whether any invariance helps' if plain in tied else ''}."]
         if beaten:
             sentences.append(f"What is certain of {tied[0]}: {_over(beaten, plain)}.")
         for other in first[1:]:
@@ -156,10 +169,23 @@ def _over(beaten: list[Difference], plain: str | None) -> str:
     return ", ".join(parts) or "there is nothing to compare it with"
 
 
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def finite(value: float) -> float | None:
     """For JSON, which has no infinity."""
     return None if value in (inf, -inf) else value
+
+
+def remaining_gain(history: Sequence[Record]) -> float:
+    """The nats that the bound would still gain if training went on; infinite where the gains do not shrink."""
+    if len(history) < _FEW:
+        return inf
+    steps = np.array([record["step"] for record in history], dtype=float)
+    bounds = np.array([record["bound"] for record in history], dtype=float)
+    fraction = steps / steps[-1]
+    values = [bounds[(fraction >= low) & (fraction <= high)] for low, high in _WINDOWS]
+    # The history of a run that screened its starts begins after the screening.
+    first = values[0].mean() if len(values[0]) else bounds[0]
+    middle, last = (v.mean() if len(v) else inf for v in values[1:])
+    g1, g2 = middle - first, last - middle
+    if g2 <= 0:
+        return 0.0
+    return inf if g2 >= g1 else float(g2**2 / (g1 - g2))

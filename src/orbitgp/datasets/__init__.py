@@ -1,7 +1,7 @@
-"""Data to try things on: real where it can be had, generated with a fixed seed where not, and named for what it is.
+"""Data sets to try things on: real ones, and generated ones with a fixed seed.
 
-Every loader gives a :class:`Dataset`: images (N, height, width) as float32 in [0, 1], background 0, and integer labels.
-Files are looked for in one folder (an argument, else ``ORBITGP_DATA``, else the user's cache) and downloaded there if missing.
+Every loader returns a :class:`Dataset`: images (N, height, width) as float32 in [0, 1], background 0, and integer labels.
+Loaders look for files in one folder (an argument, else ``ORBITGP_DATA``, else the user's cache) and download missing ones.
 """
 
 from orbitgp.datasets.amat import montreal_rotated_mnist, read_amat

@@ -1,7 +1,6 @@
 """The rotated MNIST of the Montreal group (Larochelle et al., 2007): text, one image a line, 784 pixels and a label.
 
-Pixels stand column by column, so images are transposed on reading. The files are not downloaded; they are read where a user
-has them.
+Pixels are stored column by column, so images are transposed on reading. The files are not downloaded.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ def read_amat(path: str | Path) -> Pair:
     if not table.size or table.shape[1] != columns:
         raise DatasetError(f"{path} must have rows of {columns} numbers (784 pixels and a label), got shape {table.shape}.")
     pixels, labels = table[:, :-1], table[:, -1]
-    if not ((pixels >= 0) & (pixels <= 1)).all():  # not a number fails too
-        row = int(np.argmin(((pixels >= 0) & (pixels <= 1)).all(1)))
-        raise DatasetError(f"{path} has a pixel outside [0, 1] in row {row + 1}.")
+    in_range = ((pixels >= 0) & (pixels <= 1)).all(1)  # false for not-a-number
+    if not in_range.all():
+        raise DatasetError(f"{path} has a pixel outside [0, 1] in row {np.argmin(in_range) + 1}.")
     is_class = np.isin(labels, np.arange(_CLASSES))
     if not is_class.all():
-        row = int(np.argmin(is_class))
+        row = np.argmin(is_class)
         raise DatasetError(f"{path} has the label {labels[row]:g} in row {row + 1}; labels are 0 to 9.")
     images = np.ascontiguousarray(pixels.reshape(-1, _SIDE, _SIDE).transpose(0, 2, 1))
     return images, labels.astype(np.int64)

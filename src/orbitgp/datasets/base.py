@@ -1,6 +1,6 @@
-"""What a data set is: two pairs of arrays, a name, and where they come from.
+"""A data set: two pairs of arrays, a name, and where they come from.
 
-The name travels with the arrays, so that a figure made from generated data cannot pass for one on a published set.
+The name stays with the arrays, so that nobody takes a figure on generated data for one on a published set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Pair = tuple[Images, Labels]
 
 
 class DatasetError(ValueError):
-    """A file that is missing, damaged or not what it should be; the message says which one and what to do."""
+    """A file is missing, damaged or of the wrong kind; the message says which file and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Dataset:
 
 
 def data_folder(root: str | Path | None) -> Path:
-    """The one folder to look in: the argument, else ORBITGP_DATA, else the user's cache."""
+    """The folder of data sets: the argument, else ORBITGP_DATA, else the user's cache."""
     if root is not None:
         return Path(root).expanduser()
     if named := os.environ.get("ORBITGP_DATA"):

@@ -1,7 +1,7 @@
 """The digits that come with scikit-learn: 1,797 of them, 8x8 pixels, no file and no network needed.
 
-The set has no split of its own. Ours takes the same share of every class (stratified), drawn with a fixed seed, so that two
-people who call ``digits()`` speak of the same test set.
+The set has no split of its own. Ours is stratified and drawn with a fixed seed, so that everyone who calls ``digits()`` has the
+same test set.
 """
 
 from __future__ import annotations

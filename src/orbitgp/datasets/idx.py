@@ -2,8 +2,8 @@
 
     00 00 08 d | size_1 .. size_d, 4 bytes each, big-endian | size_1 * .. * size_d bytes        (all of it gzipped, or not)
 
-The header is believed only as far as the file bears it out. Reading stops at the first byte too many, so a small file that
-would unpack to gigabytes costs no more memory than its header announces, and that is capped.
+Reading stops at the first byte that the header does not announce. A small file that would unpack to gigabytes costs no more
+memory than its header announces, and that is limited.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _read(file: BufferedIOBase, path: Path, max_bytes: int) -> UInt8[np.ndarray,
             f"{path} announces {size} bytes, more than the {max_bytes} allowed: raise max_bytes if you trust it."
         )
 
-    # One byte more than announced: its absence shows that nothing follows, and makes gzip verify its own checksum.
+    # Ask for one byte more than announced: nothing may follow, and at the end gzip verifies its own checksum.
     content = bytearray()
     while len(content) <= size and (chunk := file.read(min(_CHUNK, size + 1 - len(content)))):
         content += chunk

@@ -27,7 +27,7 @@ _SIDE, _CLASSES = 28, 10
 
 @dataclass(frozen=True)
 class Family:
-    """One of the sets that share the format: where it lives and how to know it."""
+    """One of the sets that share the format, with its mirrors and checksums."""
 
     name: str
     folder: str
@@ -69,8 +69,8 @@ def mnist(split: Split, root: str | Path | None = None, download: bool = True) -
 def mnist(split: Split | None = None, root: str | Path | None = None, download: bool = True) -> Dataset | Pair:
     """The handwritten digits, whole or as the (x, y) pair of one split.
 
-    The files are looked for in ``root`` (else ``ORBITGP_DATA``, else the user's cache) and in its folder ``mnist``;
-    missing ones are downloaded into the latter, unless ``download`` is False.
+    Files are read from ``root`` (else ``ORBITGP_DATA``, else the user's cache) or from its folder ``mnist``.
+    Missing ones are downloaded into ``mnist``, unless ``download`` is False.
     """
     return _load(MNIST, split, root, download)
 

@@ -1,4 +1,4 @@
-"""Rotated images: data with an invariance that we put there ourselves.
+"""Rotated images: data with a known invariance.
 
 Each image turns about its centre by an angle drawn uniformly from ±max_degrees, with a fixed seed; ±180° makes the label
 independent of orientation, smaller ranges only partly so. A pixel of the result is interpolated bilinearly from the image:
@@ -37,14 +37,14 @@ def rotate_by(
             f"angles of shape {degrees.shape}."
         )
     _, height, width = images.shape
-    # Pixel centres measured from the centre of the image, in pixels: angles are true for images that are not square too.
+    # Distances from the centre, in pixels: angles are right for oblong images too.
     middle_y, middle_x = (height - 1) / 2, (width - 1) / 2
     y, x = np.arange(height)[:, None] - middle_y, np.arange(width) - middle_x
     rotated = np.empty_like(images)
     for start in range(0, len(images), _CHUNK):
         rows = slice(start, start + _CHUNK)
         angle = np.deg2rad(degrees[rows].astype(np.float64))[:, None, None]
-        # Rows count downwards: for the result to turn counter-clockwise, the points where it looks turn this way.
+        # Rows count downwards, hence the signs: the result turns counter-clockwise.
         from_x = np.cos(angle) * x - np.sin(angle) * y
         from_y = np.sin(angle) * x + np.cos(angle) * y
         rotated[rows] = _interpolate(images[rows], from_y + middle_y, from_x + middle_x)

@@ -1,20 +1,18 @@
 """What the two estimators share: checked input, one training run, and predictions with fixed draws.
 
-A fit is: copy the orbit and the kernel, place inducing points on orbit samples of the data, train everything together
-(:mod:`orbitgp.training`), and measure the evidence on fresh draws. It happens as a whole or not at all: if anything fails, the
-estimator is what it was before.
+A fit copies the orbit and the kernel, places inducing points on orbit samples of the data, trains everything together
+(:mod:`orbitgp.training`), and measures the evidence on fresh draws. If anything fails, the estimator is what it was before.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -30,10 +28,11 @@ from orbitgp.estimators.defaults import initial_kernel, prior_variance
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
-    check_settings,
+    check_arguments,
     image_shape,
     inducing_count,
     predict_samples,
+    trainer_settings,
     training_options,
     usable_device,
 )
@@ -43,10 +42,9 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Orbit
-from orbitgp.orbits.sampling import Policy
 from orbitgp.training.callbacks import Callback
 from orbitgp.training.diagnostics import Record
-from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
@@ -56,7 +54,7 @@ Module = TypeVar("Module", bound=nn.Module)
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
 
-class Task(NamedTuple):
+class Problem(NamedTuple):
     """What is to be learned, as the model sees it: targets, their likelihood, and where the prior of f starts."""
 
     y: Float[Tensor, "rows outputs"]
@@ -64,6 +62,9 @@ class Task(NamedTuple):
     variance: float
     mean: Float[Tensor, " latents"]
     log_scale: float = 0.0  # sum over outputs of the log of what targets were divided by
+
+    def to(self, device: torch.device) -> Problem:
+        return self._replace(y=self.y.to(device), likelihood=self.likelihood.to(device))
 
 
 @dataclass(eq=False, repr=False)
@@ -77,26 +78,19 @@ class InvariantEstimator(BaseEstimator):
     mean: MeanName = "constant"
     feature_map: nn.Module | None = None
     num_inducing: int | None = None
-    inducing_samples: int | None = None
     num_samples: int | None = None
-    num_groups: int | None = None
-    draws: Policy | None = None
-    num_predict_samples: int | None = None
-    batch_size: int | None = None
     max_steps: int | None = None
     max_seconds: float | None = None
-    optimizer: OptimizerName | None = None
-    options: Mapping[str, Any] | None = None
-    jitter: float = 1e-6
+    batch_size: int | None = None
     image_shape: tuple[int, ...] | None = None
     device: str | torch.device = "cpu"
-    dtype: Literal["auto", "float32", "float64"] = "auto"
     random_state: int | np.random.RandomState | None = None
     verbose: bool | int = False
+    training: TrainingOptions | None = None
 
     _y_checks = MappingProxyType({"multi_output": False, "y_numeric": False})
 
-    # scikit-learn's rule: a constructor takes anything, and ``fit`` complains. So shape checkers leave the constructor alone.
+    # A constructor of scikit-learn takes anything, and ``fit`` complains. So shape checkers leave the constructor alone.
     __no_type_check__ = True
 
     def fit(
@@ -155,50 +149,88 @@ class InvariantEstimator(BaseEstimator):
         handed_in = {"orbit": orbit, "kernel": kernel, "likelihood": likelihood, "feature_map": feature_map}
         return load_estimator(cls, Path(path), _kind(cls), handed_in)
 
+    def set_params(self: Estimator, **params: Any) -> Estimator:
+        """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with another jitter."""
+        prefix = "training__"
+        changed = {name.removeprefix(prefix): params.pop(name) for name in list(params) if name.startswith(prefix)}
+        super().set_params(**params)
+        if changed:
+            self.training = training_options(self.training).set_params(**changed)
+        return self
+
     def _fit(self, X: Any, y: Any, run: Run) -> None:
-        settings = check_settings(self.get_params(deep=False))
+        arguments = check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
         array, targets = self._training_data(X, y)
-        # The user's random state seeds three generators of our own, so that what is fitted to draws is scored on others.
-        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
-        seeds = run.seeds(seeds, self.random_state)
-        generator, fresh = (torch.Generator(device).manual_seed(seed) for seed in seeds[1:])
+        # Three generators, so that what is fitted to the draws of one is scored on those of another.
+        seeds = run.seeds(self._new_seeds(), self.random_state)
+        training_seed, start_seed, evidence_seed = seeds
+        at_start = torch.Generator(device).manual_seed(start_seed)
+        fresh = torch.Generator(device).manual_seed(evidence_seed)
 
         x = self._tensor(array, device)
-        orbit = Identity() if self.orbit is None else deepcopy(self.orbit)
-        orbit = orbit.to(device=device, dtype=x.dtype)
-        orbit.check(x.shape[1:])
-        options = training_options(settings, orbit, seeds[0])
+        orbit = self._initial_orbit(x)
+        settings = trainer_settings(arguments, orbit, training_seed)
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
-        orbit.sample(x[:1], options.num_samples, options.num_groups, options.draws, generator)
-        task = self._task(x, targets)
-        task = task._replace(y=task.y.to(device), likelihood=task.likelihood.to(device))
+        orbit.sample(x[:1], settings.num_samples, settings.num_groups, settings.sampler, at_start)
+        problem = self._problem(x, targets).to(device)
+        num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
+        model = self._initial_model(x, orbit, problem, num_inducing, settings, at_start)
 
-        kernel = initial_kernel(self.kernel, x, task.variance, generator, self.feature_map)
-        size = inducing_count(settings["num_inducing"], len(x), orbit)
-        averaged = settings["inducing_samples"] or 1  # with more than one, an inducing point brings its own orbit samples
-        inducing = initial_inducing(x, Identity() if averaged > 1 else orbit, kernel, size, options.inducing, generator)
-        likelihood = task.likelihood
-        jitter = settings["jitter"] * prior_variance(kernel, x)
-        shape = (likelihood.num_latents, self.mean, likelihood.shares_curvature, jitter, averaged)
-        model = InvariantGP(kernel, orbit, inducing, *shape).to(device)
-        if self.mean != "zero":
-            with torch.no_grad():
-                model.prior_mean.bias.copy_(task.mean)
-        shift = len(x) * task.log_scale
-        trainer = Trainer(model, likelihood, x, task.y, options, progress=bool(self.verbose))
+        trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
+        shift = len(x) * problem.log_scale  # takes bounds to the units of y
         try:
             with run.around(trainer, seeds, shift):
                 history = trainer.run()
-                evidence = _evidence(model, likelihood, x, task.y, options, fresh)
+                evidence = _evidence(trainer, fresh)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise FloatingPointError(
-                f"the covariance of the inducing points is not positive definite with jitter={self.jitter:g}: raise jitter."
+                f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
             ) from error
-        self._keep(model, likelihood, history, evidence, shift)
+        self._keep(model, problem.likelihood, history, evidence, shift)
         self.interrupted_ = run.interrupted
 
-    def _task(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Task:
+    def _new_seeds(self) -> list[int]:
+        """Seeds from the user's random state: of training, of where it starts, and of the evidence."""
+        seeds: list[int] = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
+        return seeds
+
+    def _initial_orbit(self, x: Float[Tensor, "rows *features"]) -> Orbit:
+        """A copy of the user's orbit, checked, where the data are."""
+        orbit = Identity() if self.orbit is None else deepcopy(self.orbit)
+        orbit = orbit.to(device=x.device, dtype=x.dtype)
+        orbit.check(x.shape[1:])
+        return orbit
+
+    def _initial_model(
+        self,
+        x: Float[Tensor, "rows *features"],
+        orbit: Orbit,
+        problem: Problem,
+        num_inducing: int,
+        settings: TrainerSettings,
+        generator: torch.Generator,
+    ) -> InvariantGP:
+        """The model before the first step: kernel and mean as data and targets suggest, inducing points from the data."""
+        kernel = initial_kernel(self.kernel, x, problem.variance, generator, self.feature_map)
+        # Where inducing variables average over orbit samples, each brings its own, so its point is a datum as it is.
+        around = Identity() if settings.inducing_samples > 1 else orbit
+        model = InvariantGP(
+            kernel,
+            orbit,
+            initial_inducing(x, around, kernel, num_inducing, settings.inducing, generator),
+            num_latents=problem.likelihood.num_latents,
+            mean=self.mean,
+            shared_covariance=problem.likelihood.shares_curvature,
+            jitter=settings.jitter * prior_variance(kernel, x),
+            inducing_samples=settings.inducing_samples,
+        ).to(x.device)
+        if self.mean != "zero":
+            with torch.no_grad():
+                model.prior_mean.bias.copy_(problem.mean)
+        return model
+
+    def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
@@ -209,7 +241,8 @@ class InvariantEstimator(BaseEstimator):
         shape = image_shape(self.image_shape)
         images = shape is not None or _rank(X) > 2
         # Tables are small and their columns may be far from zero; images are many and between 0 and 1.
-        name = self.dtype if self.dtype != "auto" else "float32" if images else "float64"
+        dtype = training_options(self.training).dtype
+        name = dtype if dtype != "auto" else "float32" if images else "float64"
         X, shape = self._flat(X, shape, name)
         array, targets = validate_data(self, X, y, dtype=name, **self._y_checks)
         if shape is not None and prod(shape) != array.shape[1]:
@@ -253,11 +286,11 @@ class InvariantEstimator(BaseEstimator):
     def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
         """Mean and variance of f at X, each row on its own."""
         check_is_fitted(self)
-        settings = check_settings(self.get_params(deep=False))
+        check_arguments(self.get_params(deep=False))
         array = self._new_inputs(X)
         device = usable_device(self.device)
         x = self._tensor(array, device)
-        samples = predict_samples(self.orbit_, settings["num_predict_samples"])
+        samples = predict_samples(self.orbit_, training_options(self.training).num_predict_samples)
         mean, variance = _on(device, self.model_).predict(x, samples, seed=PREDICT_SEED)
         return mean.cpu(), variance.cpu()
 
@@ -279,15 +312,12 @@ def _on(device: torch.device, module: Module) -> Module:
     return module if device.type == "cpu" else deepcopy(module).to(device)
 
 
-def _evidence(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"],
-    y: Float[Tensor, "rows outputs"],
-    options: Options,
-    generator: torch.Generator,
-) -> Evidence:
-    samples, groups = options.num_samples, options.num_groups
+def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
+    """The bound on draws that training has not seen."""
+    settings = trainer.options
+    samples, groups = settings.num_samples, settings.num_groups
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = -(-EVIDENCE_SAMPLES // groups) * groups
-    return measure_evidence(model, likelihood, x, y, samples, groups, options.draws, generator=generator)
+    return measure_evidence(
+        trainer.model, trainer.likelihood, trainer.x, trainer.y, samples, groups, settings.sampler, generator=generator
+    )

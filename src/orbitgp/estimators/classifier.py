@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from orbitgp.estimators.base import InvariantEstimator, Task
+from orbitgp.estimators.base import InvariantEstimator, Problem
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 
 TWO_CLASSES, MANY_CLASSES = "bernoulli", "dirichlet"  # the likelihoods that "auto" stands for
@@ -24,9 +24,8 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
     """Gaussian-process classification that learns from the data what it should not care about.
 
     Args:
-        likelihood: by default (``auto``) ``bernoulli`` for two classes and ``dirichlet`` for more, by measurement; ``gaussian``
-            on class indicators, as in the paper; ``stick-breaking``, ``one-vs-each``, ``bouchard``, ``bohning`` or
-            ``logistic-softmax``; or an object.
+        likelihood: a name or an object. By default (``auto``) it is ``bernoulli`` for two classes and ``dirichlet`` for more,
+            by measurement. The other names are ``gaussian``, on class indicators as in the paper, and ``stick-breaking``.
 
     The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
 
@@ -53,7 +52,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 
-    def _task(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Task:
+    def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
         if targets.dtype == object and any(label is None for label in targets):
             raise ValueError("y contains None: every row needs a label.")
         check_classification_targets(targets)
@@ -63,7 +62,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         likelihood = self._likelihood(len(self.classes_))
         likelihood.prepare(x, torch.tensor(labels))
         y = likelihood.encode(torch.tensor(labels))
-        return Task(y, likelihood, *likelihood.start(y))
+        return Problem(y, likelihood, *likelihood.start(y))
 
     def _likelihood(self, num_classes: int) -> Classification:
         likelihood = self.likelihood

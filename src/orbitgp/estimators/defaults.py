@@ -1,8 +1,8 @@
-"""What is taken where the user says nothing: the task, from the targets, and where the kernel starts.
+"""Defaults that depend on the data: the task, from the targets, and where the kernel starts.
 
 A kernel that the user gave keeps its values, priors and constraints. Without one, k_g is an RBF kernel whose lengthscale is the
-median distance between inputs and whose variance is that of the targets: the scale of the data is then no concern of the user,
-and inputs need no standardising (which images, whose background is 0, could not bear).
+median distance between inputs and whose variance is that of the targets. So the scale of the data does not matter, and inputs
+need no standardising, which would spoil images whose background is 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 Task = Literal["classification", "regression"]
 
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
-_MAX_ROWS = 1000  # the median of half a million distances is known well enough
+_MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
 
 
 def initial_kernel(
@@ -33,24 +33,24 @@ def initial_kernel(
     feature_map: nn.Module | None = None,
 ) -> Kernel:
     """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
-    rows = (x[:2] if kernel is not None else _some(x, generator)).flatten(1).double()
+    rows = (x[:2] if kernel is not None else _random_rows(x, generator)).flatten(1).double()
     if feature_map is None:
-        return _of_vectors(kernel, rows, variance)
+        return _kernel_of_vectors(kernel, rows, variance)
     shape = tuple(x.shape[1:]) if x.ndim > 2 else None
     mapped = FeatureMapKernel(RBFKernel(), deepcopy(feature_map), shape).double().to(x.device)
     with torch.no_grad():
         _check_map(mapped.feature_map, x[:2])
         rows = mapped.map(rows)
-    mapped.base_kernel = _of_vectors(kernel, rows, variance)
+    mapped.base_kernel = _kernel_of_vectors(kernel, rows, variance)
     return mapped
 
 
-def _of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float) -> Kernel:
+def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float) -> Kernel:
     if kernel is not None:
         kernel = deepcopy(kernel).double().to(x.device)
         _check_kernel(kernel, x)
         return kernel
-    # Learned on the log scale: a step of the optimiser is then the same fraction of it, whatever the units of the data.
+    # Learned on the log scale, so that a step of the optimiser changes it by the same factor whatever the units of the data.
     log_scale = {"transform": torch.exp, "inv_transform": torch.log}
     kernel = ScaleKernel(RBFKernel(lengthscale_constraint=Positive(**log_scale)), outputscale_constraint=Positive(**log_scale))
     kernel = kernel.double().to(x.device)
@@ -75,7 +75,7 @@ def _check_map(feature_map: nn.Module, x: Float[Tensor, "rows *features"]) -> No
 @torch.no_grad()
 def _check_kernel(kernel: Kernel, x: Float[Tensor, "rows dim"]) -> None:
     dim = x.shape[1]
-    # What is inside of a map counts features of its own.
+    # Kernels behind a feature map see the features of that map.
     maps = [part for part in kernel.modules() if isinstance(part, FeatureMapKernel)]
     mapped = {id(part) for outer in maps for part in outer.base_kernel.modules()}
     for part in kernel.sub_kernels():
@@ -96,8 +96,8 @@ def _reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _some(x: Float[Tensor, "rows *features"], generator: torch.Generator) -> Float[Tensor, "some *features"]:
-    """All rows, or as many as will do, at random."""
+def _random_rows(x: Float[Tensor, "rows *features"], generator: torch.Generator) -> Float[Tensor, "some *features"]:
+    """All rows, or ``_MAX_ROWS`` of them at random."""
     if len(x) <= _MAX_ROWS:
         return x
     order = torch.randperm(len(x), generator=generator, device=generator.device)
@@ -113,12 +113,12 @@ def median_distance(x: Float[Tensor, "rows dim"]) -> float:
 
 @torch.no_grad()
 def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"]) -> float:
-    """The variance of g at the data, from a few of them."""
+    """The prior variance of g, averaged over the first data."""
     return float(kernel(x[:16].flatten(1).double(), diag=True).mean())
 
 
 def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:
-    """Words, booleans and few whole numbers are classes; whatever else is regressed on."""
+    """Classification for words, booleans and whole numbers of few distinct values; regression for everything else."""
     if y.dtype.kind in "USOb":
         return "classification"
     if y.ndim > 1 or (y.dtype.kind == "f" and np.any(y != np.round(y))):

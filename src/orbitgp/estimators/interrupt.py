@@ -1,4 +1,4 @@
-"""Ctrl-C, twice: the first asks a run to stop where it can, the second stops it where it is."""
+"""Ctrl-C: the first one asks a run to stop after its current step, a second one stops it at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 @contextmanager
 def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Within this block, the first Ctrl-C calls ``stop`` and nothing else; another one raises KeyboardInterrupt as ever.
+    """Within this block, the first Ctrl-C calls ``stop`` and nothing else; the next one raises KeyboardInterrupt as usual.
 
-    Only where Ctrl-C would raise it anyway: a program with a handler of its own, and other threads, are left alone.
+    Outside of the main thread, and in programs that handle Ctrl-C themselves, this does nothing.
     """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import log
 from types import MappingProxyType
 from typing import Any, cast
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
-from orbitgp.estimators.base import InvariantEstimator, Task
+from orbitgp.estimators.base import InvariantEstimator, Problem
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
@@ -33,21 +33,16 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
         num_inducing: inducing points; no more are made than there are places for them.
-        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; a few make wide orbits
-            cheaper to represent (:class:`orbitgp.InvariantGP`).
         num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
-        num_groups: independent groups that the samples form (2 or more).
-        draws: how samples of a group are drawn, ``qmc`` or ``iid``.
-        num_predict_samples: orbit samples for each row at prediction, the same base draws for every row.
-        batch_size, max_steps, max_seconds, optimizer: the training run (:class:`orbitgp.training.Options`), which ends with
-            whichever of ``max_steps`` and ``max_seconds`` is reached first; a last refit and the evidence come after.
-        options: further options of the run by name, such as ``{"posterior_samples": 64}``.
-        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
+        max_steps, max_seconds: the length of the training run, which ends with whichever is reached first; a last refit and the
+            evidence come after.
+        batch_size: data for each gradient.
         image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
         device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.
-        dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
         random_state: a number makes ``fit`` reproducible.
         verbose: whether to show a progress bar, in a terminal.
+        training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and grid
+            searches reach its options by names such as ``training__posterior_samples``.
         normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
             given as objects, then speak of normalised targets; predictions and the evidence are always in the units of y.
 
@@ -63,6 +58,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         model_: the :class:`orbitgp.InvariantGP`, for joint predictions and function samples.
     """
 
+    _: KW_ONLY
     normalize_y: bool = True
 
     _y_checks = MappingProxyType({"multi_output": True, "y_numeric": True})
@@ -91,7 +87,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _shaped(self, values: Float[np.ndarray, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return values[:, 0] if self._flat_targets else values
 
-    def _task(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Task:
+    def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
         self._flat_targets = targets.ndim == 1
         values = targets.reshape(len(targets), -1).astype(np.float64)
         self.target_mean_, self.target_scale_ = np.zeros(values.shape[1]), np.ones(values.shape[1])
@@ -103,7 +99,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         y = torch.tensor((values - self.target_mean_) / self.target_scale_)
         variance = float(y.var(0, correction=0).mean())
         likelihood = self._likelihood(y, variance)
-        return Task(y, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
+        return Problem(y, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
 
     def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
         outputs = y.shape[1]

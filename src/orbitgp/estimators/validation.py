@@ -1,15 +1,14 @@
-"""What the constructor was given, checked: one clear sentence for each thing that cannot be.
+"""The arguments of an estimator, checked: one clear sentence for each value that makes no sense.
 
-scikit-learn's constructors take anything and ``fit`` complains, so these checks run first in ``fit``. An argument of None means
-the library's default; the defaults of training are those of :class:`orbitgp.training.options.Options`, and stand nowhere else.
+A constructor of scikit-learn takes anything and ``fit`` complains, so these checks run first in ``fit``. An argument of None
+means the library's default: that of :class:`orbitgp.training.options.TrainerSettings`, where there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from math import isfinite
-from numbers import Integral, Real
+from dataclasses import replace
+from numbers import Integral
 from typing import Any, get_args
 
 import torch
@@ -18,102 +17,69 @@ from torch import nn
 
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.orbits.sampling import POLICIES
-from orbitgp.training.options import OptimizerName, Options
+from orbitgp.training.checks import one_of, positive_number, whole_number
+from orbitgp.training.options import TrainerSettings, TrainingOptions
 
 NUM_INDUCING = 256
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
-_COUNTS = (
-    "num_inducing",
-    "inducing_samples",
-    "num_samples",
-    "num_groups",
-    "num_predict_samples",
-    "batch_size",
-    "max_steps",
-)
+_COUNTS = ("num_inducing", "num_samples", "batch_size", "max_steps")
 _OBJECTS = (
     ("orbit", Orbit, "orbitgp.orbits.Orbit"),
     ("kernel", Kernel, "gpytorch.kernels.Kernel"),
     ("feature_map", nn.Module, "torch.nn.Module"),
+    ("training", TrainingOptions, "orbitgp.TrainingOptions"),
 )
-_TRAINING = ("optimizer", "max_steps", "max_seconds", "batch_size", "num_samples", "num_groups", "draws")
+_OF_TRAINER = ("num_samples", "max_steps", "max_seconds", "batch_size")
 
 
-def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with plain Python numbers (grid searches hand over NumPy's), or TypeError or ValueError in one sentence."""
-    checked = dict(settings)
+def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The same arguments with plain Python numbers, or TypeError or ValueError in one sentence."""
+    checked = dict(arguments)
     for name in _COUNTS:
-        value = settings[name]
-        if value is None:
-            continue
-        if not isinstance(value, Integral) or isinstance(value, bool):
-            raise TypeError(f"{name} must be a whole number, got {value!r}.")
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}.")
-        checked[name] = int(value)
-    for name in ("max_seconds", "jitter"):
-        value = settings[name]
-        if value is None and name == "max_seconds":
-            continue
-        if not isinstance(value, Real) or isinstance(value, bool):
-            raise TypeError(f"{name} must be a number, got {value!r}.")
-        if not (isfinite(value) and float(value) > 0):
-            raise ValueError(f"{name} must be positive and finite, got {value}.")
-        checked[name] = float(value)
-    _check_name("dtype", settings["dtype"], ("auto", "float32", "float64"))
-    _check_name("mean", settings["mean"], get_args(MeanName))
-    for name, known in (("draws", POLICIES), ("optimizer", get_args(OptimizerName))):
-        if settings[name] is not None:
-            _check_name(name, settings[name], known)
-    _check_options(settings["options"])
-    for name, kind, example in _OBJECTS:
-        value = settings[name]
-        if isinstance(value, type):
-            raise TypeError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...).")
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"{name} must be a {example} or None, got {type(value).__name__}.")
+        if arguments[name] is not None:
+            checked[name] = whole_number(name, arguments[name])
+    if arguments["max_seconds"] is not None:
+        checked["max_seconds"] = positive_number("max_seconds", arguments["max_seconds"])
+    one_of("mean", arguments["mean"], get_args(MeanName))
+    for name, kind, described in _OBJECTS:
+        _check_object(name, arguments[name], kind, described)
     return checked
 
 
-def _check_name(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if not (isinstance(value, str) and value in known):
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
+def training_options(training: Any) -> TrainingOptions:
+    """The options that the user gave, or the library's."""
+    _check_object("training", training, TrainingOptions, "orbitgp.TrainingOptions")
+    return TrainingOptions() if training is None else training
 
 
-def _check_options(options: Any) -> None:
-    if options is None:
-        return
-    if not isinstance(options, Mapping):
-        raise TypeError(f"options must be a mapping from names of orbitgp.training.options.Options to values, got {options!r}.")
-    known = {field.name for field in fields(Options)} - {*_TRAINING, "seed"}
-    for name in options:
-        if name in _TRAINING:
-            raise ValueError(f"{name} is an argument of its own: pass {name}=..., not options={{{name!r}: ...}}.")
-        if name not in known:
-            raise ValueError(f"training has no option {name!r}: it has {', '.join(sorted(known))}.")
+def _check_object(name: str, value: Any, kind: type, described: str) -> None:
+    if isinstance(value, type):
+        raise TypeError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...).")
+    # Settings of a trainer are options too, but they name a budget and a seed, which here are arguments of their own.
+    if value is not None and (not isinstance(value, kind) or isinstance(value, TrainerSettings)):
+        raise TypeError(f"{name} must be a {described} or None, got {type(value).__name__}.")
 
 
-def training_options(settings: Mapping[str, Any], orbit: Orbit, seed: int) -> Options:
-    """The library's options with what the user set; ``num_samples=None`` where a finite orbit is enumerated."""
-    given = {name: settings[name] for name in _TRAINING if settings[name] is not None}
-    options = replace(Options(), **{**given, **(settings["options"] or {})}, seed=seed)
+def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> TrainerSettings:
+    """The options and the arguments of an estimator in one object; ``num_samples=None`` where a finite orbit is enumerated."""
+    given = {name: arguments[name] for name in _OF_TRAINER if arguments[name] is not None}
+    settings = TrainerSettings(**training_options(arguments["training"]).get_params(), **given, seed=seed)
     if not isinstance(orbit, FiniteOrbit):
-        return options
-    if options.num_samples is not None and options.num_samples >= orbit.size:
-        return replace(options, num_samples=None)
-    if options.num_samples == 1:
+        return settings
+    if settings.num_samples is not None and settings.num_samples >= orbit.size:
+        return replace(settings, num_samples=None)
+    if settings.num_samples == 1:
         raise ValueError(f"num_samples must be at least 2 for an orbit of {orbit.size} elements, got 1.")
-    return options
+    return settings
 
 
 def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit) -> int:
-    """How many inducing points: no more than a finite orbit has elements; by default no crowd around few data."""
+    """How many inducing points: no more than there are elements of finite orbits; by default at most eight for each datum."""
     if isinstance(orbit, FiniteOrbit):
         return min(num_inducing or NUM_INDUCING, rows * orbit.size)
-    # An average over an orbit takes several points to tell; too few hide how far the orbit should reach.
+    # It takes several points to represent an average over an orbit; too few hide how far the orbit should reach.
     return num_inducing or min(NUM_INDUCING, 8 * rows)
 
 

@@ -1,7 +1,15 @@
-"""The objective: a lower bound on the log marginal likelihood, as plain functions."""
+"""The objective: a lower bound on the log marginal likelihood, as plain functions.
+
+This is the only place where a bound is put together. Training, evidence and tests call :func:`elbo`, or :func:`elbo_of_all`
+where the data are streamed. The data terms alone are :func:`expected_log_likelihood`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -10,6 +18,30 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Samples
 
+Local = Float[Tensor, "rows *params"]
+
+
+@runtime_checkable
+class LocalChoice(Protocol):
+    """Local parameters that are chosen while the bound is computed (:mod:`orbitgp.inference.local_parameters`).
+
+    The samples are split into parts that are scored apart. The local parameters of a part must not depend on its own moments.
+    """
+
+    def split(self, samples: Samples) -> Sequence[Samples]:
+        """The parts that are scored apart."""
+
+    def choose(self, moments: Sequence[Moments]) -> Sequence[Local | None]:
+        """The local parameters of each part, given the moments of all parts."""
+
+
+class Batch(NamedTuple):
+    """Some of the data: their orbit samples, their targets and their local parameters."""
+
+    samples: Samples
+    y: Float[Tensor, "rows *outputs"]
+    local: Local | LocalChoice | None
+
 
 def elbo(
     model: InvariantGP,
@@ -17,15 +49,30 @@ def elbo(
     samples: Samples,
     y: Float[Tensor, "rows *outputs"],
     num_data: int,
-    local: Float[Tensor, "rows *params"] | None = None,
+    local: Local | LocalChoice | None = None,
 ) -> Float[Tensor, ""]:
     """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
 
     Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it has any;
     they must not be computed from ``samples``.
     """
-    expected, _ = expected_log_likelihood(model, likelihood, samples, y, local)
+    expected = expected_log_likelihood(model, likelihood, samples, y, local)
     return expected.sum() * (num_data / len(y)) - model.kl()
+
+
+@torch.no_grad()
+def elbo_of_all(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    batches: Iterable[Batch],
+    factor: Float[Tensor, "inducing inducing"] | None = None,
+) -> float:
+    """The same bound of all data as a number, from batches that together hold every datum once (``factor``: model.factor())."""
+    factor = model.factor() if factor is None else factor
+    expected = 0.0
+    for samples, y, local in batches:
+        expected += float(expected_log_likelihood(model, likelihood, samples, y, local, factor).sum())
+    return expected - float(model.kl())
 
 
 def expected_log_likelihood(
@@ -33,9 +80,17 @@ def expected_log_likelihood(
     likelihood: Likelihood,
     samples: Samples,
     y: Float[Tensor, "rows *outputs"],
-    local: Float[Tensor, "rows *params"] | None = None,
+    local: Local | LocalChoice | None = None,
     factor: Float[Tensor, "inducing inducing"] | None = None,
-) -> tuple[Float[Tensor, " rows"], Moments]:
-    """The data terms of the bound, one for each datum, and the moments that they are made of (``factor``: model.factor())."""
-    moments = model.moments(model.project(samples, factor), cross=likelihood.couples)
-    return likelihood.quadratic(y, local).expectation(moments), moments
+) -> Float[Tensor, " rows"]:
+    """The data terms of the bound, one for each datum (``factor``: model.factor(), where nothing is learned)."""
+    if local is None or isinstance(local, Tensor):
+        return likelihood.quadratic(y, local).expectation(_moments(model, likelihood, samples, factor))
+    moments = [_moments(model, likelihood, part, factor) for part in local.split(samples)]
+    chosen = zip(local.choose(moments), moments, strict=True)
+    terms = [likelihood.quadratic(y, values).expectation(part) for values, part in chosen]
+    return terms[0] if len(terms) == 1 else torch.stack(terms).mean(0)
+
+
+def _moments(model: InvariantGP, likelihood: Likelihood, samples: Samples, factor: Tensor | None) -> Moments:
+    return model.moments(model.whitened_means(samples, factor), cross=likelihood.couples)

@@ -8,17 +8,18 @@ value from another. The standard error is that of the mean over passes with inde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.elbo import expected_log_likelihood
+from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.model import InvariantGP, chunk_elements
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
+from orbitgp.orbits import Samples
 from orbitgp.orbits.sampling import Policy
 
 
@@ -45,7 +46,7 @@ class Evidence:
 
 
 def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:
-    """Slices of rows small enough that their samples, and the kernel between these, fit into memory with ease."""
+    """Slices of rows so short that their orbit samples, and the kernel between these, fit into memory with ease."""
     max_elements = chunk_elements(x.device)
     samples = model.samples_per_row(num_samples)
     rows = max(1, max_elements // (samples * max(model.num_points, x[0].numel(), samples)))
@@ -61,38 +62,36 @@ def measure_evidence(
     y: Float[Tensor, "rows *outputs"],
     num_samples: int | None = 64,
     num_groups: int = 2,
-    draws: Policy = "qmc",
+    sampler: Policy = "qmc",
     passes: int = 8,
     local_passes: int = 4,
     generator: torch.Generator | None = None,
 ) -> Evidence:
     """The bound over all data: the mean of ``passes`` independent estimates, and its standard error."""
-    kl, factor = float(model.kl()), model.factor()
+    factor = model.factor()
 
-    @model.cached_inducing_features()
-    def sweep(local: Tensor | None) -> tuple[float, Moments]:
-        total, parts = 0.0, []
-        for rows in chunks(x, model, num_samples):
-            samples = model.orbit.sample(x[rows], num_samples, num_groups, draws, generator)
-            if likelihood.num_locals and local is None:
-                moments = model.moments(model.project(samples, factor), cross=likelihood.couples)
-            else:
-                piece = None if local is None else local[rows]
-                expected, moments = expected_log_likelihood(model, likelihood, samples, y[rows], piece, factor)
-                total += float(expected.sum())
-            parts.append(moments)
-        cross = torch.cat([m.cross for m in parts if m.cross is not None]) if likelihood.couples else None
-        return total, Moments(torch.cat([m.mean for m in parts]), torch.cat([m.second for m in parts]), cross)
+    def draw(rows: slice) -> Samples:
+        return model.orbit.sample(x[rows], num_samples, num_groups, sampler, generator)
 
-    local = None
-    if likelihood.num_locals:
-        sets = [sweep(None)[1] for _ in range(local_passes)]
-        cross = torch.stack([m.cross for m in sets if m.cross is not None]).mean(0) if likelihood.couples else None
-        average = Moments(torch.stack([m.mean for m in sets]).mean(0), torch.stack([m.second for m in sets]).mean(0), cross)
-        local = likelihood.local(y, average)
-    # One pass tells whether there is any noise: a finite orbit that is enumerated has none.
-    exact = model.orbit.sample(x[:1], num_samples, num_groups, draws, generator).pairing.off == 0.0
-    values = torch.tensor([sweep(local)[0] - kl for _ in range(1 if exact else passes)], dtype=torch.float64)
+    def bound(local: Tensor | None) -> float:
+        """The bound from one pass over the data."""
+        parts = chunks(x, model, num_samples)
+        batches = (Batch(draw(rows), y[rows], None if local is None else local[rows]) for rows in parts)
+        return elbo_of_all(model, likelihood, batches, factor)
+
+    def moments() -> Moments:
+        """The moments of q(f) from one pass over the data."""
+        means = (model.whitened_means(draw(rows), factor) for rows in chunks(x, model, num_samples))
+        return _combined([model.moments(part, likelihood.couples) for part in means], torch.cat)
+
+    with model.cached_inducing_features():
+        local = None
+        if likelihood.num_locals:
+            average = _combined([moments() for _ in range(local_passes)], lambda passes: torch.stack(passes).mean(0))
+            local = likelihood.local(y, average)
+        # A finite orbit that is enumerated has no noise: one pass is enough.
+        exact = draw(slice(1)).pairing.off == 0.0
+        values = torch.tensor([bound(local) for _ in range(1 if exact else passes)], dtype=torch.float64)
     stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
     return Evidence(
         value=float(values.mean()),
@@ -100,4 +99,14 @@ def measure_evidence(
         num_data=len(x),
         num_samples=None if exact else num_samples,
         likelihood=type(likelihood).__name__,
+    )
+
+
+def _combined(parts: list[Moments], combine: Callable[[list[Tensor]], Tensor]) -> Moments:
+    """The moments of which ``parts`` are pieces or repetitions, combined tensor by tensor."""
+    cross = [part.cross for part in parts if part.cross is not None]
+    return Moments(
+        combine([part.mean for part in parts]),
+        combine([part.second for part in parts]),
+        combine(cross) if cross else None,
     )

@@ -1,7 +1,7 @@
 """Where the inducing points start.
 
-Inducing variables are values of g, and g lives on *transformed* inputs: so the initial points are orbit samples of the data,
-one for each, not the data themselves. Three ways to choose among them.
+Inducing variables are values of g, and g lives on *transformed* inputs. So the initial points are orbit samples of the data,
+one for each datum, not the data themselves. There are three ways to choose among them.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _orbit_samples(x: Tensor, orbit: Orbit, count: int, generator: torch.Generat
     chosen = x[order]
     u = base_draws("iid", count, 1, 1, orbit.draws_for(x.shape[1:]), generator=generator, dtype=x.dtype, device=device)
     samples = orbit.transform(chosen, u[:, 0].to(x.device))
-    # A finite orbit gives all its elements: take one of them for each point, and another one in each round, so that as many
-    # points as there are elements are all of them.
+    # A finite orbit gives all its elements. Take one of them for each point, and the next one in each round, so that a datum
+    # with as many points as its orbit has elements gets every element once.
     size = samples.shape[1]
     first = torch.randint(size, (len(x),), generator=generator, device=device).to(x.device)
     each = torch.arange(count, device=x.device)

@@ -6,12 +6,14 @@ A bound holds for any local parameters that do not depend on the draws it is sco
 - ``network``: a recognition network, a function of input and label that learns with everything else (section 4.5);
 - ``groups``: from half of the groups of orbit samples for the other half, both ways. Nothing is kept, nothing is learned.
 
-A source is two methods. ``terms`` scores fresh draws, and its gradient trains everything. ``refit`` gives the local parameters
-for draws that q(u) is refitted to, which are never scored, so there they may be the best ones for those very draws.
+A source chooses, and :func:`~orbitgp.inference.elbo.elbo` scores. ``split`` and ``choose`` serve draws that are scored: the
+parts of the samples that are scored apart, and the local parameters of each part. ``refit`` serves draws that q(u) is refitted
+to. These are never scored, so the local parameters may be the best ones for those very draws.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -27,7 +29,6 @@ from orbitgp.orbits import Pairing, Samples
 LocalName = Literal["kept", "network", "groups"]
 
 Rows = Int[Tensor, " rows"]
-Terms = Float[Tensor, " rows"]
 Local = Float[Tensor, "rows params"]
 
 
@@ -41,7 +42,7 @@ class Setting(NamedTuple):
 
 
 class LocalSource(nn.Module):
-    """The source of a likelihood that has no local parameters; and what all sources share."""
+    """The source of a likelihood that has no local parameters, and the base class of all others."""
 
     follows_posterior = False  # whether ``refit`` depends on q(u), so that the two are found in turns
 
@@ -49,23 +50,37 @@ class LocalSource(nn.Module):
         super().__init__()
         self.setting = setting
 
-    def terms(self, rows: Rows, samples: Samples) -> Terms:
-        """The data terms of the bound from fresh samples of these data."""
-        return self._score(rows, self._moments(samples), None)
+    def at(self, rows: Rows) -> LocalOfRows:
+        """The local parameters of these data, as ``elbo`` takes them."""
+        return LocalOfRows(self, rows)
+
+    def split(self, samples: Samples) -> Sequence[Samples]:
+        """The parts of fresh samples that are scored apart: all of them together."""
+        return [samples]
+
+    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local | None]:
+        """Local parameters for each part, which do not depend on the moments of that part."""
+        return [None] * len(moments)
 
     def refit(self, rows: Rows, moments: Moments) -> Local | None:
         """Local parameters of these data, given moments from draws that are not scored."""
         return None
 
-    def _moments(self, samples: Samples) -> Moments:
-        model, likelihood = self.setting[:2]
-        return model.moments(model.project(samples), cross=likelihood.couples)
-
     def _best(self, rows: Rows, moments: Moments) -> Local:
         return required(self.setting.likelihood.local(self.setting.y[rows], moments))
 
-    def _score(self, rows: Rows, moments: Moments, local: Local | None) -> Terms:
-        return self.setting.likelihood.quadratic(self.setting.y[rows], local).expectation(moments)
+
+class LocalOfRows(NamedTuple):
+    """A source and the data that it is asked for: an :class:`~orbitgp.inference.elbo.LocalChoice`."""
+
+    source: LocalSource
+    rows: Rows
+
+    def split(self, samples: Samples) -> Sequence[Samples]:
+        return self.source.split(samples)
+
+    def choose(self, moments: Sequence[Moments]) -> Sequence[Local | None]:
+        return self.source.choose(self.rows, moments)
 
 
 class Kept(LocalSource):
@@ -79,13 +94,12 @@ class Kept(LocalSource):
         ones = torch.ones(len(setting.x), setting.likelihood.num_locals, dtype=torch.float64, device=setting.x.device)
         self.register_buffer("values", ones)
 
-    def terms(self, rows: Rows, samples: Samples) -> Terms:
-        moments = self._moments(samples)
-        terms = self._score(rows, moments, self.values[rows])
+    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local]:
+        before = self.values[rows]
         if self.training:
             # For the next visit of these data, whose draws will be others.
-            self.refit(rows, moments)
-        return terms
+            self.refit(rows, moments[0])
+        return [before]
 
     @torch.no_grad()
     def refit(self, rows: Rows, moments: Moments) -> Local:
@@ -101,8 +115,8 @@ class Network(LocalSource):
         super().__init__(setting)
         self.network = RecognitionNetwork(setting.likelihood, setting.x, setting.y)
 
-    def terms(self, rows: Rows, samples: Samples) -> Terms:
-        return self._score(rows, self._moments(samples), self._recognised(rows))
+    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local]:
+        return [self._recognised(rows)]
 
     @torch.no_grad()
     def refit(self, rows: Rows, moments: Moments) -> Local:
@@ -118,16 +132,17 @@ class Groups(LocalSource):
 
     follows_posterior = True
 
-    def terms(self, rows: Rows, samples: Samples) -> Terms:
+    def split(self, samples: Samples) -> Sequence[Samples]:
+        if samples.pairing == Pairing.exact():
+            return [samples]
         half = samples.pairing.blocks // 2
-        if samples.pairing == Pairing.exact():  # no draws to be optimistic about
-            moments = self._moments(samples)
-            return self._score(rows, moments, self._best(rows, moments))
         if half < 2 or samples.pairing != Pairing.groups(2 * half):
             raise ValueError("local='groups' needs an even number of independent groups of orbit samples: set num_groups to 4.")
-        parts = [Samples(points, Pairing.groups(half)) for points in samples.points.split(half, dim=1)]
-        one, other = (self._moments(part) for part in parts)
-        return 0.5 * (self._score(rows, one, self._best(rows, other)) + self._score(rows, other, self._best(rows, one)))
+        return [Samples(points, Pairing.groups(half)) for points in samples.points.split(half, dim=1)]
+
+    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local]:
+        # A whole orbit has no draws to be optimistic about, so it is its own other half.
+        return [self._best(rows, other) for other in reversed(moments)]
 
     def refit(self, rows: Rows, moments: Moments) -> Local:
         return self._best(rows, moments)
@@ -142,7 +157,7 @@ def local_source(name: LocalName, setting: Setting, seed: int) -> LocalSource:
         raise ValueError(f"local must be one of {', '.join(get_args(LocalName))}, got {name!r}.")
     if not setting.likelihood.num_locals:
         return LocalSource(setting)
-    # Layers draw their weights from PyTorch's own generator, which is put back as it was.
+    # Layers draw their weights from PyTorch's global generator. Its state is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return SOURCES[name](setting)

@@ -1,4 +1,4 @@
-"""Rows in random order: every datum once before any comes again."""
+"""Minibatches: rows in random order, every datum once before any comes again."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+State = dict[str, Tensor]
 
-class Epochs:
-    """Batches of the rows of ``count`` data. ``order`` is what is left of the present epoch."""
+
+class Minibatches:
+    """Batches of the rows of ``count`` data. ``order`` holds the rows that are left of the present epoch."""
 
     def __init__(self, count: int, generator: torch.Generator) -> None:
         self.count, self.generator = count, generator
@@ -21,3 +23,11 @@ class Epochs:
             self.order = torch.cat([self.order, fresh])
         rows, self.order = self.order[:size], self.order[size:]
         return rows
+
+    def state_dict(self) -> State:
+        """The rows that are left. The generator, which others share, is saved by its owner."""
+        return {"order": self.order}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue with these rows."""
+        self.order = state["order"]

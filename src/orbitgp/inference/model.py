@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -25,20 +24,11 @@ from torch import Tensor, nn
 
 from orbitgp.inference.moments import estimate, pair_product
 from orbitgp.inference.prior_mean import MeanName, PriorMean
-from orbitgp.inference.whitening import Whiten, cholesky, solve
+from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, cholesky
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws
-
-
-class Projection(NamedTuple):
-    """What the orbit samples of a batch say about the prior: block means of a and m_g, and the paired mean of k_g."""
-
-    a: Float[Tensor, "rows blocks inducing"]
-    prior_mean: Float[Tensor, "rows blocks latents"]
-    kff: Float[Tensor, " rows"]
-    pairing: Pairing
 
 
 class InvariantGP(nn.Module):
@@ -48,8 +38,8 @@ class InvariantGP(nn.Module):
     (Gaussian likelihood with one noise), and saves a factor of ``num_latents``.
 
     ``inducing_samples``: with 1, inducing variables are values of g, as in the paper. With P > 1 each is the mean of g over P
-    samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound; this one is close to a
-    value of f, of which fewer are needed: the kernel takes P times as long, and what grows with M^2 and M^3 does not.
+    samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound. This one is close to a
+    value of f, and fewer of these are needed. The kernel takes P times as long; the costs that grow with M^2 and M^3 stay.
     """
 
     inducing_draws: Tensor | None
@@ -90,29 +80,27 @@ class InvariantGP(nn.Module):
         return cholesky(self._kuu(self._inducing_features()))
 
     def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
-        """The same, or None where Kuu is not positive definite to working precision: here the host waits for the answer."""
+        """The same, or None where Kuu is not positive definite to working precision. The host waits for the answer."""
         factor, info = torch.linalg.cholesky_ex(self._kuu(self._inducing_features()))
         return None if info.item() else factor
 
-    def project(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> Projection:
-        """Block means of a = L^-1 k_u and of m_g, and kff."""
-        features = self._inducing_features()
-        raw = self._kernel_means(samples, features)
-        ku = raw.a.flatten(0, 1)
-        a = Whiten.apply(self._kuu(features), ku, self.inducing.dtype, ku.is_cuda) if factor is None else solve(factor, ku)
-        return raw._replace(a=a.reshape(raw.a.shape))
-
-    def kernel_means(self, samples: Samples) -> Projection:
-        """The same before whitening, with the block means of k_u for a: what sums over many data can do with."""
+    def kernel_means(self, samples: Samples) -> KernelMeans:
+        """Block means of k_u and of m_g, and kff."""
         return self._kernel_means(samples, self._inducing_features())
 
-    def _kernel_means(self, samples: Samples, features: Float[Tensor, "inducing samples features"]) -> Projection:
+    def whitened_means(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> WhitenedMeans:
+        """The same with a = L^-1 k_u in place of k_u. Give ``factor`` where L is known and needs no gradient."""
+        features = self._inducing_features()
+        means = self._kernel_means(samples, features)
+        return means.whiten_by_kuu(self._kuu(features), self.inducing.dtype) if factor is None else means.whiten(factor)
+
+    def _kernel_means(self, samples: Samples, features: Float[Tensor, "inducing samples features"]) -> KernelMeans:
         xa, covariance = samples.points.flatten(3), self.covariance
         z = features.flatten(0, 1)
         kfu, kff = covariance.of_features.expectations(covariance.features(xa), z, samples.pairing)
         if features.shape[1] > 1:
             kfu = kfu.unflatten(-1, features.shape[:2]).mean(-1)
-        return Projection(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
+        return KernelMeans(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
 
     def _kuu(self, features: Float[Tensor, "inducing samples features"]) -> Float[Tensor, "inducing inducing"]:
         points = features if features.shape[1] > 1 else features[:, 0]
@@ -146,17 +134,17 @@ class InvariantGP(nn.Module):
             return len(self.inducing)
         return len(self.inducing) * getattr(self.orbit, "size", self.inducing_draws.shape[1])
 
-    def moments(self, projection: Projection, cross: bool = False) -> Moments:
+    def moments(self, means: WhitenedMeans, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
-        a, prior_mean, kff, pairing = projection
+        a, prior_mean, kff, pairing = means
         mean = prior_mean + a @ self.q_mean
         return estimate(mean, kff[:, None] + self._reduction(a, pairing), pairing, cross)
 
     def _reduction(self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing) -> Float[Tensor, "rows anylatents"]:
         """(E a)^T (S - I) (E a): what the inducing points change of the prior variance, never clamped."""
         explained = pair_product(a, a, pairing).sum(-1)
-        # t = R^T a with S = R R^T, for each latent function: plain products of two matrices. |t|^2 stands beside kff and needs
-        # no more digits than kff has, so the dtype of the data is enough.
+        # t = R^T a with S = R R^T, for each latent function: plain products of two matrices. |t|^2 is added to kff and needs no
+        # more digits than kff has, so the dtype of the data is enough.
         flat = a.flatten(0, 1).to(self.inducing.dtype)
         ts = [(flat @ root).view_as(a) for root in self.q_sqrt.to(flat.dtype).unbind()]
         return torch.stack([pair_product(t, t, pairing).sum(-1) for t in ts], 1) - explained[:, None]
@@ -177,7 +165,7 @@ class InvariantGP(nn.Module):
         seed: int = 0,
         max_elements: int | None = None,
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
-        """Mean and variance of f. The same draws for every row, taken as a finite orbit: a row does not depend on its company.
+        """Mean and variance of f. All rows share the same draws, taken as a finite orbit, so no row depends on the others.
 
         Rows are streamed so that no intermediate has more than about ``max_elements`` numbers, whatever the number of rows.
         """
@@ -188,9 +176,9 @@ class InvariantGP(nn.Module):
             factor = self.factor()
             # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
             for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):
-                projection = self.project(self.orbit.fixed(part, num_samples, seed), factor)
-                means.append((projection.prior_mean + projection.a @ self.q_mean)[:, 0])
-                variance = projection.kff[:, None] + self._reduction(projection.a, projection.pairing)
+                a, prior_mean, kff, pairing = self.whitened_means(self.orbit.fixed(part, num_samples, seed), factor)
+                means.append((prior_mean + a @ self.q_mean)[:, 0])
+                variance = kff[:, None] + self._reduction(a, pairing)
                 # A posterior variance of a real GP: below zero only by rounding.
                 variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
@@ -201,13 +189,13 @@ class InvariantGP(nn.Module):
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "anylatents rows rows"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
         samples = self.orbit.fixed(x, num_samples, seed)
-        projection = self.project(samples)
-        a = projection.a[:, 0]
+        means = self.whitened_means(samples)
+        a = means.a[:, 0]
         points = samples.points.flatten(3)[:, 0].double()
         kff = torch.cat([self.covariance.cross(part, points) for part in points.split(16)])
         t = a @ self.q_sqrt
         covariance = kff - a @ a.mT + t @ t.mT
-        return projection.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)
+        return means.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)
 
     @torch.no_grad()
     def sample_functions(
@@ -227,7 +215,7 @@ class InvariantGP(nn.Module):
         return mean + (root @ noise.to(mean.device))[..., 0].mT
 
     def samples_per_row(self, num_samples: int | None) -> int:
-        """How many samples of each datum there are when so many are asked for: of a finite orbit, not more than it has."""
+        """How many samples of each datum a request for so many gives: never more than a finite orbit has elements."""
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 
@@ -241,8 +229,8 @@ def _fixed_draws(
 
 
 def chunk_elements(device: torch.device) -> int:
-    """How many numbers one intermediate may have where data are streamed: enough to be busy with, few enough to fit."""
-    if device.type == "cuda":  # in single precision a sixty-fourth of its memory: several models may share it
+    """How many numbers an intermediate may have where data are streamed: enough to keep the device busy, few enough to fit."""
+    if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
         return int(torch.cuda.get_device_properties(device).total_memory) // 256
     return 2**24
 

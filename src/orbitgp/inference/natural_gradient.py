@@ -11,18 +11,23 @@ samples of a (large) batch without any backward pass. a_n a_n^T is a product of 
 independent blocks. That estimate need not be positive semi-definite, so it is blended with as little of the biased, positive
 one (the outer product of the overall mean) as keeps S^-1 above I/2. q(u) may be any distribution without breaking the bound, so
 the blend costs tightness, never validity, and the bound is always scored on other draws.
+
+The sums can be taken in two ways. :func:`statistics` sums over whitened data. :func:`kernel_statistics` sums k_u as it is, and
+``whiten`` then solves once for the sums instead of once for each datum. Whoever needs the moments of q(f) has whitened anyway.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from functools import reduce
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.model import InvariantGP, Projection
-from orbitgp.inference.whitening import inverse
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, inverse
 from orbitgp.likelihoods import Quadratic
 from orbitgp.orbits import Pairing
 
@@ -30,7 +35,7 @@ _BLENDS = (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)
 
 
 class Statistics(NamedTuple):
-    """Estimates of sum_n lam_n a_n a_n^T (unbiased, and biased but positive) and of the linear term."""
+    """What q(u) is made from: sum_n lam_n a_n a_n^T (unbiased, and biased but positive) and sum_n (eta_n - lam_n p_n) a_n."""
 
     unbiased: Float[Tensor, "covariances inducing inducing"]
     positive: Float[Tensor, "covariances inducing inducing"]
@@ -40,8 +45,20 @@ class Statistics(NamedTuple):
         """(1 - rho) * self + rho * other."""
         return Statistics(*(torch.lerp(a, b, rho) for a, b in zip(self, other, strict=True)))
 
-    def whitened(self, factor: Float[Tensor, "inducing inducing"]) -> Statistics:
-        """From statistics of k_u to those of a = L^-1 k_u: one solve for the sums instead of one for each datum."""
+    def scale(self, factor: float) -> Statistics:
+        """Every sum times this number, as for more data of the same kind."""
+        return Statistics(*(term * factor for term in self))
+
+
+class KernelStatistics(NamedTuple):
+    """The same sums with the orbit means of k_u in place of a = L^-1 k_u."""
+
+    unbiased: Float[Tensor, "covariances inducing inducing"]
+    positive: Float[Tensor, "covariances inducing inducing"]
+    linear: Float[Tensor, "inducing latents"]
+
+    def whiten(self, factor: Float[Tensor, "inducing inducing"]) -> Statistics:
+        """The sums of a = L^-1 k_u: L^-1 A L^-T and L^-1 b."""
         linear = torch.linalg.solve_triangular(factor, self.linear, upper=False)
         if factor.is_cuda:
             left = inverse(factor)
@@ -57,27 +74,62 @@ def _solved_both_ways(second: Float[Tensor, "covariances inducing inducing"], fa
     return torch.linalg.solve_triangular(factor, half.mT, upper=False)
 
 
-def statistics(model: InvariantGP, projection: Projection, quadratic: Quadratic, num_data: int) -> Statistics:
-    """The sufficient statistics of q(u) from a batch, scaled up to ``num_data``."""
-    a, prior_mean, _, pairing = projection
-    scale = num_data / len(a)
+AnyStatistics = TypeVar("AnyStatistics", Statistics, KernelStatistics)
+
+
+def total(parts: Iterable[AnyStatistics]) -> AnyStatistics:
+    """The statistics of all parts of the data together."""
+    return reduce(_added, parts)
+
+
+def _added(one: AnyStatistics, other: AnyStatistics) -> AnyStatistics:
+    return type(one)(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def statistics(model: InvariantGP, means: WhitenedMeans, quadratic: Quadratic, num_data: int) -> Statistics:
+    """The statistics of a batch, scaled up to ``num_data``.
+
+    Where the likelihood couples latent functions, each is updated with the others at their current means (block coordinate
+    ascent): the linear term then has eta_l - sum_{j != l} lam_lj E f_j in place of eta_l.
+    """
+    a, prior_mean, _, pairing = means
     lam, eta = quadratic.lam.to(a.dtype), quadratic.eta.to(a.dtype)
+    scale = num_data / len(a)
+    if lam.ndim == 2:
+        return Statistics(*_sums(model, a, prior_mean, eta, lam, pairing, scale))
+    own = lam.diagonal(dim1=-2, dim2=-1)
+    stats = Statistics(*_sums(model, a, prior_mean, eta, own, pairing, scale))
+    # (E f_j) a is a product of two expectations over the same draws, so it is paired too.
+    f = prior_mean + a @ model.q_mean
+    pulls = torch.einsum("nlj,nbj->nbl", lam - torch.diag_embed(own), f)
+    return stats._replace(linear=stats.linear - scale * _paired_linear(a, pulls, torch.ones_like(own), pairing))
+
+
+def kernel_statistics(model: InvariantGP, means: KernelMeans, quadratic: Quadratic, num_data: int) -> KernelStatistics:
+    """The statistics of a batch before whitening, scaled up to ``num_data``."""
+    ku, prior_mean, _, pairing = means
+    lam, eta = quadratic.lam.to(ku.dtype), quadratic.eta.to(ku.dtype)
     if lam.ndim == 3:
-        # Coupled latent functions: each is updated with the others at their current means (block coordinate ascent).
-        own = lam.diagonal(dim1=-2, dim2=-1)
-        others = lam - torch.diag_embed(own)
-        means = prior_mean + a @ model.q_mean
-        # E[f_j] a: a product of two expectations over the same draws, so pairs again.
-        linear = scale * (torch.einsum("nl,nm->ml", eta, a.mean(1)) - _paired_linear(a, prior_mean, own, pairing))
-        linear = linear - scale * _paired_linear(a, torch.einsum("nlj,nbj->nbl", others, means), torch.ones_like(own), pairing)
-        lam = own
-    else:
-        linear = scale * (a.mean(1).mT @ eta - _paired_linear(a, prior_mean, lam, pairing))
+        raise ValueError("lam is a full matrix, so it couples latent functions: set couples = True on the likelihood.")
+    return KernelStatistics(*_sums(model, ku, prior_mean, eta, lam, pairing, num_data / len(ku)))
+
+
+def _sums(
+    model: InvariantGP,
+    a: Float[Tensor, "rows blocks inducing"],
+    prior_mean: Float[Tensor, "rows blocks latents"],
+    eta: Float[Tensor, "rows latents"],
+    lam: Float[Tensor, "rows latents"],
+    pairing: Pairing,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The three sums, for a or for k_u: all are linear or quadratic in it."""
+    linear = scale * (a.mean(1).mT @ eta - _paired_linear(a, prior_mean, lam, pairing))
     weights = lam[:, :1] if len(model.q_sqrt) == 1 else lam
     unbiased = _paired_outers(a, weights, pairing) * scale
     # The outer product of the overall mean: biased, as it pairs samples with themselves, and positive for the same reason.
     positive = unbiased if pairing.blocks == 1 else _paired_outers(a.mean(1, keepdim=True), weights, Pairing.exact()) * scale
-    return Statistics(unbiased, positive, linear)
+    return unbiased, positive, linear
 
 
 def _paired_linear(a: Tensor, b: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
@@ -92,7 +144,8 @@ def _paired_linear(a: Tensor, b: Tensor, weight: Tensor, pairing: Pairing) -> Te
 def _paired_outers(a: Tensor, weights: Tensor, pairing: Pairing) -> Tensor:
     """sum_n w_nc (E a_n) (E a_n)^T, paired, for each column c of weights: (C, M, M)."""
     if weights.shape[1] > 1:
-        # Where most data weigh alike, as those of other classes do, one product serves all columns, and the rest are few.
+        # Most data often have the same weight, as those of all other classes do. One product serves all columns for them; only
+        # the few others need a product for each column.
         common = weights.median(0).values
         rest = weights - common
         if (rest != 0).double().mean() < 0.5:
@@ -118,9 +171,9 @@ def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
 
 @torch.no_grad()
 def set_posterior(model: InvariantGP, stats: Statistics, last: float = 0.0) -> float:
-    """q(u) from its statistics; returns how much of the biased estimate had to be blended in.
+    """Set q(u) from its statistics, and return how much of the biased estimate had to be blended in.
 
-    ``last`` is what the last step needed: this one starts with a little less.
+    ``last`` is the blend that the last step needed. This step tries the next smaller one first.
     """
     identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
     for blend in _BLENDS[max(0, _BLENDS.index(last) - 1) :]:

@@ -2,7 +2,7 @@
 
 A bound holds for any local parameters, so they may come from anywhere but the draws that the bound is scored with. The paper
 lets a network guess them from the input and the label and trains it jointly, by the gradient of the bound. It costs no memory
-for each datum and speaks of data never seen before, but it cannot do better than the closed form of ``Likelihood.local``.
+for each datum and serves data never seen before, but it cannot do better than the closed form of ``Likelihood.local``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""a = L^-1 k_u with L L^T = Kuu: the factorisation, the solve, and the gradient of both as one function."""
+"""Whitening: from the block means of k_u to those of a = L^-1 k_u with L L^T = Kuu.
+
+The two are different types. :class:`KernelMeans` holds k_u as the kernel gives it, which is enough for sums over many data.
+:class:`WhitenedMeans` holds a, which the moments of q(f) need, because q(v) = N(m, S) is whitened too.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,6 +14,37 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orbitgp import _native
+from orbitgp.orbits import Pairing
+
+
+class KernelMeans(NamedTuple):
+    """What the prior knows of a batch of orbit samples: block means of k_u and m_g, and the paired mean of k_g."""
+
+    ku: Float[Tensor, "rows blocks inducing"]
+    prior_mean: Float[Tensor, "rows blocks latents"]
+    kff: Float[Tensor, " rows"]
+    pairing: Pairing
+
+    def whiten(self, factor: Float[Tensor, "inducing inducing"]) -> WhitenedMeans:
+        """The same with a = L^-1 k_u, given the factor L."""
+        return self._with(solve(factor, self.ku.flatten(0, 1)))
+
+    def whiten_by_kuu(self, kuu: Float[Tensor, "inducing inducing"], dtype: torch.dtype) -> WhitenedMeans:
+        """The same with a = L^-1 k_u, given Kuu. The gradient goes through the factorisation; it is computed in ``dtype``."""
+        a: Tensor = Whiten.apply(kuu, self.ku.flatten(0, 1), dtype, self.ku.is_cuda)
+        return self._with(a)
+
+    def _with(self, a: Float[Tensor, "samples inducing"]) -> WhitenedMeans:
+        return WhitenedMeans(a.reshape(self.ku.shape), self.prior_mean, self.kff, self.pairing)
+
+
+class WhitenedMeans(NamedTuple):
+    """The same with a = L^-1 k_u in place of k_u."""
+
+    a: Float[Tensor, "rows blocks inducing"]
+    prior_mean: Float[Tensor, "rows blocks latents"]
+    kff: Float[Tensor, " rows"]
+    pairing: Pairing
 
 
 class Whiten(torch.autograd.Function):
@@ -18,10 +53,11 @@ class Whiten(torch.autograd.Function):
     The gradient of the solve begins with L^-T, that of the factorisation goes on with L^T, and the two cancel: with C the lower
     triangle of sum(ga a^T), mirrored, the gradient of Kuu is -1/2 L^-T C L^-1. That saves a product of M x M matrices.
 
-    The value needs all digits of float64, the gradient no more than the data have: it is computed in their ``dtype``. Only
-    along Kuu itself, which is the kernel's variance, rounding would show: there the gradient is -1/2 sum(ga * a), and made so.
+    The value needs all digits of float64. The gradient needs no more digits than the data have, so it is computed in their
+    ``dtype``. Rounding would show only along Kuu itself, the direction of the kernel's variance. There the gradient must be
+    -1/2 sum(ga * a), and it is corrected to that value.
 
-    With ``invert``, L^-1 is computed once and the rest are products: what a GPU likes better than four triangular solves.
+    With ``invert``, L^-1 is computed once and the rest are products, which are faster on a GPU than four triangular solves.
     """
 
     @staticmethod
@@ -47,7 +83,8 @@ class Whiten(torch.autograd.Function):
 
         if ctx.needs_input_grad[0]:
             c = _mirrored(ga.mT @ a.to(ctx.dtype))
-            # All three matrices are symmetric. The solves like columns one after the other, and everyone else rows.
+            # All three matrices are symmetric. The transposes give each operation the memory layout that it is fastest on:
+            # columns for the solves, rows for everything else.
             grad_kuu = unwhiten(unwhiten(c.mT).mT).mT.to(grad.dtype).mul_(-0.5)
             excess = torch.linalg.vecdot(grad_kuu.flatten(), kuu.flatten()) + 0.5 * torch.linalg.vecdot(grad, a).sum()
             grad_kuu.diagonal().sub_(excess / kuu.trace())
@@ -65,11 +102,11 @@ def _mirrored(matrix: Float[Tensor, "size size"]) -> Float[Tensor, "size size"]:
 
 
 def cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
-    """L with L L^T = Kuu. Where there is none, an error on a CPU, and NaN on a GPU: to ask, the host would have to wait for it.
+    """L with L L^T = Kuu. If there is none, a CPU raises an error and a GPU returns NaN.
 
-    NaN goes on into the bound, which training looks at from time to time, and into predictions.
+    A check on a GPU would make the host wait. The NaN shows in predictions and in the bound, which training checks regularly.
     """
-    # Of a symmetric matrix the transpose is the same, and lies in memory as the factorisation wants it.
+    # A symmetric matrix equals its transpose, and the transpose has the memory layout that the factorisation needs.
     factor, info = torch.linalg.cholesky_ex(kuu.mT, check_errors=kuu.device.type == "cpu")
     return factor if kuu.device.type == "cpu" else torch.where(info == 0, factor, torch.nan)
 

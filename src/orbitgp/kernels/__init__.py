@@ -1,4 +1,4 @@
-"""Kernels of g, what the model asks of them, and the invariant kernel of f."""
+"""Kernels of g, their expectations over orbits, and the invariant kernel of f."""
 
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance

@@ -22,9 +22,9 @@ class Sums(torch.autograd.Function):
     W^T X = [.., .., colsum(W)], and
     dL/dx = 2 kappa gamma (x rowsum(W) - W z)   and   dL/dz = -2 kappa gamma ((W^T X)_x - z colsum(W)).
 
-    What is kept for the backward pass is the slope, and that only if there is one to come. X is made again: while it lies in
-    the cache, that costs less than to write it out and to read it back. All data go through the same few buffers: memory that
-    is fresh from the system costs as much as a pass over it.
+    The backward pass needs the slopes, which are kept only where a gradient will be asked for. It computes X again, in the
+    cache, which costs less than writing X to memory and reading it back. All data share the same few buffers, because fresh
+    memory from the system costs as much as a pass over it.
     """
 
     @staticmethod
@@ -34,7 +34,7 @@ class Sums(torch.autograd.Function):
         rows, blocks, size, dim = xa.shape
         scale = profile.kappa * gamma
         towards, norms = z * (-2 * scale), torch.linalg.vecdot(z, z) * scale
-        # The transpose once, and not in each product: OpenBLAS is a tenth slower with a transposed right side.
+        # Transpose once, not in each product: OpenBLAS is a tenth slower with a transposed right side.
         right = z.new_empty(dim + 2, len(z))
         right[:dim], right[dim], right[dim + 1] = towards.mT, scale, norms
         weights = pair_weights(xa, pairing)
@@ -52,7 +52,7 @@ class Sums(torch.autograd.Function):
             h = _pair_distances(left, pairing)
             k, slope = profile.value_and_slope(h * scale)
             if not pairing.two_groups:
-                # A sample with itself: rounding must not become a distance, which a kernel with a kink would take the root of.
+                # A sample with itself: a kernel with a kink takes the root of the distance, so rounding must not make one.
                 k.diagonal(dim1=-2, dim2=-1).fill_(1.0)
                 h.diagonal(dim1=-2, dim2=-1).zero_()
                 if slope is not k:
@@ -105,7 +105,7 @@ def _pair_distances(left: Float[Tensor, "rows blocks size wide"], pairing: Pairi
         return _native.pair_distances(left, pairing.two_groups)
     dim = left.shape[-1] - 2
     a, b = pair_sides(left, pairing)
-    # Batches of small products with a transposed right side are 30 times slower on some CPUs than the copy.
+    # On some CPUs, batches of small products with a transposed right side take 30 times longer than the copy.
     return torch.baddbmm(a[..., dim, None] + b[..., None, :, dim], a[..., :dim], b[..., :dim].mT.contiguous(), alpha=-2)
 
 
@@ -121,10 +121,10 @@ def _scale(
 
 
 def _add_own_and_pairs(out: Tensor, left: Tensor, row_sums: Tensor, w_pairs: Tensor, scale: Tensor, pairing: Pairing) -> None:
-    """What else dL/dx has beside W Z: x itself, with the sums of its weights, and through the pairs."""
+    """Add the other terms of dL/dx: x times the row sums of W, and the gradient through the pairs."""
     dim, apart = out.shape[-1], pairing.two_groups
     row, col, between = w_pairs.sum(-1), w_pairs.sum(-2), w_pairs * (-2 * scale)
-    # One set on both sides: x_i appears as row and as column.
+    # With one set on both sides, x_i appears as row and as column.
     sums = torch.stack([row, col], 1) if apart else (row + col).view(left.shape[:3])
     own = (row_sums + sums).mul_(2 * scale)
     if _native.serves(left):
@@ -142,7 +142,7 @@ def _add_own_and_pairs(out: Tensor, left: Tensor, row_sums: Tensor, w_pairs: Ten
 
 
 def _wide(xa: Blocks, parts: list[slice]) -> Float[Tensor, "most blocks size wide"]:
-    """Room for X of the largest part, its last column filled in."""
+    """A buffer for X of the largest part, with its last column filled."""
     _, blocks, size, dim = xa.shape
     wide = xa.new_empty(max((part.stop - part.start for part in parts), default=0), blocks, size, dim + 2)
     wide[..., dim + 1].fill_(1.0)
@@ -161,9 +161,9 @@ def _augmented(xa: Blocks, centre: Float[Tensor, " dim"], wide: Tensor) -> Float
 
 
 def _chunks(xa: Blocks, inducing: int) -> list[slice]:
-    """Slices of data: on a CPU a few thousand samples, enough for each product; on a GPU what bounds the memory."""
+    """Slices of data: on a CPU a few thousand samples, enough for a fast product; on a GPU as many as memory allows."""
     rows, blocks, size, dim = xa.shape
     samples = 4096 if xa.device.type == "cpu" else 2**28 // max(inducing, dim)
     most = max(1, samples // max(1, blocks * size))
-    step = -(-rows // -(-rows // most)) if rows else 1  # as many chunks as needed, all of a size
+    step = -(-rows // -(-rows // most)) if rows else 1  # as few chunks as needed, of equal size
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]

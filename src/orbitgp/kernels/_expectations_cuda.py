@@ -1,15 +1,15 @@
 """The sums of a stationary kernel on a GPU: the large products on its tensor cores, in TF32.
 
-TF32 keeps eleven bits of each factor, which is far too few for a squared distance that is computed as one product, norms and
-all: the bound moves by tens of nats. But of |x|^2 + |z|^2 - 2 x.z only the last term needs the tensor cores, and its error is a
-small part of a distance that the norms, in float32, carry. Then the bound moves by less than a tenth of a nat in thousands,
-below its own Monte-Carlo noise, and the products take a sixth of their time (``benchmarks`` measures both).
+TF32 keeps eleven bits of each factor. That is too few for a squared distance that is one product, norms included: the bound
+moves by tens of nats. But of |x|^2 + |z|^2 - 2 x.z only the last term needs the tensor cores, and its error is small against
+the norms, which stay in float32. Then the bound moves by less than a tenth of a nat in thousands, below its own Monte-Carlo
+noise, and the products take a sixth of their time (``benchmarks`` measures both).
 
-The kernel matrix is read and written a few times beside the products, which costs as much as they do. So the products do what
-they can on the way: |x|^2 is three more columns of x, each with so few digits that TF32 keeps them all, and a column of ones on
-either side makes the sums over rows and columns that the gradient needs.
+Every pass over the kernel matrix costs as much as a product. So the products do some of that work too: |x|^2 becomes three more
+columns of x, each with so few digits that TF32 keeps them all. A column of ones on either side yields the sums over rows and
+columns that the gradient needs.
 
-The mathematics is that of :class:`orbitgp.kernels.covariance.Stationary`'s own sums, which is the reference.
+The mathematics is that of :class:`orbitgp.kernels._expectations_cpu.Sums`, which is the reference.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TensorCoreSums(torch.autograd.Function):
         torch.mul(z, -2 * scale, out=right[:, :dim])
         right[:, dim : dim + 3] = 1.0
         with tensor_cores():
-            # The bias of each column is added while the product is written out.
+            # addmm adds the norm of each column while it writes the product.
             h = torch.addmm(scale * torch.linalg.vecdot(z, z), wide.flatten(0, 2), right.mT)
         k, slopes = profile.value_and_slope(h) if learns else (profile.value(h), None)
         kfu = k.view(rows, blocks, size, -1).mean(2)
@@ -63,7 +63,7 @@ class TensorCoreSums(torch.autograd.Function):
             distances = torch.baddbmm(squares_a[..., None] + squares_b[:, None, :], a, b.mT, alpha=-2)
         k, slopes_pairs = profile.value_and_slope(distances * scale)
         if a is b:
-            # A sample with itself: rounding must not become a distance, which a kernel with a kink would take the root of.
+            # A sample with itself: a kernel with a kink takes the root of the distance, so rounding must not make one.
             k.diagonal(dim1=-2, dim2=-1).fill_(1.0)
             distances.diagonal(dim1=-2, dim2=-1).zero_()
             if slopes_pairs is not k:
@@ -112,14 +112,14 @@ class TensorCoreSums(torch.autograd.Function):
 
 
 def with_columns(x: Tensor, dim: int) -> Tensor:
-    """Room for x and at least four more columns, those beyond at zero: rows of whole 16 bytes, which TF32 needs."""
+    """A buffer for x and at least four more columns of zeros, so that rows fill whole 16 bytes, as TF32 needs."""
     wide = x.new_empty(*x.shape[:-1], 4 * (dim // 4) + (8 if dim % 4 else 4))
     wide[..., dim:].zero_()
     return wide
 
 
 def _in_three(values: Tensor) -> Tensor:
-    """Numbers as a sum of three, each of which has no more digits than TF32 keeps."""
+    """Split numbers into sums of three, each with no more digits than TF32 keeps."""
     if values.dtype != torch.float32:  # then there is no TF32 either
         zero = torch.zeros_like(values)
         return torch.stack([values, zero, zero], -1)
@@ -150,7 +150,7 @@ def _add_pairs(grad: Tensor, x: Tensor, w: Tensor, pairing: Pairing) -> None:
 
 @contextmanager
 def tensor_cores(use: bool = True) -> Iterator[None]:
-    """Products of float32 matrices in TF32, in here."""
+    """Run products of float32 matrices in TF32 within this context."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if use else before)
     try:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Gram(torch.autograd.Function):
-    """variance * k(z, z) + jitter I, symmetric: the forward pass is half a GEMM, the backward pass one, in the dtype of z.
+    """variance * k(z, z) + jitter I, symmetric: half a GEMM forward, and one backward, in the dtype of z.
 
-    Kuu needs more digits than its gradient: what is lost of them here (3e-6 at M = 1200) is less than what is lost before.
+    Kuu needs more digits than its gradient. The gradient loses fewer of them here (3e-6 at M = 1200) than before it gets here.
     """
 
     @staticmethod
@@ -51,7 +51,7 @@ class Gram(torch.autograd.Function):
 class SetGram(torch.autograd.Function):
     """The mean of variance * k over the pairs of two sets of points: (M, P, D) to (M, M).
 
-    The (MP)^2 pairs are made a few sets at a time and not kept. The backward pass makes them again, in the dtype of z.
+    The (MP)^2 pairs are computed a few sets at a time and not kept. The backward pass computes them again, in the dtype of z.
     """
 
     @staticmethod
@@ -80,14 +80,14 @@ class SetGram(torch.autograd.Function):
         grad_variance = torch.linalg.vecdot(grad.flatten(), means.flatten()) if ctx.needs_input_grad[2] else None
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
             return None, None, grad_variance, None, None
-        # Each pair of points counts twice, once from either side: W = dL/dh, both ways.
+        # Each pair of points counts twice, once from either side: W = dL/dh for both.
         scale = ctx.profile.rate * variance / samples**2
         pairs = ((grad + grad.mT) * scale).to(z.dtype)
         kappa_gamma = (ctx.profile.kappa * gamma).to(z.dtype)
         points = z.reshape(-1, dim)
         norms = torch.linalg.vecdot(points, points)
         grad_z, total = torch.empty_like(points), gamma.new_zeros(())
-        # A column of ones sums the rows of W as the product rounds them, so that x rowsum(W) - W x cancels where it should.
+        # A column of ones sums the rows of W with the rounding of the product, so that x rowsum(W) - W x cancels.
         right = with_columns(points, dim)
         right[:, :dim], right[:, dim] = points, 1.0
         with tensor_cores(points.is_cuda and ctx.profile.smooth):
@@ -117,7 +117,7 @@ def set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, 
 
 
 def _strips(z: Float[Tensor, "inducing samples dim"]) -> list[slice]:
-    """Slices of sets: what stays in the cache of a CPU, and what bounds the memory on a GPU."""
+    """Slices of sets: small enough for the cache of a CPU, and for the memory of a GPU."""
     size, samples, _ = z.shape
     step = max(1, (2**20 if z.device.type == "cpu" else 2**26) // (size * samples**2))
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]

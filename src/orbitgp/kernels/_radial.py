@@ -14,8 +14,8 @@ from orbitgp import _native
 class Profile:
     """k as a function of h = kappa * d^2, and its slope, dk/dh = rate * slope.
 
-    ``smooth``: the slope is bounded. Where it is not, a rounding error of a small distance becomes one of any size, and the
-    products of TF32 will not do.
+    ``smooth``: the slope is bounded. Where it is not, the rounding error of a small distance can grow without bound, so TF32
+    must not be used.
     """
 
     kappa: float = 1.0
@@ -33,12 +33,12 @@ class Profile:
     def value_means(
         self, h: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"], slope: bool
     ) -> None:
-        """The means of k over each block, and, if asked for, the slope in the memory of h."""
+        """Write the means of k over each block to ``out`` and, with ``slope``, the slope to the memory of h."""
         _block_means(self.value_and_slope(h)[0] if slope else self.value(h), out)
 
 
 class RBF(Profile):
-    """k = 2^h, h = -d^2 / (2 log 2): its own slope, so nothing more is kept. (2^h takes two thirds of the time of e^h.)"""
+    """k = 2^h, h = -d^2 / (2 log 2): k is its own slope, so only k is kept. (2^h takes two thirds of the time of e^h.)"""
 
     kappa = -0.5 / math.log(2)
     rate = math.log(2)
@@ -88,7 +88,7 @@ class Matern(Profile):
 
 
 def _block_means(k: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"]) -> None:
-    """The mean over each block. Where blocks are long, as a product: torch sums over long middle axes five times slower."""
+    """The mean over each block. Long blocks are a product, because torch sums long middle axes five times slower."""
     size, inducing = k.shape[2:]
     if k.device.type == "cpu" and size * inducing >= 2**15:
         weights = k.new_full((1, 1, size), 1 / size).expand(len(k) * k.shape[1], -1, -1)

@@ -2,14 +2,13 @@
 
     f(x) = E_{x_a ~ p(x_a | x)} g(x_a),    k_g(x, x') = k(phi(x), phi(x'))
 
-Distances between pixels know nothing of neighbourhoods: a stroke that moves by its own width is as far from itself as from any
-other. A map phi with a wider view makes a better prior, and the evidence says by how much: targets are the same, so models with
-and without one compare. The orbit acts on the inputs, before phi, and inducing points are inputs too.
+Distances between pixels ignore neighbourhoods: a stroke that moves by its own width is as far from itself as from any other. A
+map phi with a wider view makes a better prior. The evidence says by how much, because models with and without a map have the
+same targets. The orbit acts on the inputs, before phi, and inducing points are inputs too.
 
-Any ``nn.Module`` that takes rows of inputs (N, ...) to rows of vectors (N, D), each on its own and without chance, will do;
-:class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs.
-:class:`orbitgp.kernels.OrientedGradients` is one
-for images.
+Any ``nn.Module`` serves that maps rows of inputs (N, ...) to rows of vectors (N, D), each row on its own and deterministically.
+:class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs. For images there is
+:class:`orbitgp.kernels.OrientedGradients`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class FeatureMapKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.base_kernel.dtype  # the kernel's alone: a parameter of the map may have another
+        return self.base_kernel.dtype  # of the kernel only: parameters of the map may have another
 
     @property
     def device(self) -> torch.device | None:
@@ -54,8 +53,7 @@ class FeatureMapKernel(Kernel):
         return self.base_kernel.batch_shape
 
     def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
-        """phi(x), a few rows at a time: what a map holds on its way may be many times its input, and is made again for its
-        gradient."""
+        """phi(x), a few rows at a time. A map may need many times the memory of its input, so gradients compute it again."""
         rows = as_inputs(x, self.image_shape)
         parts = rows.split(max(1, _PART[rows.is_cuda] // x.shape[-1]))
         if len(parts) == 1 or not torch.is_grad_enabled():
@@ -65,7 +63,7 @@ class FeatureMapKernel(Kernel):
         return torch.cat(mapped).reshape(*x.shape[:-1], mapped[0].shape[-1])
 
     def _mapped(self, rows: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        """The map in the precision of its input, whatever that of its parameters."""
+        """The map in the precision of its input; its parameters are cast."""
         state = (*self.feature_map.named_parameters(), *self.feature_map.named_buffers())
         cast = {name: t.to(rows.dtype) for name, t in state if t.is_floating_point()}
         mapped: Tensor = torch.func.functional_call(self.feature_map, cast, (rows,))
@@ -82,4 +80,4 @@ class FeatureMapKernel(Kernel):
         return self.base_kernel(phi1, phi1 if x1 is x2 else self.map(x2), diag=diag, **params)
 
 
-_PART = {False: 2**18, True: 2**25}  # numbers in the rows that are mapped at once, on a CPU (whose cache is small), on a GPU
+_PART = {False: 2**18, True: 2**25}  # numbers mapped at once: few on a CPU, with its small cache, and more on a GPU

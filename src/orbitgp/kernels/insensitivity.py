@@ -1,7 +1,7 @@
 """How little a function cares: insensitivity, as appendix A of the paper measures it.
 
-A strictly invariant function takes the same value at x and at every x_a. An insensitive one only rarely takes a very different
-one, and how rarely follows from a single number, the expected squared deviation, by Markov's inequality:
+A strictly invariant function has the same value at x and at every x_a. An insensitive one rarely has a very different value.
+How rarely follows from the expected squared deviation, by Markov's inequality:
 
     P( [f(x) - f(x_a)]^2 > eps E[f(x) - f(x_a)]^2 ) <= 1/eps
 
@@ -54,7 +54,7 @@ class Insensitivity:
     exact: bool
 
     def bound(self, eps: float) -> Float[Tensor, " rows"]:
-        """The squared deviation that is exceeded with probability 1/eps at most: under the prior, 2 eps (1 - E_a k(x, x_a))."""
+        """The squared deviation that is exceeded with probability at most 1/eps: under the prior, 2 eps (1 - E_a k(x, x_a))."""
         if not eps > 0:
             raise ValueError(f"eps must be positive, got {eps}.")
         return eps * self.expected_squared_deviation
@@ -100,12 +100,12 @@ def insensitivity(
     """How much f, the mean over the orbit of g ~ GP(0, kernel), or a posterior of it, may change within the orbit of each row.
 
     Args:
-        kernel: k_g, the kernel of g. Under a posterior, which says all there is to know of f, it is not asked: None will do.
+        kernel: k_g, the kernel of g. Not used with a posterior, where it may be None.
         orbit: what may happen to x.
         x: inputs, as vectors or images.
         posterior: if given, a function from points to the joint mean and covariance of f at those points.
-        num_samples: how many elements of the orbit to take: all of a finite one, 64 of an infinite one, unless told. Those of
-            an infinite orbit are the draws that predictions take, the same for every row, and stand for it as a finite one.
+        num_samples: how many elements of the orbit to take; by default all of a finite one and 64 of an infinite one. Those of
+            an infinite orbit are the draws that predictions use, the same for every row.
         image_shape: the shape of the images that the rows of x hold, where x has vectors and the orbit acts on images.
         seed: of those draws.
     """
@@ -127,7 +127,7 @@ def insensitivity(
 
 
 class _Taken(FiniteOrbit):
-    """The elements of an orbit that are taken for the whole of it: a finite orbit, with every draw the same for every row."""
+    """The finite orbit of the elements that are taken, the same draws for every row."""
 
     def __init__(self, orbit: Orbit, num_samples: int | None, seed: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _Taken(FiniteOrbit):
         self.orbit, self.num_samples, self.seed, self.dtype = orbit, num_samples, seed, dtype
 
     def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
-        # The orbit works in its user's precision, whatever that of the kernel around it.
+        # The orbit works in the precision of the inputs, not in that of the kernel around it.
         return self.orbit.fixed(x.to(self.dtype), self.num_samples, self.seed).points.flatten(1, 2).to(x.dtype)
 
 
@@ -149,13 +149,13 @@ def _under_prior(
     if kernel.batch_shape:
         raise ValueError(f"insensitivity needs one kernel, got a batch of shape {tuple(kernel.batch_shape)}.")
     features = tuple(images.shape[1:])
-    # One minus a number close to one: in double precision, whatever the model's.
+    # One minus a number close to one needs double precision.
     normalised = InvariantKernel(deepcopy(kernel).double(), taken, normalise=True, image_shape=features)
     cov = torch.empty(len(images), dtype=torch.float64, device=images.device)
     for i, image in enumerate(images.double()):
         xa = taken.elements(image[None]).reshape(-1, prod(features))
         cov[i] = normalised(image.reshape(1, -1), xa).to_dense().mean()
-    # What rounding cannot tell from one is one; beyond it there is no correlation.
+    # A correlation within rounding of one is one, and no correlation is larger.
     cov = torch.where(cov > 1 - 32 * torch.finfo(cov.dtype).eps, 1.0, cov)
     return cov.to(images.dtype), (2 * (1 - cov)).to(images.dtype)
 

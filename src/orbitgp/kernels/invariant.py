@@ -5,8 +5,8 @@ is the double mean (the paper's eq. 8, as a mean instead of a sum, so that the k
 
     k_f(x, x') = 1/P^2 sum_a sum_a' k_g(x_a, x'_a')
 
-With few data and a small orbit nothing needs to be estimated: this is an ordinary GPyTorch kernel, which goes wherever kernels
-go (``ExactGP``, BoTorch's ``SingleTaskGP``, sums and products with other kernels)::
+With few data and a small orbit nothing needs to be estimated. This is an ordinary GPyTorch kernel, for use wherever kernels are
+used (``ExactGP``, BoTorch's ``SingleTaskGP``, sums and products with other kernels)::
 
     kernel = InvariantKernel(ScaleKernel(RBFKernel()), Permutation.swap(0, 1))
     model = SingleTaskGP(X, y, covar_module=kernel)
@@ -45,7 +45,7 @@ class InvariantKernel(Kernel):
         normalise: whether to give f unit variance everywhere.
         image_shape: the shape (H, W) or (C, H, W) of the images that the rows of x hold, for orbits that act on images.
         active_dims: the features of x that this kernel, and so the orbit, sees.
-        max_entries: how many values of k_g to hold at once. Larger matrices are made a few rows at a time, and those rows made
+        max_entries: how many values of k_g to hold at once. Larger matrices are computed a few rows at a time, and those rows
             again for their gradient.
     """
 
@@ -72,7 +72,7 @@ class InvariantKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.base_kernel.dtype  # the kernel's alone: a parameter of the orbit may have another
+        return self.base_kernel.dtype  # of the kernel only: parameters of the orbit may have another
 
     @property
     def device(self) -> torch.device | None:
@@ -93,7 +93,7 @@ class InvariantKernel(Kernel):
             )
         if last_dim_is_batch:
             params["last_dim_is_batch"] = True
-        # Equal inputs may share their elements, unless the gradient is to tell them apart.
+        # Equal inputs share their elements, unless each needs a gradient of its own.
         same = x1 is x2 or (not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2))
         xa1 = self._elements(x1)
         xa2 = xa1 if same else self._elements(x2)
@@ -104,7 +104,7 @@ class InvariantKernel(Kernel):
             scale1 = self._double_mean(xa1, xa1, True, params).clamp_min(tiny).rsqrt()
             scale2 = scale1 if same else self._double_mean(xa2, xa2, True, params).clamp_min(tiny).rsqrt()
             covariance = covariance * (scale1 * scale2 if diag else scale1[..., :, None] * scale2[..., None, :])
-        # The order of summation differs above and below the diagonal; a covariance is symmetric to the last bit.
+        # The order of summation differs above and below the diagonal; the mean makes the covariance exactly symmetric.
         return 0.5 * (covariance + covariance.mT) if same and not diag else covariance
 
     def _elements(self, x: Float[Tensor, "*batch n dim"]) -> Float[Tensor, "*batch n size dim"]:
@@ -121,7 +121,7 @@ class InvariantKernel(Kernel):
         diag: bool,
         params: dict[str, Any],
     ) -> Float[Tensor, "..."]:
-        """k_f between all rows (n, m), or between each row and its like (n,), in pieces of at most ``max_entries`` values."""
+        """k_f between all rows (n, m), or with ``diag`` between equal rows (n,), at most ``max_entries`` values at once."""
         batch = torch.broadcast_shapes(xa1.shape[:-3], xa2.shape[:-3], self.batch_shape)
         columns = xa1.shape[-2] * xa2.shape[-2] * (1 if diag else xa2.shape[-3])
         rows = max(1, self.max_entries // max(1, columns * batch.numel()))
@@ -130,7 +130,7 @@ class InvariantKernel(Kernel):
             return double_mean(xa1, xa2, params)
         pieces1 = xa1.split(rows, dim=-3)
         pieces2 = xa2.split(rows, dim=-3) if diag else (xa2,) * len(pieces1)
-        # Without checkpoints, autograd would keep all pieces, and nothing be won.
+        # Without checkpoints, autograd would keep all pieces in memory.
         pieces = [checkpoint(double_mean, a, b, params, use_reentrant=False) for a, b in zip(pieces1, pieces2, strict=True)]
         return torch.cat(pieces, dim=-1 if diag else -2)
 
@@ -143,7 +143,7 @@ class InvariantKernel(Kernel):
     def _diagonal(
         self, xa1: Float[Tensor, "*batch1 n size dim"], xa2: Float[Tensor, "*batch2 n size dim"], params: dict[str, Any]
     ) -> Float[Tensor, "*out n"]:
-        # The rows become the first of the batch axes, in front of those which the parameters of k_g may have.
+        # The rows become the first batch axis, in front of those of the parameters of k_g.
         axes = max(xa1.ndim - 3, xa2.ndim - 3, len(self.batch_shape))
         first, second = (xa.reshape((1,) * (axes + 3 - xa.ndim) + xa.shape).movedim(-3, 0) for xa in (xa1, xa2))
         kg = to_dense(self.base_kernel(first, second, **params))  # (n, …, P, P)

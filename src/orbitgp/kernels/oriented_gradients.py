@@ -15,22 +15,22 @@ from orbitgp.orbits.constants import constant
 
 
 class OrientedGradients(Module):
-    """Where in an image edges run in which direction, whatever the contrast: histograms of oriented gradients, made smooth.
+    """Where edges run in which direction, independent of contrast: smooth histograms of oriented gradients.
 
-    The gradient of the smoothed image has a strength and a direction. Each of ``orientations`` directions, evenly around the
-    circle, takes of the strength what its tuning curve exp(sharpness * (cos(angle) - 1)) says; Gaussian windows one ``cell``
-    apart average that over the image; a power below one brings strong and weak edges closer; and the vector gets unit length.
-    All of it is differentiable, in the image too, so that orbits are learned through it. Images with several channels have
-    these features for each.
+    The gradient of the smoothed image has a strength and a direction. There are ``orientations`` directions, evenly around the
+    circle. Each weights the strength by its tuning curve exp(sharpness * (cos(angle) - 1)). Gaussian windows one ``cell`` apart
+    average these over the image. A power below one brings strong and weak edges closer, and the vector is scaled to unit
+    length. All of it is differentiable, in the image too, so orbits are learned through it. Images with several channels have
+    these features for each channel.
 
     Args:
         orientations: how many directions.
-        cell: distance of windows, in pixels; by default a seventh of the shorter side of the image, and two at least.
+        cell: distance between windows, in pixels; by default a seventh of the shorter side of the image, and at least two.
         window: their standard deviation, in cells.
         smoothing: standard deviation, in cells, of the blur before the gradient.
         sharpness: how narrow the tuning curves are.
-        power: of the means in each window.
-        learn: whether the last four are learned, from these first values, with everything else.
+        power: applied to the mean of each window.
+        learn: whether window, smoothing, sharpness and power are learned, starting at these values.
     """
 
     raw_window: nn.Parameter
@@ -75,8 +75,8 @@ class OrientedGradients(Module):
         blur_y, blur_x = (_windows(n, n, cell * smoothing) for n in (height, width))
         dx, dy = _separable(x, blur_y, _differences(blur_x)), _separable(x, _differences(blur_y), blur_x)
         squared = dx.square() + dy.square() + _FLAT
-        # The logarithm of the strength times a tuning curve is linear in the direction: one small product makes all of them.
-        # (To the base of two: 2^h takes two thirds of the time of e^h.)
+        # The logarithm of strength times tuning curve is linear in the direction, so one small product yields all of them.
+        # (In base two: 2^h takes two thirds of the time of e^h.)
         sharpness = sharpness / log(2)
         terms = torch.stack([dx * squared.rsqrt(), dy * squared.rsqrt(), 0.5 * squared.log2() - sharpness])
         cosine, sine = _compass(self.orientations, dtype=x.dtype, device=x.device)
@@ -92,11 +92,11 @@ class OrientedGradients(Module):
 
 
 _FLAT = 1e-6  # squared strength of a gradient that has no direction
-_FAINT = 1e-4  # means below are no edges
+_FAINT = 1e-4  # means below this are no edges
 
 
 def _separable(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """(down x across^T)^T: each product is one of two matrices, not one for each image."""
+    """(down x across^T)^T. Each product is a single one of two matrices for all images."""
     return (x @ across.mT).mT.contiguous() @ down.mT
 
 
@@ -107,7 +107,7 @@ def _windows(size: int, number: int, width: Tensor) -> Tensor:
 
 
 def _differences(blur: Tensor) -> Tensor:
-    """Central differences of what is blurred, zero outside of the image."""
+    """Central differences after the blur; zero outside the image."""
     return 0.5 * (F.pad(blur[1:], (0, 0, 0, 1)) - F.pad(blur[:-1], (0, 0, 1, 0)))
 
 

@@ -4,13 +4,16 @@ Every likelihood here is used through one inequality, for each datum,
 
     log p(y | f) >= const + eta . f - 1/2 f . lam f        for any value of its local parameters,
 
-so that the expected log likelihood needs only the first two moments of q(f), for which unbiased estimates exist. The
-Gaussian is such a quadratic itself. Super-Gaussian likelihoods (logistic, Student-t, Laplace) are an upper envelope of
-quadratics, indexed by a local parameter for each datum. The constants are kept: without them bounds cannot be compared.
+so the expected log likelihood needs only the first two moments of q(f). Both have unbiased estimates. The Gaussian is such a
+quadratic itself. A super-Gaussian likelihood (logistic, Student-t, Laplace) is the upper envelope of many quadratics, one for
+each value of a local parameter. The constants are kept: without them bounds cannot be compared.
 
 A likelihood is four small methods: ``local`` (the best local parameters, given moments of q(f)), ``quadratic`` (the bound at
 given ones), ``log_prob`` (the exact log density) and ``predictive`` (the law of a new y). Two classes write most of them:
 :class:`~orbitgp.likelihoods.noise.Noise` for y = f + noise and :class:`~orbitgp.likelihoods.classification.Classification`.
+
+A likelihood of your own may couple latent functions: it sets ``couples``, its ``lam`` is a full matrix over latent functions,
+and the moments that it is given hold E f f^T.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ from orbitgp.likelihoods.predictive import Predictive
 
 
 class Moments(NamedTuple):
-    """E f and E f^2 for each datum and latent function; E f f^T too where a likelihood couples latent functions."""
+    """E f and E f^2 for each datum and latent function.
+
+    ``cross`` is E f f^T, for a likelihood that couples latent functions. It is None for all others.
+    """
 
     mean: Float[Tensor, "rows latents"]
     second: Float[Tensor, "rows latents"]
@@ -32,24 +38,27 @@ class Moments(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """const + eta . f - 1/2 f . lam f for each datum; ``lam`` is a diagonal (N, L), or full (N, L, L) where latents couple."""
+    """const + eta . f - 1/2 f . lam f for each datum.
+
+    ``lam`` is a diagonal (N, L), or a full matrix (N, L, L) where the likelihood couples latent functions.
+    """
 
     const: Float[Tensor, " rows"]
     eta: Float[Tensor, "rows latents"]
     lam: Float[Tensor, "rows latents *again"]
 
     def expectation(self, moments: Moments) -> Float[Tensor, " rows"]:
-        """E_q of the quadratic: linear in the moments, so unbiased estimates in give an unbiased estimate out."""
+        """E_q of the quadratic. It is linear in the moments, so unbiased moments give an unbiased expectation."""
         linear = (self.eta * moments.mean).sum(-1)
         if self.lam.ndim == 2:
             return self.const + linear - 0.5 * (self.lam * moments.second).sum(-1)
         if moments.cross is None:
-            raise ValueError("this likelihood couples latent functions and needs their cross moments.")
+            raise ValueError("this likelihood has a full lam and needs cross moments: set couples = True in its class.")
         return self.const + linear - 0.5 * (self.lam * moments.cross).sum((-2, -1))
 
 
 def required(local: Float[Tensor, "rows *params"] | None) -> Float[Tensor, "rows *params"]:
-    """The local parameters, for a bound that cannot do without."""
+    """The local parameters, for a bound that needs them."""
     if local is None:
         raise ValueError("this likelihood needs local parameters for each datum: take them from likelihood.local(y, moments).")
     return local
@@ -62,21 +71,21 @@ class Likelihood(nn.Module):
     """
 
     num_latents: int
-    num_locals: int = 0  # local parameters for each datum; every real value of each of them gives a valid bound
-    couples: bool = False  # True where ``lam`` is a full matrix over latent functions
-    shares_curvature: bool = False  # True where ``lam`` is one number for all data and latents: one covariance serves them all
+    num_locals: int = 0  # local parameters for each datum; every real value gives a valid bound
+    couples: bool = False  # True if ``lam`` is a full matrix over latent functions
+    shares_curvature: bool = False  # True if ``lam`` is the same for all latent functions, so that one covariance serves all
 
     def local(self, y: Float[Tensor, "rows *outputs"], moments: Moments) -> Float[Tensor, "rows *params"] | None:
-        """The local parameter at which the bound is best, given the moments of q(f); None where there is none.
+        """The local parameters at which the bound is best, given the moments of q(f); None if there are none.
 
-        The moments must not come from the draws that the bound is then scored with: that would make it optimistic.
-        They may be noisy estimates; whatever they are, what comes back is finite. It is a value, without gradient: at its best
-        the bound does not change with it, to first order.
+        The moments must not come from the draws that score the bound: that would make it optimistic. They may be noisy
+        estimates, and the result is finite for all of them. The result carries no gradient: at the optimum the bound does not
+        change with its local parameters, to first order.
         """
         return None
 
     def quadratic(self, y: Float[Tensor, "rows *outputs"], local: Float[Tensor, "rows *params"] | None) -> Quadratic:
-        """The quadratic at this local parameter."""
+        """The quadratic at these local parameters."""
         raise NotImplementedError(f"{type(self).__name__} must define quadratic(y, local).")
 
     def log_prob(
@@ -86,5 +95,8 @@ class Likelihood(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define log_prob(y, f).")
 
     def predictive(self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]) -> Predictive:
-        """The law of a new y in each row when f ~ N(mean, diag variance): deterministic, and no row depends on another."""
+        """The law of a new y in each row when f ~ N(mean, diag variance).
+
+        It is deterministic, and no row depends on another.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define predictive(mean, variance).")

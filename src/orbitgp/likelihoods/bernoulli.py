@@ -13,9 +13,10 @@ from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
 
 
 class Bernoulli(Classification):
-    """p(y | f) = sigma(y f) with y = -1 or +1; eta = y/2, lam = w(c), const = k(c) of :mod:`~orbitgp.likelihoods.polyagamma`.
+    """p(y | f) = sigma(y f) with y = -1 or +1; eta = y/2, lam = w(c), const = k(c).
 
-    The local parameter is c, best at sqrt(E f^2). For a point mass at |f| = c the bound is exact.
+    :mod:`~orbitgp.likelihoods.polyagamma` defines w and k. The local parameter is c, and the best c is sqrt(E f^2).
+    The bound is exact for a point mass at |f| = c.
     """
 
     num_locals = 1

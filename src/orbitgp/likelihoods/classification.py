@@ -1,7 +1,7 @@
-"""Classification: what every likelihood over K classes shares.
+"""The base class of likelihoods over K classes.
 
-A subclass says how K - 1 or K latent functions become log probabilities (``log_probs``) and how that is bounded by a quadratic
-(``local``, ``quadratic``). Classes are 0 .. K-1 outside, an indicator row for each datum inside; ``encode`` makes it.
+A subclass maps its latent functions to log probabilities (``log_probs``) and bounds them by a quadratic (``local``,
+``quadratic``). Labels are 0 .. K-1. ``encode`` turns them into targets, by default one indicator row for each datum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orbitgp.likelihoods.base import Likelihood
 from orbitgp.likelihoods.predictive import Categorical
 from orbitgp.likelihoods.quadrature import normal_average
 
-_LOG_ODDS_VARIANCE = 10.0  # a function that may be sure of a class, and need not be
+_LOG_ODDS_VARIANCE = 10.0  # wide enough for log odds that are sure of a class
 
 
 class Classification(Likelihood):
@@ -34,10 +34,10 @@ class Classification(Likelihood):
         return torch.nn.functional.one_hot(labels, self.num_classes).to(dtype)
 
     def prepare(self, x: Float[Tensor, "rows *features"], labels: Int[Tensor, " rows"]) -> None:
-        """Settle what must be known of the data before their targets are: nothing, here."""
+        """Set what the targets depend on, from the data. Called before ``encode``; does nothing by default."""
 
     def start(self, y: Float[Tensor, "rows outputs"]) -> tuple[float, Float[Tensor, " latents"]]:
-        """A variance and a mean for the prior of f to start from: log odds, here."""
+        """The variance and the mean at which the prior of f starts; by default those of log odds."""
         return _LOG_ODDS_VARIANCE, y.new_zeros(self.num_latents)
 
     def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
@@ -53,18 +53,8 @@ class Classification(Likelihood):
     def predict_proba(
         self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]
     ) -> Float[Tensor, "rows classes"]:
-        """Class probabilities, averaged over f ~ N(mean, diag variance); rows sum to one."""
+        """Class probabilities, averaged over f ~ N(mean, diag variance). Rows sum to one."""
         return normal_average(lambda f: self.log_probs(f).exp(), mean, variance)
 
     def predictive(self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]) -> Categorical:
         return Categorical(self.predict_proba(mean, variance))
-
-
-class Softmax(Classification):
-    """p(k | f) = exp f_k / sum_j exp f_j, one latent function for each class; subclasses differ in how they bound it."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, num_latents=num_classes)
-
-    def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
-        return torch.log_softmax(f, -1)

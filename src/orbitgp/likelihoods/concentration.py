@@ -1,14 +1,14 @@
-"""How far a label is to be believed: the Dirichlet likelihood's concentration, chosen by leaving one out.
+"""The concentration of the Dirichlet likelihood, chosen by leave-one-out prediction.
 
-With a small concentration a label is nearly proof of its class, which suits digits; where labels are noisy it makes predictions
-that are sure and wrong. The evidence cannot choose, because it is that of targets which the concentration itself moves. But the
-likelihood is Gaussian, so an exact GP on some of the data predicts every label from the others in closed form:
+With a small concentration a label is nearly proof of its class. That suits digits. Where labels are noisy it makes predictions
+sure and wrong. The evidence cannot choose the concentration, because the concentration changes the targets. But the likelihood
+is Gaussian, so an exact GP on some of the data predicts every label from the others in closed form:
 
     f_n without y_n ~ N(t_n - [A^-1 t]_n / [A^-1]_nn,  1 / [A^-1]_nn - s_n^2),    A = K + diag s^2
 
-For each concentration the kernel is the one of a few whose evidence is best; the concentration whose predictions have the best
-log probability is taken. Neither an orbit nor a random number has a part in it: models of the same data share their targets, so
-that their evidence can be compared.
+For each concentration, the kernel is the one of nine with the best evidence. The chosen concentration is the one whose
+predictions have the best log probability. The choice depends on no orbit and on no random number. So models of the same data
+share their targets, and their evidence can be compared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def best_concentration(
 ) -> float:
     """The one of ``CHOICES`` with the best leave-one-out predictions of up to 256 data.
 
-    ``observe(labels, concentration)`` gives targets and noise variances, ``predict(mean, variance)`` class probabilities.
+    ``observe(labels, concentration)`` returns targets and noise variances. ``predict(mean, variance)`` returns class
+    probabilities.
     """
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_MAX_ROWS]
     x, labels = x.cpu()[order].flatten(1).double(), labels.cpu()[order]

@@ -1,4 +1,4 @@
-"""Classes as regression on log-odds-like targets, with noise that says how much a label tells (Milios et al. 2018)."""
+"""Classes by regression on transformed labels, with a known noise for each class (Milios et al. 2018)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.likelihoods.base import Quadratic
-from orbitgp.likelihoods.classification import Softmax
+from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.concentration import Observations, best_concentration
 
-_CONCENTRATION = 1e-4  # where there are no data to choose it
+_CONCENTRATION = 1e-4  # used until ``prepare`` chooses one from the data
 
 
-class Dirichlet(Softmax):
-    """t_k = f_k + e_k, e_k ~ N(0, s_k^2), with targets and noise from a label; class probabilities are softmax(f).
+class Dirichlet(Classification):
+    """t_k = f_k + e_k, e_k ~ N(0, s_k^2), with targets t and noise s^2 from the label; class probabilities are softmax(f).
 
-    One label turns a Dirichlet prior with all parameters at ``concentration`` into one with a_k = concentration + [k = label].
-    That is the law of normalised Gamma variables; each is matched by a log-normal, so their logs are observed with noise:
+    A Dirichlet prior has all its parameters at ``concentration``. One label turns it into a Dirichlet with parameters
+    a_k = concentration + [k = label], which is the law of normalised Gamma variables. A log-normal matches the mean and the
+    variance of each Gamma variable. So the log of each is observed with Gaussian noise:
 
-        s_k^2 = log(1 + 1/a_k),    t_k = log a_k - s_k^2 / 2   (less their mean over classes: softmax does not see it)
+        s_k^2 = log(1 + 1/a_k),    t_k = log a_k - s_k^2 / 2   (less their mean over classes, which softmax ignores)
 
-    The likelihood is Gaussian with known noise: there is nothing to bound and nothing local. Its evidence is that of the
-    targets t, so it compares orbits and kernels, but no other likelihood, nor another ``concentration``. The smaller the
-    latter, the more a label is believed. Where none is given, estimators choose it from the data
-    (:mod:`~orbitgp.likelihoods.concentration`).
+    The likelihood is Gaussian with known noise, so its quadratic is exact and has no local parameters. Its evidence is that of
+    the targets t. It compares orbits and kernels, but neither likelihoods nor concentrations. A smaller ``concentration``
+    believes a label more. If none is given, estimators choose it from the data (:mod:`~orbitgp.likelihoods.concentration`).
     """
 
     def __init__(self, num_classes: int, concentration: float | None = None) -> None:
-        super().__init__(num_classes)
+        super().__init__(num_classes, num_latents=num_classes)
         if concentration is not None and not concentration > 0:
             raise ValueError(f"the concentration of a Dirichlet must be positive, got {concentration}.")
         self.is_given = concentration is not None
@@ -62,6 +62,9 @@ class Dirichlet(Softmax):
     def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
         t, noise = self.observations(y)
         return Quadratic(_log_normal(t, noise).sum(-1), t / noise, 1 / noise)
+
+    def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
+        return torch.log_softmax(f, -1)
 
     def log_prob(
         self, y: Float[Tensor, "rows classes"], f: Float[Tensor, "*samples rows latents"]

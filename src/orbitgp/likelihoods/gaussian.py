@@ -1,21 +1,22 @@
-"""Gaussian noise: the likelihood that is a quadratic itself."""
+"""Gaussian noise, for regression and for class indicators: the likelihood that is a quadratic itself."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from orbitgp.likelihoods.base import Moments, Quadratic
+from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.noise import Noise
 
 
 class Gaussian(Noise):
     """y = f + e, e ~ N(0, noise): const = -1/2 (log 2 pi noise + y^2 / noise), eta = y / noise, lam = 1 / noise.
 
-    ``noise`` is one variance shared by all outputs, learned on the log scale above ``min_noise``.
+    ``noise`` is one variance, shared by all outputs. It is learned on the log scale above ``min_noise``.
     """
 
     shares_curvature = True
@@ -46,3 +47,54 @@ class Gaussian(Noise):
     def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
         noise = self.noise.detach()[None]
         return torch.ones_like(noise), noise
+
+
+class GaussianIndicators(Classification):
+    """Classes as regression targets, as in the paper: y = f + e, e ~ N(0, noise I).
+
+    The target of class k is t_k = e_k - 1/K, centred as the prior of f is. This is fast and exact. But it is a density over R^K
+    that knows nothing of classes, so its evidence compares with that of no other likelihood. The probability of class k is
+    that of the target t_k given that y is one of the K targets: p(k) ~ N(t_k; mean, variance + noise).
+    """
+
+    shares_curvature = True
+
+    def __init__(self, num_classes: int, noise: float = 0.1) -> None:
+        super().__init__(num_classes, num_latents=num_classes)
+        self.gaussian = Gaussian(num_classes, noise)
+
+    @property
+    def noise(self) -> Tensor:
+        return self.gaussian.noise
+
+    def encode(self, labels: Int[Tensor, " rows"], dtype: torch.dtype = torch.float64) -> Float[Tensor, "rows outputs"]:
+        """The centred indicator of each class."""
+        return super().encode(labels, dtype) - 1 / self.num_classes
+
+    def start(self, y: Float[Tensor, "rows classes"]) -> tuple[float, Float[Tensor, " classes"]]:
+        """The variance and the mean of the targets."""
+        return float(y.var(0, correction=0).mean()), y.mean(0)
+
+    def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
+        return self.gaussian.quadratic(y)
+
+    def log_prob(
+        self, y: Float[Tensor, "rows classes"], f: Float[Tensor, "*samples rows classes"]
+    ) -> Float[Tensor, "*samples rows"]:
+        return self.gaussian.log_prob(y, f)
+
+    def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
+        return self._posterior(f, self.noise.to(f.dtype).expand_as(f))
+
+    @torch.no_grad()
+    def predict_proba(
+        self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]
+    ) -> Float[Tensor, "rows classes"]:
+        return self._posterior(mean, variance.clamp_min(0.0) + self.noise.to(mean.dtype)).exp()
+
+    def _posterior(
+        self, mean: Float[Tensor, "*samples rows latents"], variance: Float[Tensor, "*samples rows latents"]
+    ) -> Float[Tensor, "*samples rows classes"]:
+        # log N(t_k; mean, variance) without the terms that all k share: t_k differs from other targets in coordinate k alone.
+        off, on = -1 / self.num_classes, 1 - 1 / self.num_classes
+        return torch.log_softmax(0.5 * ((off - mean).square() - (on - mean).square()) / variance, -1)

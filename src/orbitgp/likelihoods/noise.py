@@ -1,15 +1,15 @@
 """Regression: y = f + e with symmetric, super-Gaussian noise e, one latent function for each output.
 
-Noise with log density g(r) is super-Gaussian when g is convex as a function of r^2 (heavier tails than a Gaussian). Then a
-tangent in r^2 is a lower bound, quadratic in r = y - f:
+Noise with log density g(r) is super-Gaussian if g is convex as a function of r^2: its tails are heavier than a Gaussian's. Then
+a tangent in r^2 is a lower bound, quadratic in r = y - f:
 
     g(r) >= g(c) - 1/2 w(c) (r^2 - c^2),     w(c) = -g'(c) / c,     best c = sqrt(E r^2)
 
 So such noise is *two* functions, its log density and the precision w. The tails make it robust: w falls as c grows, so a datum
 far from its prediction weighs little.
 
-For prediction the noise is written as what it is, a mixture of Gaussians of many scales, found by non-negative least squares
-from its density alone. Then y = f + e is a mixture of Gaussians too, which gives its density and its quantiles.
+For prediction, the noise is written as a mixture of Gaussians with many variances. Non-negative least squares finds the mixture
+from the density alone. Then y = f + e is a mixture of Gaussians too, with a known density and known quantiles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orbitgp.likelihoods.predictive import ScaleMixture
 
 
 class Noise(Likelihood):
-    """y = f + e. Subclasses write ``log_density(r)`` and ``precision(c)`` = -g'(c)/c; both are even functions."""
+    """y = f + e. Subclasses write ``log_density(r)`` and ``precision(c)`` = -g'(c)/c. Both are even functions."""
 
     def __init__(self, num_latents: int = 1) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Noise(Likelihood):
         return self.log_density(y - f).sum(-1)
 
     def noise_variance(self) -> float | None:
-        """The variance of the noise, where it is known exactly."""
+        """The variance of the noise if it has a closed form, else None."""
         return None
 
     @torch.no_grad()
@@ -76,14 +76,14 @@ class Noise(Likelihood):
             weights, error = _fit(r, g, log_tau)
             if error < 1e-3:
                 break
-            # A mixture of few scales falls between the nodes of a coarse grid: look again, more closely, around those in use.
+            # A mixture of few variances falls between the nodes of a coarse grid: refine the grid around the nodes in use.
             around = spacing * torch.linspace(-1.0, 1.0, 11, dtype=torch.float64)
             log_tau = (log_tau[weights > 0, None] + around).flatten().unique()
         else:
             weights, error = _fit(r, g, log_tau)
         if error > 0.02:
             raise ValueError(
-                f"{type(self).__name__} is no scale mixture of Gaussians (the closest one is off by {error:.0%}), "
+                f"{type(self).__name__} is no mixture of centred Gaussians (the closest one is off by {error:.0%}), "
                 "so it is not super-Gaussian: define predictive(mean, variance) for it."
             )
         used = weights > 0

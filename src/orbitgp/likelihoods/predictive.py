@@ -1,7 +1,7 @@
 """The law of a new observation, one for each row: class probabilities, or a distribution over the real line.
 
-Every law scores an observation with ``log_prob`` (its negative mean over a test set is the NLL). What else it can say depends
-on what is observed: a :class:`Categorical` has ``probs``; a :class:`ScaleMixture` has ``mean``, ``std`` and ``quantile``.
+Every law scores an observation with ``log_prob``. Its negative mean over a test set is the NLL. A :class:`Categorical` also has
+``probs``. A :class:`ScaleMixture` also has ``mean``, ``std``, ``cdf`` and ``quantile``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Categorical(Predictive):
 class ScaleMixture(Predictive):
     """sum_i w_i N(mean, variance + tau_i): a Gaussian f plus noise that is itself a scale mixture of Gaussians.
 
-    ``weights`` and ``noise`` are the noise's w_i and tau_i; ``noise_variance`` is its variance, sum_i w_i tau_i if not given.
+    ``weights`` and ``noise`` are the w_i and tau_i of the noise. ``noise_variance`` is its variance, by default
+    sum_i w_i tau_i.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class ScaleMixture(Predictive):
         """The y below which a fraction ``level`` of the law lies."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"a quantile level lies strictly between 0 and 1, got {level}.")
-        # All components share their centre, so the quantile lies between those of the narrowest and of the widest one.
+        # All components share their centre, so the quantile lies between that of the narrowest and that of the widest.
         z = torch.special.ndtri(self.mean.new_tensor(level))
         low, high = (self.mean + z * s for s in (self.scales.amin(-1), self.scales.amax(-1)))
         low, high = torch.minimum(low, high), torch.maximum(low, high)

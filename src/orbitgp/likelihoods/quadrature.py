@@ -1,10 +1,10 @@
-"""Fixed nodes for averages over a standard normal: deterministic, and the same for every row.
+"""Averages over a normal distribution with fixed nodes: deterministic, and the same for every row.
 
-One dimension takes evenly spaced nodes with normal weights (the trapezoid rule, which converges exponentially for smooth
-integrands that decay on both sides). For a sigmoid under a wide normal it does better than Gauss-Hermite at equal cost: at
-standard deviation 10 the mean of a sigmoid is off by 2e-7 with 128 even nodes, by 8e-4 with 100 Gauss-Hermite nodes, whose
-outer nodes carry no weight. Many dimensions take a scrambled Sobol' set with a fixed seed: with 1024 points, class
-probabilities are off by a few 1e-4, where plain Monte Carlo is off by 5e-3.
+In one dimension the nodes are evenly spaced, with normal weights. This is the trapezoid rule, which converges exponentially for
+smooth integrands that decay on both sides. For a sigmoid under a wide normal it is better than Gauss-Hermite, whose outer nodes
+carry no weight: at standard deviation 10 the mean of a sigmoid is off by 2e-7 with 128 even nodes, and by 8e-4 with 100
+Gauss-Hermite nodes. In many dimensions the nodes are a scrambled Sobol' set with a fixed seed. With 1024 points, class
+probabilities are off by a few 1e-4. Plain Monte Carlo would be off by 5e-3.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_EVEN_NODES, _EVEN_REACH = 201, 8.5
+_EVEN_NODES, _EVEN_REACH = 201, 8.5  # nodes between -8.5 and 8.5 standard deviations
 _SOBOL_POINTS = 1024
-_MAX_ELEMENTS = 2**22
+_MAX_ELEMENTS = 2**22  # of one array of nodes and rows
 
 
 @lru_cache(maxsize=16)
@@ -38,7 +38,10 @@ def normal_average(
     mean: Float[Tensor, "rows latents"],
     variance: Float[Tensor, "rows latents"],
 ) -> Float[Tensor, "rows *values"]:
-    """E function(f) for f ~ N(mean, diag variance) in each row; the function sees a few rows at a time, with all nodes."""
+    """E function(f) for f ~ N(mean, diag variance) in each row.
+
+    ``function`` is called with all nodes of a block of rows. Small blocks bound the memory.
+    """
     z, weights = normal_nodes(mean.shape[1])
     z, weights = z.to(mean), weights.to(mean)
     std = variance.clamp_min(0.0).sqrt()

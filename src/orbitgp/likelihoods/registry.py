@@ -6,27 +6,18 @@ from collections.abc import Callable
 
 from orbitgp.likelihoods.base import Likelihood
 from orbitgp.likelihoods.bernoulli import Bernoulli
-from orbitgp.likelihoods.bohning import Bohning
-from orbitgp.likelihoods.bouchard import Bouchard
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.dirichlet import Dirichlet
-from orbitgp.likelihoods.gaussian import Gaussian
-from orbitgp.likelihoods.indicators import GaussianIndicators
-from orbitgp.likelihoods.logistic_softmax import LogisticSoftmax
+from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
 from orbitgp.likelihoods.noise import Noise
-from orbitgp.likelihoods.one_vs_each import OneVsEach
 from orbitgp.likelihoods.robust import Laplace, StudentT
 from orbitgp.likelihoods.stick_breaking import StickBreaking
 
+# For any number of classes. Bernoulli, which is for two, is not among them.
 CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
     "gaussian": GaussianIndicators,
-    "stick-breaking": StickBreaking,
-    "one-vs-each": OneVsEach,
-    "bouchard": Bouchard,
-    "bohning": Bohning,
-    "logistic-softmax": LogisticSoftmax,
     "dirichlet": Dirichlet,
-    "softmax": Dirichlet,
+    "stick-breaking": StickBreaking,
 }
 REGRESSION: dict[str, Callable[[int], Noise]] = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}
 
@@ -34,8 +25,10 @@ REGRESSION: dict[str, Callable[[int], Noise]] = {"gaussian": Gaussian, "student-
 def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: int = 1) -> Likelihood:
     """The likelihood of this name: for classification if ``num_classes`` is given, else for regression.
 
-    ``bernoulli`` is for two classes; ``gaussian`` regresses on the indicators of classes; the other names for classification
-    are for any number of classes, and ``softmax`` is the one of them to start with (``dirichlet``, by measurement).
+    For classification, ``bernoulli`` takes two classes. ``dirichlet``, ``gaussian`` and ``stick-breaking`` take any number.
+    Start with ``dirichlet`` for three classes or more. ``gaussian`` is a regression on the indicators of the classes.
+
+    For regression, ``gaussian`` is the default. ``student-t`` and ``laplace`` resist outliers.
     """
     if num_classes is None:
         if name not in REGRESSION:
@@ -43,7 +36,7 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
         return REGRESSION[name](num_outputs)
     if name == "bernoulli":
         if num_classes != 2:
-            raise ValueError(f"the bernoulli likelihood is for 2 classes, got {num_classes}: use 'softmax' for more.")
+            raise ValueError(f"the bernoulli likelihood is for 2 classes, got {num_classes}: use 'dirichlet' for more.")
         return Bernoulli()
     if name not in CLASSIFICATION:
         raise ValueError(f"a likelihood for classification is one of bernoulli, {', '.join(CLASSIFICATION)}, got {name!r}.")

@@ -1,4 +1,4 @@
-"""Noise with heavy tails: Student-t, whose tail is learned, and Laplace, which regresses to the median."""
+"""Noise with heavy tails: Student-t, with a learned tail, and Laplace, which regresses to the median."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from orbitgp.likelihoods.base import Quadratic
 from orbitgp.likelihoods.noise import Noise
 
-_MIN_DF = 2.0
-_SHARPEST = 1e-3
+_MIN_DF = 2.0  # above it the noise has a variance
+_SHARPEST = 1e-3  # the least |c| of the Laplace bound, in units of its scale
 
 
 class StudentT(Noise):
     """g(r) = log t_df(r / scale) - log scale, w(c) = (df + 1) / (df scale^2 + c^2).
 
-    ``scale`` and ``df`` are learned; ``df`` stays above 2, so that the noise has a variance.
+    ``scale`` and ``df`` are learned. ``df`` stays above 2, so that the noise has a variance.
     """
 
     def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0) -> None:
@@ -50,7 +50,10 @@ class StudentT(Noise):
 
 
 class Laplace(Noise):
-    """g(r) = -log(2 scale) - |r| / scale, w(c) = 1 / (scale |c|); |c| stays above scale / 1000, a loss below 0.0005 nats."""
+    """g(r) = -log(2 scale) - |r| / scale, w(c) = 1 / (scale |c|).
+
+    w is infinite at c = 0, so the bound takes |c| at scale / 1000 or above. This loses less than 0.0005 nats.
+    """
 
     def __init__(self, num_latents: int = 1, scale: float = 0.3) -> None:
         super().__init__(num_latents)
@@ -69,7 +72,6 @@ class Laplace(Noise):
         return 1 / (self.scale * c.abs()).to(c.dtype)
 
     def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows latents"] | None) -> Quadratic:
-        # The precision is infinite at c = 0, so the bound is taken at a c that is never quite there.
         floor = (_SHARPEST * self.scale.detach()).to(y.dtype)
         return super().quadratic(y, None if local is None else torch.maximum(local.abs(), floor))
 

@@ -1,4 +1,4 @@
-"""Many classes by breaking a stick (Linderman et al. 2015), as the paper suggests: K - 1 logistic decisions in a row."""
+"""Many classes by breaking a stick (Linderman et al. 2015), as the paper suggests: a sequence of K - 1 logistic decisions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from orbitgp.likelihoods.quadrature import normal_average
 
 
 class StickBreaking(Classification):
-    """p(k | f) = sigma(x_k) prod_{j<k} sigma(-x_j),  x_j = f_j + b_j, the last class takes what is left.
+    """p(k | f) = sigma(x_k) prod_{j<k} sigma(-x_j),  x_j = f_j + b_j; the last class takes the rest of the stick.
 
     The offsets b_j = -log(K - 1 - j) make all classes equally likely at f = 0, where the prior of f is centred. A datum of
-    class k takes part in decisions 0 .. k only: each is a logistic likelihood with its own c_j, best at sqrt(E x_j^2), and
-    for a point mass the bound is exact. The bound is diagonal. The order of the classes matters.
+    class k takes part in decisions 0 .. k only. Each decision is a logistic likelihood with a local parameter c_j of its own,
+    best at sqrt(E x_j^2). The bound is diagonal, and exact for a point mass. The order of the classes matters.
     """
 
     offset: Tensor
@@ -57,13 +57,13 @@ class StickBreaking(Classification):
 
     @staticmethod
     def _reached(y: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows latents"]:
-        """1 for the decisions a datum takes part in: those at or before its class."""
+        """1 for the decisions that a datum takes part in: those up to its class."""
         return y.flip(-1).cumsum(-1).flip(-1)[:, :-1]
 
     @staticmethod
     def _break(
         take: Float[Tensor, "*samples rows latents"], leave: Float[Tensor, "*samples rows latents"]
     ) -> Float[Tensor, "*samples rows classes"]:
-        """Log probabilities of classes from those of taking and of leaving what is left of the stick."""
+        """Log probabilities of classes from the log probabilities of taking and of leaving the rest of the stick."""
         zero = torch.zeros_like(take[..., :1])
         return torch.cat([take, zero], -1) + torch.cat([zero, leave.cumsum(-1)], -1)

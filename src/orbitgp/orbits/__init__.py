@@ -1,4 +1,4 @@
-"""What may change: orbits, base draws, and their composition."""
+"""Orbits: what may happen to an input without changing the answer, their base draws and their composition."""
 
 from orbitgp.orbits.base import Composition, FiniteOrbit, FiniteProduct, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity

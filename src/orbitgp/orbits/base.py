@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -32,23 +32,21 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.pickling import Portable
-from orbitgp.orbits.sampling import Pairing, Policy, Samples, base_draws
+from orbitgp.orbits.sampling import Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
 
 
 class Orbit(Portable):
     """p(x_a | x) as a differentiable map of base draws. Subclasses set ``num_draws`` and write ``transform``."""
 
     num_draws: int = 0
-    reach: ClassVar[tuple[str, ...]] = ()  # names of parameters that say how far the orbit goes: at zero it does nothing
+    reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         """S samples of the orbit of each row of x, one for each row of base draws u in (0, 1)^d."""
         raise NotImplementedError(f"{type(self).__name__} must define transform(x, u).")
 
     def draws_for(self, features: torch.Size) -> int:
-        """Base draws per sample for inputs of this shape; only orbits whose number depends on it override this."""
+        """Base draws per sample for inputs of this shape. Override it where the number depends on the shape."""
         return self.num_draws
 
     def check(self, features: torch.Size) -> None:
@@ -63,7 +61,7 @@ class Orbit(Portable):
         return Description(type(self).__name__, quantities)
 
     def reaches(self) -> list[nn.Parameter]:
-        """The learned parameters that say how far this orbit goes, of all its parts; training tries several multiples."""
+        """The learned parameters that set how far this orbit and its parts go. Training tries several multiples of them."""
         named = [getattr(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
         return [parameter for parameter in named if parameter.requires_grad]
 
@@ -74,10 +72,10 @@ class Orbit(Portable):
 
     def sample(
         self,
-        x: Float[Tensor, "rows *features"],
+        x: Inputs,
         num_samples: int | None,
         num_groups: int = 2,
-        draws: Policy = "qmc",
+        sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
     ) -> Samples:
         """Samples for training: ``num_groups`` independent groups, fresh for every row."""
@@ -85,11 +83,11 @@ class Orbit(Portable):
         if num_samples is None or num_samples < num_groups or num_samples % num_groups:
             raise ValueError(f"num_samples must be a positive multiple of num_groups={num_groups}, got {num_samples}.")
         shape = (len(x), num_groups, num_samples // num_groups, self.draws_for(x.shape[1:]))
-        u = base_draws(draws, *shape, generator=generator, dtype=x.dtype, device=x.device)
+        u = base_draws(sampler, *shape, generator=generator, dtype=x.dtype, device=x.device)
         xa = self.transform(x, u.flatten(1, 2))
         return Samples(xa.reshape(len(x), num_groups, -1, *x.shape[1:]), pairing)
 
-    def fixed(self, x: Float[Tensor, "rows *features"], num_samples: int | None, seed: int = 0) -> Samples:
+    def fixed(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
         """Samples for prediction: the same draws for every row, taken as a finite orbit of ``num_samples`` elements."""
         if num_samples is None or num_samples < 1:
             raise ValueError(f"an infinite orbit needs a positive number of samples at prediction, got {num_samples}.")
@@ -118,28 +116,24 @@ class FiniteOrbit(Orbit):
 
     size: int
 
-    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+    def elements(self, x: Inputs) -> Elements:
         """All elements of the orbit of each row of x."""
         raise NotImplementedError(f"{type(self).__name__} must define elements(x).")
 
-    def select(
-        self, x: Float[Tensor, "rows *features"], index: Int[Tensor, "rows samples"]
-    ) -> Float[Tensor, "rows samples *features"]:
-        """The elements with these numbers; override where making all of them first is wasteful."""
+    def select(self, x: Inputs, index: Int[Tensor, "rows samples"]) -> Float[Tensor, "rows samples *features"]:
+        """The elements with these indices. Override it where computing all of them first is wasteful."""
         return self.elements(x)[torch.arange(len(x), device=x.device)[:, None], index]
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
-        """All elements, whatever u: a finite orbit is enumerated, not drawn."""
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        """All elements, for any u: a finite orbit is enumerated, not drawn."""
         return self.elements(x)
 
     def sample(
         self,
-        x: Float[Tensor, "rows *features"],
+        x: Inputs,
         num_samples: int | None,
         num_groups: int = 2,
-        draws: Policy = "qmc",
+        sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
     ) -> Samples:
         """The whole orbit where ``num_samples`` is None or covers it, else that many elements without replacement."""
@@ -150,7 +144,7 @@ class FiniteOrbit(Orbit):
         index = keys.topk(num_samples, dim=1).indices
         return Samples(self.select(x, index)[:, :, None], pairing)
 
-    def fixed(self, x: Float[Tensor, "rows *features"], num_samples: int | None, seed: int = 0) -> Samples:
+    def fixed(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
         """The whole orbit where ``num_samples`` covers it, else a fixed subset that is the same for every row."""
         if num_samples is None or num_samples >= self.size:
             return Samples(self.elements(x)[:, None], Pairing.exact())
@@ -170,14 +164,33 @@ class Identity(FiniteOrbit):
 
     size = 1
 
-    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+    def elements(self, x: Inputs) -> Elements:
         return x[:, None]
 
     def describe(self) -> Description:
         return Description("Identity")
 
 
-class FiniteProduct(FiniteOrbit):
+class Parts(Orbit):
+    """What orbits that are made of others share: all parts act, and their base draws are concatenated in that order."""
+
+    parts: Sequence[Orbit]
+
+    def draws_for(self, features: torch.Size) -> int:
+        return sum(part.draws_for(features) for part in self.parts)
+
+    def check(self, features: torch.Size) -> None:
+        for part in self.parts:
+            part.check(features)
+
+    def describe(self) -> Description:
+        return Description.join([part.describe() for part in self.parts])
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"parts": list(self.parts)}
+
+
+class FiniteProduct(FiniteOrbit, Parts):
     """Every element of the first part, followed by every element of the second, and so on."""
 
     def __init__(self, parts: Sequence[FiniteOrbit]) -> None:
@@ -186,11 +199,7 @@ class FiniteProduct(FiniteOrbit):
         self.parts: Sequence[FiniteOrbit] = cast("Sequence[FiniteOrbit]", nn.ModuleList(flat))
         self.size = prod(part.size for part in flat)
 
-    def check(self, features: torch.Size) -> None:
-        for part in self.parts:
-            part.check(features)
-
-    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+    def elements(self, x: Inputs) -> Elements:
         xa = x[:, None]
         for part in self.parts:
             xa = part.elements(xa.flatten(0, 1)).reshape(len(x), -1, *x.shape[1:])
@@ -217,23 +226,14 @@ def _parts(orbit: Orbit) -> list[Orbit]:
     return list(orbit.parts) if isinstance(orbit, Composition) else [orbit]
 
 
-class Composition(Orbit):
-    """Orbits that act one after the other. Base draws are concatenated in the order of the parts."""
+class Composition(Parts):
+    """Orbits that act one after the other."""
 
     def __init__(self, parts: list[Orbit]) -> None:
         super().__init__()
-        self.parts: Sequence[Orbit] = cast("Sequence[Orbit]", nn.ModuleList(parts))
+        self.parts = cast("Sequence[Orbit]", nn.ModuleList(parts))
 
-    def draws_for(self, features: torch.Size) -> int:
-        return sum(part.draws_for(features) for part in self.parts)
-
-    def check(self, features: torch.Size) -> None:
-        for part in self.parts:
-            part.check(features)
-
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]
         pieces = torch.split(u, [part.draws_for(features) for part in self.parts], dim=-1)
         xa = x[:, None]  # (N, K, *features): K grows to S at the first infinite part, and by P at each finite part
@@ -254,6 +254,3 @@ class Composition(Orbit):
                 each = piece[:, :, None].expand(-1, -1, count // piece.shape[1], -1).reshape(rows * count, 1, -1)
                 xa = part.transform(xa.flatten(0, 1), each).reshape(rows, -1, *features)
         return xa
-
-    def describe(self) -> Description:
-        return Description.join([part.describe() for part in self.parts])

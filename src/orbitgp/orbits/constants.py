@@ -1,7 +1,7 @@
-"""Tables that depend on their arguments alone: made once, and kept in each precision and on each device where they are used.
+"""Tables that depend only on their arguments: computed once, and cached for each precision and device.
 
-A copy from the host to a GPU waits until the GPU has done everything before it. A table that were copied in every step would
-make every step wait.
+A copy from the host to a GPU waits until the GPU has finished all earlier work. So a table that is copied in every step makes
+every step wait.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """``make(*args)`` in float64, or else in ``dtype`` on ``device``, kept for the next call. Not to be written to."""
+    """Cache ``make(*args)``, in float64 by default, else in ``dtype`` on ``device``. Do not write to the result."""
 
-    @cache  # a recorded step goes on using those it was recorded with
+    @cache  # never emptied: a CUDA graph keeps using the tables it was captured with
     @wraps(make)
     def kept(*args: Hashable, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
-        with torch.inference_mode(False):  # what is kept may be needed by a backward pass later
+        with torch.inference_mode(False):  # a later backward pass may need the table
             return make(*args).to(dtype=dtype, device=device)
 
     return kept

@@ -1,30 +1,116 @@
-"""What an orbit has learned, in physical units: for people to read and programs to look up."""
+"""What an orbit has learned, in physical units: for people to read and programs to look up.
+
+The table, the sentence, the figure, the page and the progress line all take the text of a quantity from ``str(quantity)``, and
+the part of a scale that it covers from ``quantity.span``.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor, isfinite, log10
+from typing import Any, NamedTuple
 
 Value = float | tuple[float, float]
+
+_SIGNS = ("", "°", "×")  # units that stand at every number; others are words, said once
+
+
+def number(value: float | int, sign: bool = False, decimals: int | None = None) -> str:
+    """Two figures, or all that stand before the point; a minus sign is not a hyphen."""
+    places = _decimals(value) if decimals is None else decimals
+    text = f"{value:,.{places}f}" if places <= 6 else f"{value:.1e}"
+    if float(text.replace(",", "")) == 0:
+        return "0"
+    return ("+" if sign and value > 0 else "") + text.replace("-", "−")
+
+
+def _decimals(value: float | int, figures: int = 2) -> int:
+    """Digits after the point that show so many figures."""
+    return 0 if value == 0 or not isfinite(value) else max(0, figures - 1 - floor(log10(abs(value))))
+
+
+def with_unit(text: str, unit: str) -> str:
+    """As in "17°", "×1.17", "0.40 px"."""
+    return f"×{text}" if unit == "×" else f"{text}{unit}" if unit in _SIGNS else f"{text} {unit}"
+
+
+def listed(phrases: Sequence[str]) -> str:
+    """As in "a, b and c"."""
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One learned quantity in physical units: a number, or a (low, high) range."""
+    """One learned quantity in physical units: a number, or a (low, high) range.
+
+    A number of degrees is half the width of a range around zero. Any other number is a size.
+    """
 
     value: Value
     unit: str = ""
 
-    def __str__(self) -> str:
-        if isinstance(self.value, tuple):
-            return " … ".join(self._number(end, "+") for end in self.value)
-        return self._number(self.value)
+    @classmethod
+    def of(cls, value: Any, unit: str = "") -> Quantity:
+        """From a record of the history, in which a range may be a list."""
+        return cls((float(value[0]), float(value[1])) if isinstance(value, list | tuple) else float(value), unit)
 
-    def _number(self, value: float, sign: str = "") -> str:
-        if self.unit == "×":
-            return f"×{value:.4g}"
-        return f"{value:{sign}.4g}{self.unit if self.unit == '°' else ' ' + self.unit}".rstrip()
+    @property
+    def neutral(self) -> float:
+        """The value at which nothing happens: one for factors, else zero."""
+        return 1.0 if self.unit == "×" else 0.0
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """What it covers of a scale: a range as it is, degrees as ±, another number from where nothing happens to itself."""
+        if isinstance(self.value, tuple):
+            return self.value
+        return -self.value if self.unit == "°" else self.neutral, self.value
+
+    def ends(self, unit: str | None = None) -> list[str]:
+        """Both ends of a range in words, with as many decimals as the larger one needs, and with a plus if one is negative."""
+        assert isinstance(self.value, tuple)
+        decimals = _decimals(max(self.value, key=abs), figures=3 if self.unit == "×" else 2)
+        texts = (number(end, min(self.value) < 0, decimals) for end in self.value)
+        return [with_unit(text, self.unit if unit is None else unit) for text in texts]
+
+    def __str__(self) -> str:
+        """As in "±17°", "−16° … +17°", "×0.90 … ×1.17", "0.40 px", "−1.0 … +2.0 px"."""
+        if isinstance(self.value, tuple):
+            return " … ".join(self.ends()) if self.unit in _SIGNS else with_unit(" … ".join(self.ends("")), self.unit)
+        counted = not self.unit and float(self.value).is_integer()
+        return ("±" if self.unit == "°" else "") + with_unit(number(self.value, decimals=0 if counted else None), self.unit)
+
+
+class Change(NamedTuple):
+    """A quantity before and after training, and the ends of a scale for both."""
+
+    name: str
+    before: Quantity
+    after: Quantity
+    limits: tuple[float, float]
+
+
+def changes(before: Description, after: Description) -> list[Change]:
+    """The quantities that both have, apart from counts. Those that differ in their axis only, as in shift_x and shift_y, share
+    a scale. A scale includes the value at which nothing happens."""
+    both = {
+        name: (before.quantities[name], quantity)
+        for name, quantity in after.quantities.items()
+        if name in before and not name.endswith("elements")
+    }
+
+    def limits(name: str) -> tuple[float, float]:
+        family = [pair for other, pair in both.items() if _without_axis(other) == _without_axis(name)]
+        ends = [end for pair in family for quantity in pair for end in (*quantity.span, quantity.neutral)]
+        return min(ends), max(ends)
+
+    return [Change(name, *pair, limits(name)) for name, pair in both.items()]
+
+
+def _without_axis(name: str) -> str:
+    return name[:-2] if name.endswith(("_x", "_y")) else name
 
 
 class Description(Mapping[str, Value]):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.orbits.base import Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.ranges import Number
+from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
 class GaussianNoise(Orbit):
     """x_a = x + scale * e with e ~ N(0, I): one learned scale shared by all features, or one for each.
 
     Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), which the tests use as their oracle.
-    The sign of the scale does not matter, so it is free and never saturates.
+    The sign of the scale does not matter, so it is unconstrained and never saturates.
     """
 
     reach = ("scale",)
@@ -34,9 +36,7 @@ class GaussianNoise(Orbit):
         if self.scale.ndim and self.scale.numel() != features.numel():
             raise ValueError(f"GaussianNoise has {self.scale.numel()} scales, but the inputs have {features.numel()} features.")
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         noise: Tensor = self.scale * torch.special.ndtri(u)
         return x[:, None] + noise.reshape(*u.shape[:2], *x.shape[1:])
 
@@ -44,3 +44,6 @@ class GaussianNoise(Orbit):
         scale = self.scale.detach().abs()
         value = float(scale) if scale.ndim == 0 else (float(scale.min()), float(scale.max()))
         return Description("GaussianNoise", {"scale": Quantity(value)})
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"num_features": self.scale.numel() if self.scale.ndim else None}

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+import torch
+
 from orbitgp.orbits import (
     Affine,
     Brightness,
@@ -129,7 +131,7 @@ def _known(name: str) -> str:
 
 
 def make_orbit(text: str, features: Sequence[int] | None = None) -> Orbit:
-    """The orbit that a text stands for; ``features`` is the shape of one input, which ``swap`` needs to know."""
+    """The orbit that a text stands for. If ``features``, the shape of one input, is given, the orbit is checked against it."""
     return product(parse(text), features)
 
 
@@ -137,15 +139,15 @@ def product(factors: Sequence[Factor], features: Sequence[int] | None = None) ->
     """The product of these factors."""
     orbit: Orbit = Identity()
     for factor in factors:
-        orbit = orbit * _make(factor, features)
+        orbit = orbit * _make(factor)
+    if features is not None:
+        orbit.check(torch.Size(features))
     return orbit
 
 
-def _make(factor: Factor, features: Sequence[int] | None) -> Orbit:
+def _make(factor: Factor) -> Orbit:
     make = NAMES[factor.name].make
     kwargs = dict(factor.kwargs)
-    if factor.name == "swap" and features is not None and len(features) == 1:
-        kwargs.setdefault("dim", features[0])
     try:
         inspect.signature(make).bind(*factor.args, **kwargs)
     except TypeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,13 +15,16 @@ from orbitgp.orbits.base import FiniteOrbit
 class Permutation(FiniteOrbit):
     """The input with its coordinates permuted: f(x) = f(x[p]) for every permutation p in the set.
 
-    ``permutations`` is any set of coordinate permutations, (P, D). With ``close=True`` it is closed into the group that they
-    generate, which makes the invariance strict; the identity is then among them. As given otherwise.
+    Args:
+        permutations: any set of permutations of D coordinates, (P, D).
+        close: whether to close the set into the group that it generates, which makes the invariance strict. The identity is
+            then among the permutations.
+        any_length: whether vectors may have more than D coordinates; those beyond the first D then stay where they are.
     """
 
     index: Tensor
 
-    def __init__(self, permutations: Iterable[Sequence[int]], close: bool = False) -> None:
+    def __init__(self, permutations: Iterable[Sequence[int]], close: bool = False, any_length: bool = False) -> None:
         super().__init__()
         rows = [tuple(int(i) for i in p) for p in permutations]
         if not rows:
@@ -32,31 +36,44 @@ class Permutation(FiniteOrbit):
             rows = _closure(rows)
         self.register_buffer("index", torch.tensor(rows))
         self.size = len(rows)
+        self.any_length = any_length
 
     @classmethod
     def swap(cls, i: int, j: int, dim: int | None = None) -> Permutation:
-        """The group of two that exchanges coordinates i and j of ``dim`` (by default just as many as i and j need)."""
-        dim = max(i, j) + 1 if dim is None else dim
-        if i == j or not (0 <= i < dim and 0 <= j < dim):
-            raise ValueError(f"swap needs two different coordinates below {dim}, got {i} and {j}.")
-        identity = list(range(dim))
+        """The group of two that exchanges coordinates i and j of vectors: of any length, or of ``dim`` coordinates."""
+        count = max(i, j) + 1 if dim is None else dim
+        if i == j or not (0 <= i < count and 0 <= j < count):
+            raise ValueError(f"swap needs two different coordinates, from 0 to {count - 1}, got {i} and {j}.")
+        identity = list(range(count))
         swapped = list(identity)
         swapped[i], swapped[j] = j, i
-        return cls([identity, swapped])
+        return cls([identity, swapped], any_length=dim is None)
 
     def check(self, features: torch.Size) -> None:
-        if len(features) != 1 or features[0] != self.index.shape[1]:
+        count = self.index.shape[1]
+        fits = len(features) == 1 and (features[0] == count or (self.any_length and features[0] > count))
+        if not fits:
+            least = "at least " if self.any_length else ""
             raise ValueError(
-                f"Permutation acts on vectors of {self.index.shape[1]} coordinates, but inputs have shape {tuple(features)}."
+                f"Permutation acts on vectors of {least}{count} coordinates, but inputs have shape {tuple(features)}."
             )
 
     def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
-        return x[:, self.index]
+        return x[:, self._index_for(x)]
 
     def select(
         self, x: Float[Tensor, "rows *features"], index: Int[Tensor, "rows samples"]
     ) -> Float[Tensor, "rows samples *features"]:
-        return x[:, None].expand(-1, index.shape[1], -1).gather(2, self.index[index])
+        return x[:, None].expand(-1, index.shape[1], -1).gather(2, self._index_for(x)[index])
+
+    def _index_for(self, x: Float[Tensor, "rows *features"]) -> Int[Tensor, "size dim"]:
+        """The permutations of all coordinates of x, where those beyond the first D stay where they are."""
+        self.check(x.shape[1:])
+        rest = torch.arange(self.index.shape[1], x.shape[1], device=self.index.device)
+        return torch.cat([self.index, rest.expand(self.size, -1)], 1) if len(rest) else self.index
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"permutations": self.index.tolist(), "any_length": self.any_length}
 
 
 def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """Modules whose pickles hold values and nothing else.
 
-PyTorch pickles a tensor together with the address of its memory, so that two equal modules have different bytes. But bytes are
-what scikit-learn and joblib go by: to see that ``fit`` left its arguments alone, or that a cached step of a pipeline can be
-used again. Here tensors are pickled as NumPy arrays: equal modules, equal bytes, and a pickle from a GPU opens on a CPU.
+PyTorch pickles a tensor together with the address of its memory, so two equal modules have different bytes. But scikit-learn
+and joblib compare bytes: they check that ``fit`` left its arguments alone, and whether a cached step of a pipeline can be used
+again. Here tensors are pickled as NumPy arrays. Equal modules then have equal bytes, and a pickle from a GPU opens on a CPU.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Copied = TypeVar("Copied", bound="Portable")
 
 
 class Portable(nn.Module):
-    """A module with such pickles. Copies are those of any module: they keep device and shared parameters."""
+    """A module whose pickle holds values only. Copies keep device and shared parameters, as those of any module do."""
 
     def __getstate__(self) -> dict[str, Any]:
         tensors = [t for t in (*self.parameters(), *self.buffers()) if isinstance(t, Tensor)]
-        # The state copied, children too, with a stand-in for each tensor wherever it occurs.
+        # A copy of the state, children included, with a stand-in for each tensor.
         return deepcopy(self.__dict__, {id(t): _Stored(t) for t in tensors})
 
     def __copy__(self: Copied) -> Copied:
@@ -45,7 +45,7 @@ class _Stored:
         self.tensor = tensor
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Stored:
-        return self  # a child's state is copied once more, when it is pickled in its turn
+        return self  # the state of a child is copied again when the child is pickled
 
     def __reduce__(self) -> tuple[Any, ...]:
         tensor = self.tensor

@@ -1,8 +1,8 @@
 """A learned interval, in which a quantity is drawn uniformly.
 
-phi = centre + half_width * (2 u - 1). Both parameters are free: the sign of the half-width does not change the density, so
-that the ends cannot cross and nothing saturates, and the gradient vanishes nowhere but at width zero. That is also why a
-learned range must not start there: a symmetric range of width zero has an expected gradient of zero.
+phi = centre + half_width * (2 u - 1). Both parameters are unconstrained: the sign of the half-width does not change the
+density. So the ends cannot cross, nothing saturates, and the gradient vanishes only at width zero. A learned range must not
+start there: a symmetric range of width zero has an expected gradient of zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ends = tuple[Number, Number]
 
 
 class Range(nn.Module):
-    """Uniform in [low, high], in whatever unit suits one learning rate for all parameters (about 0.1 to 1)."""
+    """Uniform in [low, high], in a unit where values are about 0.1 to 1: then one learning rate suits all parameters."""
 
     reach = ("half_width",)
 
@@ -56,5 +56,5 @@ def factors(value: Number | Ends, name: str) -> tuple[float, float]:
     """A factor f, for 1/f to f, or a (low, high) pair of factors as a pair."""
     low, high = (1 / value if value > 0 else inf, value) if isinstance(value, float | int) else value
     if not 0 < low <= high < inf:
-        raise ValueError(f"{name} is a factor: 1.2 stands for 1/1.2 to 1.2, a pair (0.9, 1.2) for just that, got {value}.")
+        raise ValueError(f"{name} must be a factor above 1 (1.2 stands for 1/1.2 to 1.2) or a (low, high) pair, got {value}.")
     return float(low), float(high)

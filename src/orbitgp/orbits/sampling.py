@@ -1,13 +1,16 @@
 """Base draws: where the randomness of an orbit comes from.
 
-An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are made is a policy, independent of the orbit:
+An orbit is a deterministic map of base draws u in (0, 1)^d. How those draws are made is a policy, the ``sampler``, which is
+independent of the orbit:
 
 - ``iid``: every draw on its own, as in the paper.
 - ``qmc``: within a group, one low-discrepancy point set (Hammersley-Sobol), moved by a random digital shift: the binary digits
-  of every coordinate are flipped by one random number. That number is drawn anew for every datum and every group, so groups are
-  independent of each other and every single draw is uniform: group means are unbiased, with far less variance than ``iid`` for
-  smooth orbits of few dimensions, and no more for rough ones of many. A power of two is the best number of points.
-- ``antithetic``: within a group, pairs u and 1 - u. Whatever is linear in the draws cancels; cheaper than ``qmc``, and weaker.
+  of every coordinate are flipped by one random number. Every datum and every group has its own random number, so groups are
+  independent of each other and every single draw is uniform. Hence group means are unbiased. Their variance is far below that
+  of ``iid`` for smooth orbits of few dimensions, and no larger for rough orbits of many. A power of two is the best number of
+  points.
+- ``antithetic``: within a group, pairs u and 1 - u. Everything that is linear in the draws cancels. It is cheaper than ``qmc``
+  and reduces the variance less.
 """
 
 from __future__ import annotations
@@ -21,6 +24,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.orbits.constants import constant
+
+# What an orbit maps, from which draws, and to what: x, u and x_a of ``Orbit.transform``, and all elements of a finite orbit.
+Inputs = Float[Tensor, "rows *features"]
+Draws = Float[Tensor, "rows samples dim"]
+Transformed = Float[Tensor, "rows allsamples *features"]
+Elements = Float[Tensor, "rows size *features"]
 
 Policy = Literal["iid", "qmc", "antithetic"]
 POLICIES: tuple[str, ...] = get_args(Policy)
@@ -41,7 +50,7 @@ def base_draws(
 ) -> Float[Tensor, "rows groups points dim"]:
     """Draws in the open unit cube: ``groups`` independent sets of ``points`` draws for each of ``rows`` data."""
     if policy not in POLICIES:
-        raise ValueError(f"draws must be one of {', '.join(POLICIES)}, got {policy!r}.")
+        raise ValueError(f"sampler must be one of {', '.join(POLICIES)}, got {policy!r}.")
     dtype = dtype or torch.get_default_dtype()
     eps = torch.finfo(dtype).eps
 
@@ -55,13 +64,13 @@ def base_draws(
     if policy == "antithetic":
         half = uniform((points + 1) // 2, dim)
         return torch.cat([half, 1 - half], dim=2)[:, :, :points]
-    # The leading dimensions matter most, so those beyond Sobol's are left to chance.
+    # The leading dimensions matter most. Those beyond Sobol's limit get independent draws.
     lead = min(dim, _SOBOL_MAX_DIM + 1)
-    digits = round(-log2(eps))  # as many as u can hold next to the half that keeps it away from zero and one
+    digits = round(-log2(eps))  # of u, less the one that holds the half below, which keeps u away from zero and one
     net = _integers(points, lead, digits, dtype=torch.int64 if digits > 30 else torch.int32, device=device)
     flips = torch.randint(2**digits, (rows, groups, 1, lead), generator=generator, dtype=net.dtype, device=device)
     moved = net ^ flips
-    if points & (points - 1):  # i/n has no finite binary digits: there a shift modulo one keeps the points evenly spaced
+    if points & (points - 1):  # i/n has no finite binary expansion: a shift modulo one keeps these points evenly spaced
         moved[..., :1] = (net[:, :1] + flips[..., :1]) & (2**digits - 1)
     u = moved.to(dtype).add_(0.5).mul_(eps)
     return u if lead == dim else torch.cat([u, uniform(points, dim - lead)], dim=-1)

@@ -1,1 +1,1 @@
-"""Pictures that a person would rather look at than read."""
+"""The report of a run: one HTML file with what was learned, in words and pictures."""

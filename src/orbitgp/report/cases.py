@@ -1,4 +1,4 @@
-"""How good the predictions for held-out data are, whether their probabilities are honest, and where they fail."""
+"""Predictions for held-out data: how good they are, whether they are calibrated, and where they fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.metrics import brier, ece, error_rate, nll
-from orbitgp.report.words import number
+from orbitgp.orbits.description import number
 
 MAX_ROWS = 10_000  # of the test set: enough for a page
 BINS = 10
@@ -30,7 +30,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was said with a probability, how often it came true, and how often it was said."""
+    """Predicted probabilities, how often the predictions came true, and how many there were."""
 
     said: list[float]
     happened: list[float]
@@ -41,7 +41,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Scores:
-    """The test set in a few numbers, and its most telling rows."""
+    """The test set in a few numbers, and its most instructive rows."""
 
     count: int
     headline: tuple[str, str]  # what it is called, and its value
@@ -56,7 +56,7 @@ class Scores:
 def score(
     model: Any, x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"], cases: int = 6
 ) -> Scores:
-    """Predict the test set and look at it."""
+    """Predict the test set and score the predictions."""
     notes = []
     if len(x) > MAX_ROWS:
         notes.append(f"The first {MAX_ROWS:,} of {len(x):,} test cases.")

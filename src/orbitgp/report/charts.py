@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn by hand: they scale, they follow the page's light or dark theme, and they need nothing to be shown.
+"""Charts as SVG. They scale, follow the page's light or dark theme, and need no script.
 
 Colours are classes of the page's style sheet: ``ink``, ``soft``, ``accent``, ``grid``.
 """
@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log, log10
 
-from orbitgp.orbits.description import Quantity
+from orbitgp.orbits.description import Change, number
 from orbitgp.report.html import Markup, tag
-from orbitgp.report.words import number
 
 Number = float | int
 Pair = tuple[Number, Number]
 
 WIDTH, HEIGHT = 460.0, 250.0
-_CHAR = 7.2  # the width of a letter, nearly
+_CHAR = 7.2  # about the width of a letter
 
 
 def ticks(low: Number, high: Number, count: int = 5) -> list[Number]:
@@ -31,12 +30,12 @@ def ticks(low: Number, high: Number, count: int = 5) -> list[Number]:
 
 
 def whole(value: Number) -> str:
-    """A number on an axis: thousands apart, no more figures than it has."""
+    """A number on an axis, with commas between thousands and without trailing zeros."""
     return f"{value:,.10g}".replace("-", "−")
 
 
 def counted(value: Number) -> str:
-    """A number on an axis of things that are counted: there is nothing between two of them."""
+    """A number on an axis of counts: fractions get no label."""
     return whole(value) if float(value).is_integer() else ""
 
 
@@ -81,7 +80,7 @@ class Frame:
         return parts
 
     def svg(self, *parts: Markup, title: str) -> Markup:
-        """The whole, with a title for those who do not see it."""
+        """The chart, with a title for screen readers."""
         box = f"0 0 {self.width:g} {self.height:g}"
         return tag("svg", tag("title", title), *parts, viewBox=box, role="img", class_="chart")
 
@@ -90,7 +89,7 @@ class Frame:
 
 
 def bound_chart(steps: Sequence[Number], bounds: Sequence[Number], plain: Number | None = None) -> Markup:
-    """The bound over training, from where its steep first rise ends; a dashed line where there is no invariance."""
+    """The bound over training, without its steep first rise. The dashed line is the bound without invariance."""
     shown = sorted(bounds)[len(bounds) // 12 :]
     marks = [*shown, *([] if plain is None else [plain])]
     low, high = min(marks), max(marks)
@@ -109,14 +108,14 @@ def bound_chart(steps: Sequence[Number], bounds: Sequence[Number], plain: Number
 
 
 def _smooth(values: Sequence[Number]) -> list[Number]:
-    """Means over neighbours: a twentieth of all on either side, fewer at the ends so that both stay where they are."""
+    """Moving means over a twentieth of the values on either side. Windows shrink at the ends, so both ends stay in place."""
     reach = max(1, len(values) // 20)
     windows = [(i, min(reach, i, len(values) - 1 - i)) for i in range(len(values))]
     return [sum(values[i - near : i + near + 1]) / (2 * near + 1) for i, near in windows]
 
 
 def ranking_chart(names: Sequence[str], behind: Sequence[Number], errors: Sequence[Number], tied: Sequence[str]) -> Markup:
-    """Nats against the best, one row an orbit, with 95 % intervals; those that cannot be told from it in colour."""
+    """Nats against the best with 95 % intervals, one row an orbit. Orbits that tie with the best are in colour."""
     left = min(190.0, 16 + _CHAR * max(len(name) for name in names))
     low = min(-b - e for b, e in zip(behind, errors, strict=True))
     high = max(0.0, *(-b + e for b, e in zip(behind, errors, strict=True)))
@@ -164,7 +163,7 @@ def curve_chart(
 def calibration_chart(
     said: Sequence[Number], happened: Sequence[Number], weights: Sequence[Number], x_label: str, y_label: str
 ) -> Markup:
-    """How often what was predicted with a probability came true: on the diagonal if the probabilities are honest."""
+    """How often predictions came true against their probability. Honest probabilities lie on the diagonal."""
     frame = Frame((0.0, 1.0), (0.0, 1.0), top=30.0, height=300.0, width=340.0, left=50.0, right=24.0)
 
     def percent(value: Number) -> str:
@@ -181,39 +180,25 @@ def calibration_chart(
     return frame.svg(*parts, title="Calibration")
 
 
-def range_bars(before: Quantity, after: Quantity, limits: Pair) -> Markup:
+def range_bars(change: Change) -> Markup:
     """A range before (grey) and after (colour) on a scale with a line where nothing happens."""
-    factor = after.unit == "×"
+    factor = change.after.unit == "×"
 
     def place(value: Number) -> Number:
-        low, high = (log(v) for v in limits) if factor else limits
-        here = log(max(value, 1e-9)) if factor else value
+        low, high, here = (log(max(v, 1e-9)) if factor else v for v in (*change.limits, value))
         return 6 + 188 * (here - low) / ((high - low) or 1.0)
 
-    neutral = place(1.0 if factor else 0.0)
+    neutral = place(change.after.neutral)
     parts = [tag("line", x1=neutral, x2=neutral, y1=1, y2=27, class_="axis")]
-    for quantity, y, height, mark in ((before, 4.0, 5.0, "soft"), (after, 13.0, 10.0, "accent")):
-        low, high = span(quantity)
-        x = min(place(low), place(high))
-        parts.append(
-            tag("rect", x=x, y=y, width=max(1.5, abs(place(high) - place(low))), height=height, rx=1.5, class_=f"bar {mark}")
-        )
+    for quantity, y, height, mark in ((change.before, 4.0, 5.0, "soft"), (change.after, 13.0, 10.0, "accent")):
+        low, high = sorted(place(end) for end in quantity.span)
+        parts.append(tag("rect", x=low, y=y, width=max(1.5, high - low), height=height, rx=1.5, class_=f"bar {mark}"))
     title = tag("title", "before and after")
     return tag("svg", title, *parts, viewBox="0 0 200 28", role="img", class_="ranges")
 
 
-def span(quantity: Quantity) -> tuple[float, float]:
-    """A range as it is; the half-width of one as ±; another number as what lies between it and doing nothing."""
-    value = quantity.value
-    if isinstance(value, tuple):
-        return value
-    if quantity.unit == "°":
-        return -value, value
-    return (1.0 if quantity.unit == "×" else 0.0), value
-
-
 def history_band(steps: Sequence[Number], lows: Sequence[Number], highs: Sequence[Number]) -> Markup:
-    """How a range moved while it was learned: time to the right."""
+    """How a range moved in training; time runs to the right."""
     low, high = min(*lows, *highs), max(*lows, *highs)
     frame = Frame((0.0, max(steps)), (low, high), left=2, right=2, top=3, bottom=3, width=120, height=28)
     there = frame.points(steps, highs)

@@ -1,4 +1,4 @@
-"""HTML and SVG as nested calls. Every text is escaped, once; what is already markup says so by its type."""
+"""HTML and SVG as nested calls. Text is escaped once; text that is markup already has the type :class:`Markup`."""
 
 from __future__ import annotations
 

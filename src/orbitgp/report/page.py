@@ -1,7 +1,7 @@
-"""The report: one HTML file that says what was learned, shows it, and says how to get it again.
+"""The report: one HTML file that says what was learned, shows it, and names the command that repeats the run.
 
 It needs no network and no scripts, follows the reader's light or dark theme, and fits a phone. Whatever comes from the user
-(names of data, classes and columns, commands) is escaped, and a policy in the page forbids all but its own style and images.
+(names of data, classes and columns, commands) is escaped, and a policy in the page allows only its own style and images.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Content:
         test: held-out inputs and targets, if any.
         plain: the evidence without any invariance, if known.
         comparison, profile: results of :mod:`orbitgp.comparison`, if any.
-        command: what to type to get the same again.
+        command: the command that repeats the run.
         settings, versions, notes: what to list at the end.
     """
 
@@ -117,7 +117,7 @@ def page(content: Content) -> str:
 
 
 def _headline(content: Content, said: str) -> Markup:
-    """The sentence to remember. Of a comparison it is the verdict, and what the best has learned comes second."""
+    """The headline. For a comparison it is the verdict, followed by what the best model has learned."""
     if content.comparison is None:
         return tag("h1", said, class_="long" if len(said) > _LONG else None)
     verdict = content.comparison.sentences[0]
@@ -141,7 +141,7 @@ def _cards(content: Content, over: float | None, scores: Scores | None) -> Marku
 
 
 def _examples(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"]) -> tuple[list[int], list[str]]:
-    """A few rows that differ, and their names: of a class, the input that is nearest to the mean of its class."""
+    """A few rows and their names. For classes these are the inputs nearest to the means of their classes."""
     y = np.asarray(y)
     if y.ndim == 1 and y.dtype.kind != "f":
         classes = np.unique(y)
@@ -152,6 +152,6 @@ def _examples(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "ro
 
 
 def _typical(x: Shaped[np.ndarray, "rows *features"], members: Shaped[np.ndarray, " members"]) -> int:
-    """The row among these that is nearest to their mean."""
+    """The row of these nearest to their mean."""
     some = x[members].reshape(len(members), -1)
     return int(members[np.square(some - some.mean(0)).sum(1).argmin()])

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Shaped
 
 from orbitgp.orbits import Orbit
-from orbitgp.plotting import draw
+from orbitgp.orbits.description import number
+from orbitgp.plotting import GreyScale, draw
 from orbitgp.report.charts import Frame, counted, whole
 from orbitgp.report.html import Markup, tag
 from orbitgp.report.png import data_uri
-from orbitgp.report.words import number
 
 Input = Float[np.ndarray, "*features"]
 MAX_LINE = 512  # features of a vector that are drawn
@@ -22,13 +22,9 @@ class Shown:
 
     def __init__(self, x: Shaped[np.ndarray, "rows *features"]) -> None:
         self.images = x.ndim > 2
-        some = x[:1000]
-        self.low, self.high = float(some.min()), float(some.max())
-        self.ink = False
-        if self.images and not (x.ndim == 4 and x.shape[1] == 3):
-            border = np.concatenate([some[..., 0, :].ravel(), some[..., -1, :].ravel()])
-            # Ink on an empty background is shown as the page is: dark on light paper, light on dark.
-            self.ink = bool(np.median(border) <= self.low + 0.05 * (self.high - self.low))
+        scale = GreyScale(x[:1000])
+        self.low, self.high = scale.low, scale.high
+        self.ink = scale.ink and not (x.ndim == 4 and x.shape[1] == 3)
 
     def image(self, x: Input, alt: str, framed: bool = False) -> Markup:
         names = " ".join(word for word, given in (("ink", self.ink), ("framed", framed)) if given)

@@ -1,4 +1,4 @@
-"""What a figure needs beside it: the versions and the hardware it was made with."""
+"""The versions and the hardware that a result was made with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orbitgp
 
 
 def provenance(device: str = "cpu") -> dict[str, Any]:
-    """Versions of what computes, and what it ran on."""
+    """Versions of Python and the packages, and the hardware."""
     versions = {"python": platform.python_version(), "orbitgp": orbitgp.__version__}
     for name in ("torch", "gpytorch", "numpy", "scikit-learn"):
         try:

@@ -1,24 +1,23 @@
-"""The sections of the report, from what a run knows."""
+"""The sections of the report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.orbits import Orbit
-from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.description import Change, Description, Quantity, changes
 from orbitgp.report.cases import Case, Scores
-from orbitgp.report.charts import bound_chart, calibration_chart, curve_chart, history_band, range_bars, ranking_chart, span
+from orbitgp.report.charts import bound_chart, calibration_chart, curve_chart, history_band, range_bars, ranking_chart
 from orbitgp.report.html import Child, Markup, tag
 from orbitgp.report.pictures import Shown
-from orbitgp.report.words import quantity
 from orbitgp.training.diagnostics import Record
 
 if TYPE_CHECKING:
-    from orbitgp.comparison import Comparison, Profile, Row
+    from orbitgp.comparison import Comparison, Profile
 
 
 def section(title: str, *children: Child) -> Markup:
@@ -27,7 +26,7 @@ def section(title: str, *children: Child) -> Markup:
 
 
 def cards(entries: Sequence[tuple[str, str]]) -> Markup:
-    """Numbers to see first: (what, value), the first of them in colour."""
+    """The most important numbers, as (what, value); the first is in colour."""
     made = [
         tag("div", tag("b", value), tag("span", what), class_="card main" if i == 0 else "card")
         for i, (what, value) in enumerate(entries)
@@ -53,7 +52,10 @@ def comparison_section(comparison: Comparison) -> Markup:
     )
     cells: list[Markup] = [tag("div", text, class_=f"head {kind}".strip()) for text, kind in heads]
     for row in rows:
-        cells += _ranking_row(row, row.orbit in comparison.tied)
+        behind, *doubts = comparison.doubts(row)
+        cells.append(tag("div", row.orbit, class_="first best" if row.orbit in comparison.tied else "first"))
+        cells += [tag("div", text) for text in (f"{row.evidence:,.0f}", behind or "best")]
+        cells += [tag("div", text, class_="extra") for text in doubts]
     checks = tag("ul", *(tag("li", line) for line in comparison.checks))
     how = (
         "Each orbit was trained from the same seeds under the same budget. Differences are taken within a seed; bars are 95 % "
@@ -70,20 +72,6 @@ def comparison_section(comparison: Comparison) -> Markup:
     )
 
 
-def _ranking_row(row: Row, tied: bool) -> list[Markup]:
-    best = row.behind == 0.0 and row.error == 0.0
-    behind = "best" if best else f"{row.behind:,.0f} ± {row.error:,.0f}{' ?' if tied else ''}"
-    more = "" if row.more_inducing is None else f"{row.more_inducing:+,.0f}"
-    remaining = "rising" if row.remaining is None else f"{row.remaining:+,.0f}"
-    return [
-        tag("div", row.orbit, class_="first best" if tied else "first"),
-        tag("div", f"{row.evidence:,.0f}"),
-        tag("div", behind),
-        tag("div", remaining, class_="extra"),
-        tag("div", more, class_="extra"),
-    ]
-
-
 def profile_section(profile: Profile, learned: float | None = None) -> Markup:
     """The bound over one quantity."""
     unit = f" ({profile.unit})" if profile.unit not in ("", "°") else ""
@@ -91,9 +79,9 @@ def profile_section(profile: Profile, learned: float | None = None) -> Markup:
     chart = curve_chart(
         profile.values, profile.bounds, label, "bound, in nats", "The profile of the bound", learned, profile.unit
     )
-    says = f"The bound is highest at {profile.best:g}{profile.unit} among the values that were tried."
+    says = f"The bound is highest at {profile.text(profile.best)} among the values that were tried."
     if learned is not None:
-        says += f" The dashed line is what was learned freely, {quantity(Quantity(learned, profile.unit))}."
+        says += f" The dashed line is what was learned freely, {Quantity(learned, profile.unit)}."
     return section(f"The evidence over {profile.quantity}", tag("p", says), chart)
 
 
@@ -115,51 +103,33 @@ def samples_section(orbit: Orbit, x: Shaped[np.ndarray, "rows *features"], label
 
 
 def ranges_section(start: Description, learned: Description, history: Sequence[Record]) -> Markup | None:
-    """What was learned, before and after, in its units, and how it got there."""
-    names = [name for name in learned if name in start and not name.endswith("elements")]
-    if not names:
+    """Each quantity before and after training, in its unit, and its way over the steps."""
+    rows = [_range_row(change, history) for change in changes(start, learned)]
+    if not rows:
         return None
     head = tag(
         "div", *(tag("span", text) for text in ("", "at the start", "learned", "both", "over time")), class_="range head"
     )
-    rows = [_range_row(name, start, learned, history) for name in names]
     note = "Grey is the start, colour is what was learned; the thin line is where nothing happens."
     return section("Ranges, before and after", tag("p", note, class_="note"), head, *rows)
 
 
-def _range_row(name: str, start: Description, learned: Description, history: Sequence[Record]) -> Markup:
-    family = [other for other in learned if other in start and _family(other) == _family(name)]
-    ends = [end for d in (start, learned) for other in family for end in span(d.quantities[other])]
-    neutral = 1.0 if learned.quantities[name].unit == "×" else 0.0
-    limits = min(neutral, *ends), max(neutral, *ends)
-    unit = learned.quantities[name].unit
-    over = [(r["step"], span(Quantity(_value(r["orbit"][name]), unit))) for r in history if name in r["orbit"]]
+def _range_row(change: Change, history: Sequence[Record]) -> Markup:
+    name, before, after, _ = change
+    over = [(r["step"], Quantity.of(r["orbit"][name], after.unit).span) for r in history if name in r["orbit"]]
     band = None
     if len(over) > 2:
-        band = history_band([step for step, _ in over], [ends[0] for _, ends in over], [ends[1] for _, ends in over])
-    before, after = start.quantities[name], learned.quantities[name]
+        band = history_band([step for step, _ in over], [low for _, (low, _) in over], [high for _, (_, high) in over])
+    was, now = (str(q).replace(f" {q.unit}", f"\N{NO-BREAK SPACE}{q.unit}") if q.unit else str(q) for q in (before, after))
     return tag(
         "div",
         tag("span", name.replace("_", " "), class_="what"),
-        tag("span", _plus_minus(before), class_="was"),
-        tag("span", _plus_minus(after), class_="now"),
-        range_bars(before, after, limits),
+        tag("span", was, class_="was"),
+        tag("span", now, class_="now"),
+        range_bars(change),
         band,
         class_="range",
     )
-
-
-def _plus_minus(value: Quantity) -> str:
-    text = f"±{quantity(value)}" if value.unit == "°" and not isinstance(value.value, tuple) else quantity(value)
-    return text.replace(f" {value.unit}", f"\N{NO-BREAK SPACE}{value.unit}") if value.unit else text
-
-
-def _value(value: Any) -> float | tuple[float, float]:
-    return (float(value[0]), float(value[1])) if isinstance(value, list | tuple) else float(value)
-
-
-def _family(name: str) -> str:
-    return name[:-2] if name.endswith(("_x", "_y")) else name
 
 
 def training_section(history: Sequence[Record], plain: float | None) -> Markup | None:
@@ -184,7 +154,7 @@ def training_section(history: Sequence[Record], plain: float | None) -> Markup |
 
 
 def test_section(scores: Scores | None) -> Markup:
-    """Error and calibration on held-out data, or why there is none."""
+    """Error and calibration on held-out data, or how to provide some."""
     if scores is None:
         says = (
             "No held-out data were given, and none were needed to learn. To see the error here, add --test-fraction 0.2 or "
@@ -236,7 +206,7 @@ def _case(case: Case, x: Shaped[np.ndarray, "rows *features"], orbit: Orbit, sho
 
 
 def settings_section(settings: Mapping[str, str], versions: Mapping[str, str], command: str, notes: Sequence[str]) -> Markup:
-    """How to get the same again."""
+    """The command, settings and versions that repeat the run."""
     # A word of the command stays whole where a line breaks.
     words = [part for word in command.split(" ") for part in (" ", tag("span", word, class_="word"))][1:]
     again = (tag("h3", "Run it again"), tag("pre", *words)) if command else ()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor, log10
-
-from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
 
 _SETS = {"Flip": "mirror images", "Rotate90": "quarter turns", "Permutation": "exchanges of coordinates"}
 _RANGES = {
@@ -20,45 +18,13 @@ _RANGES = {
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
-def number(value: float | int, sign: bool = False, decimals: int | None = None) -> str:
-    """Two figures, or all that stand before the point; a minus sign is not a hyphen."""
-    text = f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
-    if float(text.replace(",", "")) == 0:
-        return "0"
-    return ("+" if sign and value > 0 else "") + text.replace("-", "−")
-
-
-def _decimals(value: float | int, figures: int = 2) -> int:
-    """Digits after the point that show so many figures."""
-    return 0 if value == 0 else max(0, figures - 1 - floor(log10(abs(value))))
-
-
 def nats(value: float | int, sign: bool = False) -> str:
-    """Three figures, as in "+41,200 nats", or all that stand before the point below a thousand."""
+    """Three figures, as in "+41,200 nats". Below a thousand, all figures before the point."""
     size = abs(value)
     digits = 0 if size < 1000 else max(0, len(f"{size:.0f}") - 3)
     rounded = round(value, -digits) if size >= 10 else round(value, 1)
     text = f"{rounded:{'+' if sign else ''},.{0 if size >= 10 else 1}f}".replace("-", "−")
     return f"{text} nats"
-
-
-def quantity(value: Quantity, sign: bool = True) -> str:
-    """As in "−16° … +17°", "×0.9 … ×1.2", "0.4 px"."""
-    if not isinstance(value.value, tuple):
-        return _with_unit(number(value.value), value.unit)
-    return " … ".join(_ends(value, sign))
-
-
-def _ends(value: Quantity, sign: bool = True) -> list[str]:
-    """Both ends of a range with as many decimals as the larger one needs."""
-    assert isinstance(value.value, tuple)
-    factor = value.unit == "×"
-    decimals = _decimals(max(abs(end) for end in value.value), figures=3 if factor else 2)
-    return [_with_unit(number(end, sign and not factor, decimals), value.unit) for end in value.value]
-
-
-def _with_unit(text: str, unit: str) -> str:
-    return f"×{text}" if unit == "×" else f"{text}{unit}" if unit in ("", "°") else f"{text} {unit}"
 
 
 def learned(description: Description) -> list[str]:
@@ -72,10 +38,10 @@ def learned(description: Description) -> list[str]:
             continue
         elif name.startswith("amplitude"):
             smooth = description.quantities.get(key.replace("amplitude", "smoothness"))
-            over = f" (smooth over {quantity(smooth)})" if smooth is not None else ""
-            phrases.append(f"local displacements of {quantity(value)}{over}")
+            over = f" (smooth over {smooth})" if smooth is not None else ""
+            phrases.append(f"local displacements of {value}{over}")
         elif name == "scale" and value.unit != "×":
-            phrases.append(f"noise of standard deviation {quantity(value, sign=False)}")
+            phrases.append(f"noise of standard deviation {value}")
         elif name[-2:] in _AXES:
             phrases += _along_axes(key, description)
         else:
@@ -84,7 +50,7 @@ def learned(description: Description) -> list[str]:
 
 
 def _along_axes(key: str, description: Description) -> list[str]:
-    """One phrase for a quantity that there is along both axes, when the first of the two is met."""
+    """One phrase for a quantity with two axes. The first axis brings it; the second brings nothing."""
     stem = key[:-2]
     found = {axis: description.quantities[stem + axis] for axis in _AXES if stem + axis in description.quantities}
     if key != stem + next(iter(found)):
@@ -107,19 +73,19 @@ def _set_phrase(key: str, description: Description, value: Quantity) -> str:
 
 
 def _extent(value: Quantity) -> str:
-    """As in "within ±17°" where that is all there is to say, or "from −16° to +40°", or "by ×0.9 to ×1.2" for factors."""
+    """As in "within ±17°" for ranges around zero, "from −16° to +40°" for others, "by ×0.9 to ×1.2" for factors."""
     if not isinstance(value.value, tuple):
-        return f"within ±{_with_unit(number(value.value), value.unit)}"
-    (low, high), (low_text, high_text) = value.value, _ends(value)
+        return f"within ±{with_unit(number(value.value), value.unit)}"
+    (low, high), (low_text, high_text) = value.value, value.ends()
     if value.unit == "×":
         return f"by {low_text} to {high_text}"
     if abs(low + high) <= 0.15 * (high - low):
-        return f"within ±{_with_unit(number((high - low) / 2), value.unit)}"
+        return f"within ±{with_unit(number((high - low) / 2), value.unit)}"
     return f"from {low_text} to {high_text}"
 
 
 def sentence(description: Description, over_plain: float | int | None = None) -> str:
-    """What a run has learned, and what that is worth: the first thing that a reader wants to know."""
+    """What a run has learned, and how much evidence that gains."""
     phrases = learned(description)
     said = f"Insensitive to {listed(phrases)}" if phrases else "No invariance: a plain Gaussian process"
     if over_plain is None:
@@ -127,8 +93,3 @@ def sentence(description: Description, over_plain: float | int | None = None) ->
     if over_plain < 0:
         return f"{said}; but the evidence is {nats(-over_plain)} lower than without any invariance."
     return f"{said}; evidence {nats(over_plain, sign=True)} over no invariance."
-
-
-def listed(phrases: list[str]) -> str:
-    """As in "a, b and c"."""
-    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"

@@ -1,126 +1,75 @@
 """GPyTorch's kernels, constraints and priors in the register.
 
-A kernel's arguments are its own (``nu``, ``power``, its parts) and those that all kernels share: ``active_dims``,
-``ard_num_dims``, ``batch_shape``, and a constraint and a prior for each of its parameters.
+These classes keep each argument in an attribute: under its own name (``nu``, ``base_kernel``, ``lengthscale_prior``), with an
+underscore (``_transform``, ``_batch_shape``) or, a constraint, under the name of its parameter
+(``raw_lengthscale_constraint``). So one rule reads the arguments of all of them. A class that it does not fit cannot do harm:
+:func:`orbitgp.saving.modules.pack` compares what is rebuilt with the original.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
 from gpytorch import constraints, kernels, priors
-from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
-from gpytorch.priors import Prior
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
-from torch import nn
+from torch import Tensor, nn
 
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.kernels.invariant import InvariantKernel
-from orbitgp.saving.registry import Arguments, register, register_function
+from orbitgp.saving.registry import FUNCTIONS, Arguments, register, register_all
+
+_ELSEWHERE = {"a": "low", "b": "high"}  # the ends of a uniform prior
+# Checks of arguments that were checked before, and where a constraint let its parameter start: of no use once there is a value.
+_PASSING = ("validate_args", "initial_value")
 
 
-def _shared(kernel: Kernel) -> Arguments:
-    """The arguments that every kernel takes, where they are not the default."""
-    arguments: Arguments = {}
-    if kernel.active_dims is not None:
-        arguments["active_dims"] = tuple(kernel.active_dims.tolist())
-    if kernel.ard_num_dims is not None:
-        arguments["ard_num_dims"] = kernel.ard_num_dims
-    # The shape of this kernel alone: the public property takes in those of its parts.
-    if len(kernel._batch_shape):
-        arguments["batch_shape"] = torch.Size(kernel._batch_shape)
-    for name, _ in kernel.named_parameters(recurse=False):
-        constraint = kernel.constraint_for_parameter_name(name)
-        if constraint is not None:
-            arguments[f"{name.removeprefix('raw_')}_constraint"] = constraint
-    for name, owner, prior, _, _ in kernel.named_priors():
-        if owner is kernel:
-            arguments[name.rpartition(".")[2]] = prior
-    return arguments
+def _arguments(value: Any) -> Arguments:
+    """The arguments of the constructor that are not its defaults."""
+    found: Arguments = {}
+    for parameter in _parameters(type(value)):
+        name = parameter.name
+        places = (f"_{name}", f"raw_{name}", name, _ELSEWHERE.get(name, name))
+        kept = [getattr(value, place) for place in places if hasattr(value, place)]
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            found["*"] = list(kept[0])
+        elif kept and name not in _PASSING and (isinstance(kept[0], Tensor) or kept[0] != parameter.default):
+            found[name] = kept[0]
+    return found
 
 
-def _kernel(kind: type[Kernel], own: Callable[[Any], Arguments] = lambda _: {}) -> None:
-    register(kind, lambda kernel: {**_shared(kernel), **own(kernel)}, name=f"kernel:{kind.__name__}")
+def _parameters(kind: type) -> Iterator[Parameter]:
+    """What a constructor takes; where it hands on further keywords, what the next class up takes too."""
+    for owner in kind.__mro__:
+        if "__init__" in vars(owner):
+            _, *parameters = signature(vars(owner)["__init__"]).parameters.values()
+            yield from (p for p in parameters if p.kind is not Parameter.VAR_KEYWORD)
+            if all(p.kind is not Parameter.VAR_KEYWORD for p in parameters):
+                return
 
 
 def _random_features(kernel: Any) -> Arguments:
     # Drawn when the kernel first sees an input, unless it was told the number of features.
     drawn = getattr(kernel, "randn_weights", None)
-    return {"num_samples": kernel.num_samples, "num_dims": None if drawn is None else drawn.shape[-2]}
+    return {**_arguments(kernel), "num_dims": None if drawn is None else drawn.shape[-2]}
 
 
-for _kind in (kernels.RBFKernel, kernels.RQKernel, kernels.PeriodicKernel, kernels.CosineKernel, kernels.LinearKernel):
-    _kernel(_kind)
-_kernel(kernels.ConstantKernel)
-_kernel(kernels.MaternKernel, lambda kernel: {"nu": kernel.nu})
-_kernel(kernels.PolynomialKernel, lambda kernel: {"power": kernel.power})
-_kernel(kernels.PiecewisePolynomialKernel, lambda kernel: {"q": kernel.q})
-_kernel(kernels.SpectralMixtureKernel, lambda kernel: {"num_mixtures": kernel.num_mixtures})
-_kernel(kernels.RFFKernel, _random_features)
-_kernel(kernels.ScaleKernel, lambda kernel: {"base_kernel": kernel.base_kernel})
-_kernel(
-    kernels.CylindricalKernel,
-    lambda kernel: {
-        "num_angular_weights": kernel.num_angular_weights,
-        "radial_base_kernel": kernel.radial_base_kernel,
-        "eps": kernel.eps,
-    },
+register_all(kernels, kernels.Kernel, "kernel", _arguments)
+register_all(constraints, constraints.Interval, "constraint", _arguments)
+register_all(priors, priors.Prior, "prior", _arguments)
+register(kernels.RFFKernel, _random_features, "kernel:RFFKernel")
+register(InvariantKernel, _arguments, "kernel:InvariantKernel")
+register(FeatureMapKernel, _arguments, "kernel:FeatureMapKernel")
+register(nn.Softplus, _arguments, "function:Softplus")
+FUNCTIONS.update(
+    {
+        "exp": torch.exp,
+        "log": torch.log,
+        "sigmoid": torch.sigmoid,
+        "softplus": nn.functional.softplus,
+        "inverse-sigmoid": inv_sigmoid,
+        "inverse-softplus": inv_softplus,
+    }
 )
-for _kind in (kernels.AdditiveKernel, kernels.ProductKernel):
-    register(_kind, lambda kernel: {"*": list(kernel.kernels)}, name=f"kernel:{_kind.__name__}")
-_kernel(
-    InvariantKernel,
-    lambda kernel: {
-        **{name: getattr(kernel, name) for name in ("base_kernel", "orbit", "normalise", "image_shape", "max_entries")}
-    },
-)
-
-_kernel(
-    FeatureMapKernel,
-    lambda kernel: {name: getattr(kernel, name) for name in ("base_kernel", "feature_map", "image_shape")},
-)
-
-
-def _constraint(constraint: Interval, *bounds: str) -> Arguments:
-    # GPyTorch offers no other way to ask a constraint for its transform.
-    transforms = {"transform": constraint._transform, "inv_transform": constraint._inv_transform}
-    return {**{bound: getattr(constraint, bound) for bound in bounds}, **transforms}
-
-
-register(constraints.Interval, lambda c: _constraint(c, "lower_bound", "upper_bound"), name="constraint:Interval")
-register(constraints.GreaterThan, lambda c: _constraint(c, "lower_bound"), name="constraint:GreaterThan")
-register(constraints.LessThan, lambda c: _constraint(c, "upper_bound"), name="constraint:LessThan")
-register(constraints.Positive, _constraint, name="constraint:Positive")
-register(nn.Softplus, lambda module: {"beta": module.beta, "threshold": module.threshold}, name="function:Softplus")
-
-for _name, _function in (
-    ("exp", torch.exp),
-    ("log", torch.log),
-    ("sigmoid", torch.sigmoid),
-    ("softplus", nn.functional.softplus),
-    ("inverse-sigmoid", inv_sigmoid),
-    ("inverse-softplus", inv_softplus),
-):
-    register_function(_name, _function)
-
-
-def _prior(kind: type[Prior], **names: str) -> None:
-    """Its arguments, and the attributes in which it keeps them."""
-
-    def arguments(prior: Any) -> Arguments:
-        return {**{name: getattr(prior, attribute) for name, attribute in names.items()}, "transform": prior._transform}
-
-    register(kind, arguments, name=f"prior:{kind.__name__}")
-
-
-_prior(priors.NormalPrior, loc="loc", scale="scale")
-_prior(priors.LogNormalPrior, loc="loc", scale="scale")
-_prior(priors.HalfNormalPrior, scale="scale")
-_prior(priors.HalfCauchyPrior, scale="scale")
-_prior(priors.HorseshoePrior, scale="scale")
-_prior(priors.GammaPrior, concentration="concentration", rate="rate")
-_prior(priors.UniformPrior, a="low", b="high")
-_prior(priors.SmoothedBoxPrior, a="a", b="b", sigma="sigma")

@@ -1,6 +1,6 @@
 """Orbits, kernels and likelihoods in a file: how each is built, and the tensors that it holds.
 
-What is built from a name and arguments is compared with the original before the file is written: if any of its parts or plain
+What is built from a name and arguments is compared with the original before the file is written. If any of its parts or plain
 attributes differ, the file says that this object must be handed in when it is loaded, as it does for classes that nobody
 registered. So what is rebuilt is always what was saved, and never something that looks like it.
 """
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from orbitgp.saving.container import SavedFileError
-from orbitgp.saving.registry import class_name, recipe_for
+from orbitgp.saving.registry import class_name
 from orbitgp.saving.values import Inexpressible, Tensors, decode, encode
-
-Module = TypeVar("Module", bound=nn.Module)
 
 _BOOKKEEPING = frozenset(vars(nn.Module()))
 # Where a constraint let its parameter start: of no use once there is a value. GPyTorch's note to itself.
@@ -29,77 +27,65 @@ def pack(module: nn.Module, tensors: Tensors, path: str) -> dict[str, Any]:
     """``module`` as JSON; its tensors go into ``tensors`` under names that start with ``path``."""
     names: dict[int, str] = {}
     shared: dict[str, str] = {}
-    state = module.state_dict(keep_vars=True)
-    for name, tensor in state.items():
+    for name, tensor in module.state_dict(keep_vars=True).items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{class_name(type(module))} cannot be saved: its {name!r} is not a tensor.")
         first = names.setdefault(id(tensor), name)
-        if first != name:
+        if first == name:
+            tensors[f"{path}.{name}"] = tensor.detach().cpu().contiguous()
+        else:
             shared[name] = first
-            continue
-        tensors[f"{path}.{name}"] = tensor.detach().cpu().contiguous()
-    packed: dict[str, Any] = {"class": class_name(type(module)), "build": None}
-    packed["fixed"] = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-    packed["shared"] = shared
+    fixed = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+    packed = {"class": class_name(type(module)), "build": None, "fixed": fixed, "shared": shared}
     arguments: Tensors = {}
+    lacks = f"{class_name(type(module))}, changed after it was made"
     try:
-        packed["build"] = encode(module, arguments, f"{path}!")
-        rebuilt = unpack(packed, {**tensors, **arguments}, path)
-        if outline(rebuilt) != outline(module):
-            packed["build"] = None
+        complete = {**packed, "build": encode(module, arguments, f"{path}!")}
+        if outline(unpack(complete, {**tensors, **arguments}, path)) == outline(module):
+            tensors.update(arguments)
+            return complete
     except Inexpressible as error:
-        packed["lacks"] = str(error)
+        lacks = str(error)
     except (TypeError, ValueError, RuntimeError):
-        packed["build"] = None
-    if packed["build"] is not None:
-        tensors.update(arguments)
-    elif recipe_for(module) is not None:
-        packed.setdefault("lacks", f"{class_name(type(module))}, changed after it was made")
-    return packed
+        pass
+    return {**packed, "lacks": lacks}
 
 
 def unpack(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Module | None = None) -> nn.Module:
     """The module that was packed, or a copy of ``given``, with the tensors of the file in it."""
-    if given is not None:
-        module = deepcopy(given)
-    else:
-        module = decode(packed["build"], tensors)
-        if not isinstance(module, nn.Module):
-            raise ValueError(f"{packed['class']} is no module")
+    module = decode(packed["build"], tensors) if given is None else deepcopy(given)
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"{packed['class']} is no module")
     for name, first in packed["shared"].items():
         owner, attribute = _owner(module, name)
         setattr(owner, attribute, module.get_parameter(first))
     put(module, {name.removeprefix(f"{path}."): t for name, t in tensors.items() if name.startswith(f"{path}.")})
-    fixed = set(packed["fixed"])
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(name not in fixed)
+        parameter.requires_grad_(name not in packed["fixed"])
     return module
 
 
 def put(module: nn.Module, state: Tensors) -> None:
     """Put these tensors into the module: the same names and shapes, whatever their precision."""
-    here = module.state_dict(keep_vars=True)
-    # Names of tensors that occur twice are stored once.
-    first = {id(tensor): name for name, tensor in reversed(here.items())}
-    names = {first[id(tensor)] for tensor in here.values()}
-    for name in sorted(names ^ set(state)):
-        where = "the file has none" if name in names else f"{class_name(type(module))} has none"
+    # A tensor that occurs under several names is stored under the first.
+    here = {id(tensor): (name, tensor) for name, tensor in reversed(module.state_dict(keep_vars=True).items())}
+    own = dict(here.values())
+    for name in sorted(own.keys() ^ state.keys()):
+        where = "the file has none" if name in own else f"{class_name(type(module))} has none"
         raise SavedFileError(f"{name!r} does not fit: {where}.")
-    for name in names:
-        tensor, value = here[name], state[name]
-        if tensor.shape != value.shape:
+    for name, tensor in own.items():
+        value = state[name].clone()
+        if tensor.shape != value.shape or tensor.is_floating_point() != value.is_floating_point():
             raise SavedFileError(
-                f"{name!r} does not fit: its shape is {tuple(value.shape)} in the file and {tuple(tensor.shape)} "
-                f"in {class_name(type(module))}."
+                f"{name!r} does not fit: it has shape {tuple(value.shape)} and type {value.dtype} in the file, "
+                f"and shape {tuple(tensor.shape)} and type {tensor.dtype} in {class_name(type(module))}."
             )
-        if tensor.is_floating_point() != value.is_floating_point():
-            raise SavedFileError(f"{name!r} does not fit: it is of {value.dtype} in the file.")
         if isinstance(tensor, nn.Parameter):
-            tensor.data = value.clone()
+            tensor.data = value
         else:
             # Not in place: GPyTorch's priors also keep the tensor elsewhere, in another precision.
             owner, attribute = _owner(module, name)
-            owner.register_buffer(attribute, value.clone())
+            owner.register_buffer(attribute, value)
 
 
 def outline(module: nn.Module) -> list[str]:

@@ -1,73 +1,94 @@
-"""Classes by name: what a file may ask for, and how to say it.
+"""Classes by name: what a file may ask for, and the arguments with which each object is built.
 
-A saved object is a name and the arguments of a constructor, never code. So only what stands in this register can be rebuilt:
-the orbits and likelihoods of this library, GPyTorch's kernels, constraints and priors, and what a user adds::
+A saved object is a name and the arguments of a constructor, never code. Only registered classes can be rebuilt: the orbits and
+likelihoods of this library, GPyTorch's kernels, constraints and priors, and what a user adds::
 
-    orbitgp.saving.register(Jitter, lambda orbit: {"dim": orbit.dim})
+    @orbitgp.saving.register
+    class Jitter(Orbit):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            self.widths = nn.Parameter(torch.full((dim,), 0.1))
 
-The arguments need to say only how the object is built (how many parameters of what shape): their values are stored as tensors.
-Functions, such as the transform of a constraint, are known by name too.
+        def saved_arguments(self) -> dict[str, Any]:
+            return {"dim": len(self.widths)}
+
+A class whose plain attributes have the names of its arguments needs no such method. The arguments say only how the object is
+built (how many parameters of what shape): the values of parameters are stored as tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from inspect import signature
+from types import ModuleType
+from typing import Any, TypeVar
+
+from orbitgp import likelihoods, orbits
+from orbitgp.kernels import OrientedGradients
 
 Arguments = dict[str, Any]
+Kind = TypeVar("Kind", bound=type)
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # that files may name, such as the transform of a constraint
+_kinds: dict[str, type] = {}
+_recipes: dict[type, tuple[str, Callable[[Any], Arguments]]] = {}
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How objects of one class are written: under which name, and with which arguments (``*`` holds positional ones)."""
-
-    name: str
-    kind: type
-    arguments: Callable[[Any], Arguments]
-
-    def build(self, arguments: Arguments) -> Any:
-        named = dict(arguments)
-        return self.kind(*named.pop("*", ()), **named)
-
-
-_by_name: dict[str, Recipe] = {}
-_by_kind: dict[type, Recipe] = {}
-_functions: dict[str, Callable[..., Any]] = {}
-
-
-def register(kind: type, arguments: Callable[[Any], Arguments] | None = None, name: str | None = None) -> None:
+def register(kind: Kind, arguments: Callable[[Any], Arguments] | None = None, name: str | None = None) -> Kind:
     """Let files hold objects of this class: ``arguments(obj)`` are those with which the constructor builds one like it.
 
-    The class must be registered, under the same name, where a file is written and where it is read.
+    By default they are ``obj.saved_arguments()``, or else the attributes named like arguments. The class must be registered,
+    under the same name, where a file is written and where it is read. Serves as a decorator.
     """
     name = class_name(kind) if name is None else name
-    recipe = Recipe(name, kind, arguments or (lambda _: {}))
-    _by_name[name] = _by_kind[kind] = recipe
+    declared = getattr(kind, "saved_arguments", _same_names) if arguments is None else arguments
+    _kinds[name], _recipes[kind] = kind, (name, declared)
+    return kind
 
 
-def register_function(name: str, function: Callable[..., Any]) -> None:
-    """Let files name this function."""
-    _functions[name] = function
+def register_all(package: ModuleType, base: type, prefix: str, arguments: Callable[[Any], Arguments] | None = None) -> None:
+    """Register all classes of a package that derive from ``base``, by the names ``prefix:Class``."""
+    for kind in vars(package).values():
+        if isinstance(kind, type) and issubclass(kind, base):
+            register(kind, arguments, f"{prefix}:{kind.__name__}")
 
 
-def recipe_for(value: object) -> Recipe | None:
-    """The recipe of exactly this object's class: a subclass may do anything else."""
-    return _by_kind.get(type(value))
+def described(value: object) -> tuple[str, Arguments] | None:
+    """The name and the arguments of this object, if exactly its class is registered: a subclass may do anything else."""
+    if type(value) not in _recipes:
+        return None
+    name, arguments = _recipes[type(value)]
+    return name, arguments(value)
 
 
-def recipe_named(name: str) -> Recipe | None:
-    return _by_name.get(name)
-
-
-def function_named(name: str) -> Callable[..., Any] | None:
-    return _functions.get(name)
-
-
-def name_of_function(value: object) -> str | None:
-    return next((name for name, function in _functions.items() if function is value), None)
+def build(name: str, arguments: Arguments) -> Any:
+    """The object of this name and these arguments; ``*`` holds positional ones."""
+    if name not in _kinds:
+        raise ValueError(f"nothing is registered by the name {name!r}")
+    named = dict(arguments)
+    return _kinds[name](*named.pop("*", ()), **named)
 
 
 def class_name(kind: type) -> str:
-    """Where a class comes from, for the eyes of a person."""
+    """Where a class comes from, for people to read."""
     return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _same_names(value: object) -> Arguments:
+    return {name: vars(value)[name] for name in signature(type(value)).parameters if name in vars(value)}
+
+
+register_all(orbits, orbits.Orbit, "orbit")
+register_all(likelihoods, likelihoods.Likelihood, "likelihood")
+# The noise is a parameter, learned above min_noise, and must start above it.
+register(
+    likelihoods.Gaussian,
+    lambda g: {"num_latents": g.num_latents, "noise": g.min_noise + 1.0, "min_noise": g.min_noise},
+    name="likelihood:Gaussian",
+)
+register(
+    likelihoods.Dirichlet,
+    lambda d: {"num_classes": d.num_classes, "concentration": d.concentration if d.is_given else None},
+    name="likelihood:Dirichlet",
+)
+register(OrientedGradients, name="feature_map:OrientedGradients")

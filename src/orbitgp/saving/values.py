@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from orbitgp.saving.registry import class_name, function_named, name_of_function, recipe_for, recipe_named
+from orbitgp.saving.registry import FUNCTIONS, build, class_name, described
 
 Tensors = dict[str, Tensor]
 
@@ -116,29 +116,15 @@ def _decode_random_state(value: Any, tensors: Tensors) -> np.random.RandomState:
 
 
 def _encode_object(value: Any, tensors: Tensors, path: str) -> Any:
-    recipe = recipe_for(value)
-    if recipe is not None:
-        return {"$object": [recipe.name, encode(recipe.arguments(value), tensors, path)]}
-    name = name_of_function(value)
-    if name is not None:
-        return {"$function": name}
+    found = described(value)
+    if found is not None:
+        name, arguments = found
+        return {"$object": [name, encode(arguments, tensors, path)]}
+    for name, function in FUNCTIONS.items():
+        if function is value:
+            return {"$function": name}
     plain_function = callable(value) and not isinstance(value, nn.Module)
     raise Inexpressible(f"the function {value!r}" if plain_function else class_name(type(value)))
-
-
-def _decode_object(value: Any, tensors: Tensors) -> Any:
-    name, arguments = value
-    recipe = recipe_named(name)
-    if recipe is None:
-        raise ValueError(f"nothing is registered by the name {name!r}")
-    return recipe.build(decode(arguments, tensors))
-
-
-def _decode_function(value: Any, tensors: Tensors) -> Any:
-    function = function_named(value)
-    if function is None:
-        raise ValueError(f"no function is registered by the name {value!r}")
-    return function
 
 
 _DECODERS: dict[str, Callable[[Any, Tensors], Any]] = {
@@ -151,6 +137,6 @@ _DECODERS: dict[str, Callable[[Any, Tensors], Any]] = {
     "$array": _decode_array,
     "$device": lambda value, _: torch.device(value),
     "$random_state": _decode_random_state,
-    "$object": _decode_object,
-    "$function": _decode_function,
+    "$object": lambda value, tensors: build(value[0], decode(value[1], tensors)),
+    "$function": lambda value, _: FUNCTIONS[value],
 }

@@ -1,1 +1,5 @@
 """Training: everything that is learned, by maximising the bound."""
+
+from orbitgp.training.options import TrainingOptions
+
+__all__ = ["TrainingOptions"]

@@ -3,8 +3,9 @@
 A record is a dictionary: ``step``, ``seconds``, ``bound`` (in the units of y), ``orbit`` (what is learned, in physical units)
 and the hyperparameters by name. Every record also goes to Python's logging, under the name ``orbitgp``, at level INFO.
 
-A callback that looks at the model itself while it learns also has a method ``begin``, which is given the
-:class:`~orbitgp.training.Trainer` before its first step: to look at, not to change. What it takes does not count as training.
+A callback that looks at the model itself while it learns also has a method ``begin``. It is called with the
+:class:`~orbitgp.training.trainer.Trainer` before the first step, and must not change it. The time of callbacks does not
+count as training.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ logger = logging.getLogger("orbitgp")
 
 
 def log(record: Record) -> None:
-    """The record in a line of the log."""
+    """Write the record to the log, in one line."""
     logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(record))
 
 
@@ -37,7 +38,7 @@ def tensorboard(log_dir: str | PathLike[str]) -> Callback:
     def write(record: Record) -> None:
         nonlocal writer
         if writer is None:
-            # What a run that was killed wrote beyond its last checkpoint is hidden when it goes on from there.
+            # A run that was killed may have written records beyond its last checkpoint. Hide them when it continues from there.
             writer = SummaryWriter(str(log_dir), purge_step=record["step"])
         for name, value in numbers(record).items():
             writer.add_scalar(name, value, record["step"])

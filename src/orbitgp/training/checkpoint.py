@@ -1,11 +1,11 @@
-"""Checkpoints: a run that is killed goes on where it was, and ends where it would have ended.
+"""Checkpoints: a run that is killed continues where it was, and ends where it would have ended.
 
-A checkpoint is the whole state of a :class:`~orbitgp.training.Trainer` between two steps, the state of its random generator
-included, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
-threads, a run that goes on from one takes exactly the steps that it would have taken.
+A checkpoint is the whole state of a :class:`~orbitgp.training.trainer.Trainer` between two steps, with the state of its random
+generator, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
+threads, a run that continues from a checkpoint takes exactly the steps that it would have taken.
 
-The first is written when the start is chosen, then one every so many seconds, one when the run is stopped by Ctrl-C, and one
-after the last step. With it goes a fingerprint of the data and the settings: a checkpoint continues its own run and no other.
+The first checkpoint is written when the start is chosen, then one every so many seconds, one when the run is stopped by Ctrl-C,
+and one after the last step. It holds a fingerprint of the data and the settings, because it continues its own run and no other.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Saved(NamedTuple):
 
 
 class Checkpoint:
-    """The checkpoint file of one fit: what to go on from, and where to write the next.
+    """The checkpoint file of one fit: the state to continue from, and where to write the next.
 
     Args:
         path: where checkpoints are written.
         every: seconds between them.
-        resume: whether to go on from the one that is there, if there is one. Without it, one that is there is an error, so that
-            nobody's hours are overwritten by a slip.
+        resume: whether to continue from the checkpoint that exists, if there is one. Without ``resume``, an existing checkpoint
+            is an error, so that nobody overwrites hours of training by mistake.
     """
 
     def __init__(self, path: Path, every: float = 60.0, resume: bool = False) -> None:
@@ -72,42 +72,34 @@ class Checkpoint:
         self._due = 0.0
 
     def restore(self, trainer: Trainer, seeds: list[int]) -> None:
-        """Bring a trainer that has done nothing yet to the saved state, if there is one, after a look at the fingerprints."""
+        """Bring a new trainer to the saved state, if there is one, and check that it belongs to the same run."""
         self.seeds, self._run = seeds, fingerprint(trainer)
         _remove_remains(self.path)
         if self.saved is None:
             return
         _check_same_run(self.path, self.saved.run, self._run)
-        device = trainer.x.device
-        state = decode(self.saved.config["state"], self.saved.tensors)
-        state["bounds"] = list(state["bounds"])
-        # Parameters and the optimiser's state find their device themselves, and a generator's state stays on the CPU.
-        for name in ("stats", "order", "bounds"):
-            state[name] = _on(device, state[name])
-        trainer.load_state_dict(state)
+        trainer.load_state_dict(decode(self.saved.config["state"], self.saved.tensors))
         self.written = trainer.steps
         self._due = time.monotonic() + self.every
         logger.info("%s: going on after %d of %d steps.", self.path, trainer.steps, trainer.options.max_steps)
         self.saved = None  # the tensors are no longer needed
 
     def after_step(self, trainer: Trainer) -> None:
-        """Called between steps: write if it is time, or the last chance."""
+        """Called between steps: write if a checkpoint is due, or if this was the last step."""
         if trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0):
             self.write(trainer)
 
     def write(self, trainer: Trainer) -> None:
-        """Write a checkpoint; where that fails, the last one stays, and the run goes on."""
+        """Write a checkpoint. If that fails, the last one stays and the run continues."""
         if self.written == trainer.steps:
             return
-        state = trainer.state_dict()
-        state["bounds"] = torch.stack(state["bounds"]) if state["bounds"] else torch.empty(0)
         tensors: Tensors = {}
         config = {
             "run": self._run,
             "seeds": self.seeds,
             "steps": trainer.steps,
             "max_steps": trainer.options.max_steps,
-            "state": encode(state, tensors, "state"),
+            "state": encode(trainer.state_dict(), tensors, "state"),
         }
         try:
             write(self.path, KIND, config, tensors)
@@ -132,12 +124,15 @@ def read_checkpoint(path: Path) -> Saved:
 
 
 def fingerprint(trainer: Trainer) -> dict[str, Any]:
-    """All that a run depends on, by name: data as digests, settings as they are. Of a trainer that has done nothing yet."""
+    """Everything that a run depends on, by name, before its first step: data as digests, settings as they are."""
     model = trainer.model
     settings = asdict(trainer.options)
     settings["starts"] = list(settings["starts"])
     settings["random_state"] = settings.pop("seed")
+    for name in ("num_predict_samples", "dtype"):  # predictions come after the run, and the digest of X tells its precision
+        del settings[name]
     return {
+        **settings,
         "X": _digest(trainer.x),
         "y": _digest(trainer.y),
         "orbit": _digest_module(model.orbit),
@@ -148,7 +143,6 @@ def fingerprint(trainer: Trainer) -> dict[str, Any]:
         "inducing_samples": 1 if model.inducing_draws is None else model.inducing_draws.shape[1],
         "jitter": model.jitter,
         "device": trainer.x.device.type,
-        **settings,
         "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch")},
         "threads": torch.get_num_threads(),
         "card": torch.cuda.get_device_name(trainer.x.device) if trainer.x.is_cuda else None,
@@ -157,7 +151,7 @@ def fingerprint(trainer: Trainer) -> dict[str, Any]:
 
 def _check_same_run(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     differ = [name for name in now if before.get(name) != now[name]]
-    # With other versions, threads or another card the run still goes on, though the last bits may differ.
+    # With other versions, threads or another card the run still continues, though the last bits may differ.
     for name in ("versions", "threads", "card"):
         if name in differ:
             differ.remove(name)
@@ -193,14 +187,8 @@ def _digest_outline(module: nn.Module) -> str:
     return _digest(text="\n".join([*outline(module), *module.state_dict(), *learned]))
 
 
-def _on(device: torch.device, value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    return type(value)(_on(device, item) for item in value) if isinstance(value, list | tuple) else value
-
-
 def _remove_remains(path: Path) -> None:
-    """A run that was killed while it wrote leaves an unfinished file beside its checkpoint."""
+    """Remove the unfinished file that a run leaves beside its checkpoint if it is killed while it writes."""
     for remains in path.parent.glob(f".{escape(path.stem)}.*{escape(path.suffix)}"):
         if remains.name.removeprefix(f".{path.stem}.").removesuffix(path.suffix).isdigit():
             remains.unlink(missing_ok=True)

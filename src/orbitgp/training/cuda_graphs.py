@@ -1,9 +1,10 @@
 """A function of tensors on a GPU, recorded once and replayed as one launch (a CUDA graph).
 
-A training step launches some three hundred kernels, and each costs the host a few microseconds, more than many of them run.
-Recorded, they cost one launch. What is recorded are kernels and addresses: inputs are copied to where the first ones lay,
-results and gradients appear where they did at first, and everything that is not a tensor on the device, sizes and options
-too, stays as it was. Random draws go on from where their generator is, as if every kernel were launched.
+A training step launches some three hundred kernels. Each launch costs the host a few microseconds, which is more than many
+kernels take to run. A recorded step costs one launch. The recording holds kernels and memory addresses: each call copies its
+inputs to the addresses of the first inputs, and finds results and gradients where the first call left them. Everything that is
+not a tensor on the device, such as sizes and options, stays as it was. Random draws continue from the state of their generator,
+as if every kernel were launched.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Captured(Generic[Result]):
             for generator in generators:
                 self.graph.register_generator_state(generator)
             try:
-                # A stream of this device; and after a recording that fails, whatever was left, the stream is what it was.
+                # Record on a stream of this device. The outer context restores the current stream even if the recording fails.
                 stream = torch.cuda.Stream()
                 with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(self.graph, stream=stream):
                     self.result = function(*self.inputs)
@@ -82,10 +83,10 @@ class Captured(Generic[Result]):
 
 @contextmanager
 def _no_waiting() -> Iterator[None]:
-    """What waits for the device is an error in here: better now than while something is recorded."""
+    """Raise an error where the host waits for the device. Such a function cannot be recorded, and now it fails cleanly."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that not everything that waits is found: the rest fails when it is recorded
+        warnings.simplefilter("ignore")  # PyTorch warns that it misses some waits; these fail when they are recorded
         torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -94,7 +95,7 @@ def _no_waiting() -> Iterator[None]:
 
 
 def _mended(generator: torch.Generator) -> torch.Generator:
-    """This generator, which still thinks that it is being recorded, with an inner state that does not."""
+    """This generator with a fresh inner state: after a failed recording, the old one still counts as being recorded."""
     generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())
     return generator
 
@@ -105,9 +106,9 @@ def _set_states(generators: Sequence[torch.Generator], states: Sequence[Tensor])
 
 
 class Replayed(Generic[Result]):
-    """``function(*inputs)``, recorded when it is first called, and anew when ``version`` says that something has changed.
+    """``function(*inputs)``, recorded at the first call, and recorded again whenever ``version()`` changes.
 
-    A function that cannot be recorded, because it waits for the device, is called as it is.
+    A function that cannot be recorded, because it waits for the device, is called without a recording.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Replayed(Generic[Result]):
         self.replays = 0
 
     def release(self) -> None:
-        """Forget the recording, and give its memory back; the next call makes it anew."""
+        """Drop the recording and free its memory. The next call records again."""
         self.recorded = None
 
     def __call__(self, *inputs: Tensor) -> Result:

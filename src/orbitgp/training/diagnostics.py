@@ -1,11 +1,11 @@
-"""What a training run tells about itself: one flat record after another.
+"""What a training run reports about itself: one flat record after another.
 
-A record holds the bound, the orbit, the hyperparameters and signs of health:
+A record holds the bound, the orbit, the hyperparameters and diagnostics:
 
 - ``orbit_snr``: |mean| / standard deviation of the gradient of the orbit's parameters over the last thirty steps, the median
   over parameters. Far below one, the orbit wanders: more samples or larger batches help. It is small at an optimum too.
-- ``cone_exits``: the share of refits of q(u) in which the unbiased second moment was not positive definite enough, so that some
-  of the biased one was blended in (:mod:`orbitgp.inference.natural_gradient`). More orbit samples for q(u) help.
+- ``cone_exits``: the share of updates of q(u) in which the unbiased second moment was not positive definite enough, so that
+  some of the biased one was blended in (:mod:`orbitgp.inference.natural_gradient`). More orbit samples for q(u) help.
 - ``failed_factors``: how often Kuu had no Cholesky factor, so that the jitter was raised.
 """
 
@@ -18,55 +18,55 @@ from torch import Tensor, nn
 
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits.description import Quantity
 
 Record = dict[str, Any]
 
-WINDOW, ENOUGH = 30, 5  # steps whose gradients are kept, and that it takes to speak of noise
+WINDOW, ENOUGH = 30, 5  # steps whose gradients are kept, and the fewest that are enough to estimate their noise
 
 
-class Health:
+class Diagnostics:
     """The last gradients of the orbit, and counts since the last report."""
 
     def __init__(self) -> None:
         self.gradients: list[Tensor] = []
-        self._begin()
+        self._reset_counts()
 
-    def _begin(self) -> None:
-        self.refits = 0
+    def _reset_counts(self) -> None:
+        self.updates = 0
         self.cone_exits = 0
         self.failed_factors = 0
 
     def saw_gradient(self, orbit: nn.Module) -> None:
-        """The gradient of this step is there, in the parameters."""
+        """Keep the gradient of this step, which lies in the parameters."""
         grads = [p.grad.detach().flatten() for p in orbit.parameters() if p.grad is not None]
         if grads:
             self.gradients = [*self.gradients[1 - WINDOW :], torch.cat(grads)]
 
-    def saw_refit(self, blend: float) -> None:
-        """q(u) was refitted, with so much of the biased moment."""
-        self.refits += 1
+    def saw_update(self, blend: float) -> None:
+        """Count an update of q(u), which needed so much of the biased moment."""
+        self.updates += 1
         self.cone_exits += blend > 0
 
     def report(self) -> dict[str, float | int]:
-        """What a record of the history says; counting begins anew."""
+        """The diagnostics for a record of the history. Counts start again from zero."""
         report: dict[str, float | int] = {}
         if len(self.gradients) >= ENOUGH:
-            # Looked at on the host: those of a run that was resumed are there.
-            steps = torch.stack([gradient.cpu() for gradient in self.gradients]).double()
+            steps = torch.stack(self.gradients).double().cpu()
             ratio = steps.mean(0).abs() / steps.std(0).clamp_min(torch.finfo(torch.float64).tiny)
             report["orbit_snr"] = float(ratio.median())
-        if self.refits:
-            report["cone_exits"] = self.cone_exits / self.refits
+        if self.updates:
+            report["cone_exits"] = self.cone_exits / self.updates
         report["failed_factors"] = self.failed_factors
-        self._begin()
+        self._reset_counts()
         return report
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, for a checkpoint."""
-        return dict(vars(self))
+        """The gradients and the counts."""
+        return {**vars(self), "gradients": list(self.gradients)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a state."""
         vars(self).update(state)
 
 
@@ -85,9 +85,4 @@ def hyperparameters(model: InvariantGP, likelihood: Likelihood) -> dict[str, flo
 
 def headline(record: Record) -> str:
     """A record in a few words, for a progress bar or a log line."""
-    learned = ", ".join(f"{name} {_number(value)}" for name, value in record["orbit"].items())
-    return f"bound {record['bound']:,.0f}" + (f", {learned}" if learned else "")
-
-
-def _number(value: float | tuple[float, float]) -> str:
-    return f"[{value[0]:.3g}, {value[1]:.3g}]" if isinstance(value, tuple) else f"{value:.3g}"
+    return f"bound {record['bound']:,.0f}" + "".join(f", {name} {Quantity.of(v)}" for name, v in record["orbit"].items())

@@ -1,49 +1,75 @@
-"""How to train: one frozen record of numbers, checked when it is made."""
+"""How to train: one frozen object of named numbers, checked when it is made.
+
+:class:`TrainingOptions` is what users set, by ``InvariantGPRegressor(training=TrainingOptions(posterior_samples=64))``.
+:class:`TrainerSettings` is what a :class:`~orbitgp.training.trainer.Trainer` gets: those options, and the length of the run,
+the number of samples and a seed, which estimators take as arguments of their own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar, get_args
 
 from orbitgp.inference.inducing_points import Method
 from orbitgp.inference.local_parameters import LocalName
 from orbitgp.orbits.sampling import Policy
+from orbitgp.training.checks import nonnegative_number, one_of, positive_number, whole_number
 
 OptimizerName = Literal["natural", "adam"]
+PrecisionName = Literal["auto", "float32", "float64"]
+Options = TypeVar("Options", bound="TrainingOptions")
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to train.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TrainingOptions:
+    """How to train, beyond the arguments of the estimators.
 
-    Budget: whichever of ``max_steps`` and ``max_seconds`` ends first.
-    Samples: ``num_samples`` orbit samples of each of ``batch_size`` data in ``num_groups`` groups for the gradient;
-        ``posterior_samples`` (by default as many) of each of up to ``posterior_rows`` data for q(u).
-    Steps: ``learning_rate`` of kernel, likelihood and mean (by default 0.03, or 0.1 where q(u) and local parameters are
-        found together: log odds may be far from where they start), ``orbit_rate`` of the orbit, ``inducing_rate`` of the
-        inducing points (in units of the spread of the inputs), each reached after a number of warm-up steps.
-        ``posterior_rho`` is the natural-gradient step where q(u) sees all data; where it sees a part of them, half of it, to
-        average. ``posterior_every`` is how many steps pass from one refit of q(u) to the next. In the end q(u) is averaged over
-        ``polish_passes`` over all data (fewer where there are so many data that this would take long).
-    Local parameters, where the likelihood has any: ``local`` is where they come from; where the orbit is
-        enumerated, each refit of q(u) finds the two in turns, ``local_rounds`` times; ``network_rate`` is the rate of a
-        recognition network.
-    Starts: multiples of the orbit's initial reach to try, for ``start_steps`` each (a quarter of ``max_steps`` at most).
+    The object is immutable. ``set_params`` returns a changed copy, and an estimator's ``set_params(training__jitter=1e-5)``
+    replaces its options by such a copy, so that grid searches reach every option. ``print`` shows all options, and ``repr``
+    those that differ from the defaults.
+
+    Args:
+        optimizer: how q(u) is found: ``natural``, in closed form at every step, or ``adam``, with everything else.
+        num_groups: independent groups that the orbit samples of a datum form (2 or more for an infinite orbit).
+        sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
+        inducing: how inducing points are chosen from orbit samples of the data: ``random``, ``kmeans`` or ``greedy``.
+        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; a few make wide orbits
+            cheaper to represent (:class:`orbitgp.InvariantGP`).
+        num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default 128, or
+            all elements of a finite orbit that has up to 1,024.
+        learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are
+            found together, as log odds may be far from where they start.
+        orbit_rate: the rate of the orbit.
+        inducing_rate: the rate of the inducing points, in units of the spread of the inputs.
+        warmup: the steps over which rates grow to their full size.
+        orbit_warmup: the steps over which the rate of the orbit does.
+        posterior_rows: the most data that one refit of q(u) sees.
+        posterior_samples: orbit samples of each of them; by default ``num_samples`` of the estimator.
+        posterior_rho: the natural-gradient step where q(u) sees all data. Where it sees a part of them, the step is half of it.
+        posterior_every: the steps from one refit of q(u) to the next.
+        polish_passes: the passes over all data that the last q(u) averages over (fewer where that would take long).
+        local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
+        local_rounds: how often a refit finds q(u) and the local parameters in turns, where the orbit is enumerated.
+        network_rate: the rate of a recognition network.
+        starts: the multiples of the orbit's initial reach to start from; training goes on from the best.
+        start_steps: the steps of each start (together a quarter of ``max_steps`` at most).
+        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
+        dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
 
     optimizer: OptimizerName = "natural"
-    max_steps: int = 300
-    max_seconds: float | None = None
-    batch_size: int = 512
-    num_samples: int | None = 32
     num_groups: int = 2
-    draws: Policy = "qmc"
+    sampler: Policy = "qmc"
+    inducing: Method = "random"
+    inducing_samples: int = 1
+    num_predict_samples: int | None = None
     learning_rate: float | None = None
     orbit_rate: float = 0.05
+    inducing_rate: float = 0.1
     warmup: int = 10
     orbit_warmup: int = 40
-    inducing_rate: float = 0.1
-    inducing: Method = "random"
     posterior_rows: int = 20_000
     posterior_samples: int | None = None
     posterior_rho: float = 1.0
@@ -54,13 +80,122 @@ class Options:
     network_rate: float = 0.01
     starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
     start_steps: int = 20
+    jitter: float = 1e-6
+    dtype: PrecisionName = "auto"
+
+    # What it is given is checked below, with a sentence about each mistake. So shape checkers leave the constructor alone.
+    __no_type_check__ = True
+
+    def __new__(cls: type[Options], **options: Any) -> Options:
+        """Unknown names are an error that says which name was meant."""
+        unknown = _unknown(cls, options)
+        if unknown is not None:
+            raise TypeError(unknown)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            self._set(name, one_of(name, getattr(self, name), known))
+        for name, least in _WHOLE_NUMBERS.items():
+            self._set(name, whole_number(name, getattr(self, name), least))
+        for name in ("num_predict_samples", "posterior_samples"):
+            if getattr(self, name) is not None:
+                self._set(name, whole_number(name, getattr(self, name)))
+        for name in ("orbit_rate", "inducing_rate", "network_rate"):
+            self._set(name, nonnegative_number(name, getattr(self, name)))
+        for name in ("posterior_rho", "jitter"):
+            self._set(name, positive_number(name, getattr(self, name)))
+        if self.learning_rate is not None:
+            self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
+        if not isinstance(self.starts, tuple | list):
+            raise TypeError(f"starts must be a tuple of numbers, got {self.starts!r}.")
+        self._set("starts", tuple(nonnegative_number("starts", multiple) for multiple in self.starts))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All options by name, as scikit-learn asks for them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def set_params(self: Options, **params: Any) -> Options:
+        """A copy with these options changed; the object itself is immutable."""
+        unknown = _unknown(type(self), params)
+        if unknown is not None:
+            raise ValueError(unknown)
+        return replace(self, **params)
+
+    def __sklearn_clone__(self: Options) -> Options:
+        """Immutable, so that a clone of an estimator shares it."""
+        return self
+
+    def __repr__(self) -> str:
+        changed = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __str__(self) -> str:
+        lines = [f"  {name} = {value!r}" for name, value in self.get_params().items()]
+        return "\n".join([type(self).__name__, *lines])
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TrainerSettings(TrainingOptions):
+    """All that a :class:`~orbitgp.training.trainer.Trainer` needs to know: the options, the budget, the samples and the seed.
+
+    Args:
+        max_steps: training ends after so many steps,
+        max_seconds: or after so many seconds, whichever is first.
+        batch_size: data for each gradient.
+        num_samples: orbit samples of each of them. None where a finite orbit is enumerated.
+        seed: of all that is random in training.
+    """
+
+    max_steps: int = 300
+    max_seconds: float | None = None
+    batch_size: int = 512
+    num_samples: int | None = 32
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.optimizer not in get_args(OptimizerName):
-            raise ValueError(f"optimizer must be one of {', '.join(get_args(OptimizerName))}, got {self.optimizer!r}.")
-        for name in ("max_steps", "batch_size", "posterior_rows", "posterior_every", "local_rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ValueError(f"max_seconds must be positive, got {self.max_seconds}.")
+        super().__post_init__()
+        for name in ("max_steps", "batch_size"):
+            self._set(name, whole_number(name, getattr(self, name)))
+        if self.num_samples is not None:
+            self._set("num_samples", whole_number("num_samples", self.num_samples))
+        if self.max_seconds is not None:
+            self._set("max_seconds", positive_number("max_seconds", self.max_seconds))
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "optimizer": get_args(OptimizerName),
+    "sampler": get_args(Policy),
+    "inducing": get_args(Method),
+    "local": get_args(LocalName),
+    "dtype": get_args(PrecisionName),
+}
+_WHOLE_NUMBERS = {  # the least value of each
+    "num_groups": 1,
+    "inducing_samples": 1,
+    "warmup": 1,
+    "orbit_warmup": 1,
+    "posterior_rows": 1,
+    "posterior_every": 1,
+    "polish_passes": 0,
+    "local_rounds": 1,
+    "start_steps": 0,
+}
+_OF_ESTIMATORS = ("num_samples", "max_steps", "max_seconds", "batch_size", "num_inducing")
+
+
+def _unknown(kind: type[TrainingOptions], names: Mapping[str, Any]) -> str | None:
+    """One sentence about the first name that is no option, with the one that was probably meant."""
+    known = [field.name for field in fields(kind)]
+    for name in names:
+        if name in known:
+            continue
+        if name in _OF_ESTIMATORS:
+            return f"{name} is an argument of the estimator itself, not one of its {kind.__name__}."
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}."
+        return f"{kind.__name__} has no option {name!r}: {hint}"
+    return None

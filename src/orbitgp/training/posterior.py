@@ -1,13 +1,14 @@
-"""q(u) in closed form, again and again while everything else moves (``inference.natural_gradient`` has the formulas).
+"""Updates of q(u) in closed form while everything else moves (``inference.natural_gradient`` has the formulas).
 
-A refit takes fresh orbit samples of a large batch, forward only, and mixes what they say with what the last refits said.
-Batches go round: refits that are averaged see all data alike, and what one batch has too much of, the others make good. Where
-the likelihood has local parameters, a refit finds those of the data that it sees, too.
+An update takes fresh orbit samples of a large batch, forward only, and mixes their statistics with those of the last updates.
+Updates cycle through the data, so their average weights every datum equally. Where the likelihood has local parameters, an
+update also finds those of the data that it sees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,59 +16,71 @@ from torch import Tensor
 
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
-from orbitgp.inference.minibatches import Epochs
-from orbitgp.inference.model import Projection
-from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics
+from orbitgp.inference.minibatches import Minibatches
+from orbitgp.inference.natural_gradient import (
+    KernelStatistics,
+    Statistics,
+    kernel_statistics,
+    set_posterior,
+    statistics,
+    total,
+)
+from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
-from orbitgp.training.diagnostics import Health
-from orbitgp.training.options import Options
+from orbitgp.training.diagnostics import Diagnostics
+from orbitgp.training.options import TrainerSettings
 
 Rows = Int[Tensor, " rows"]
+Factor = Float[Tensor, "inducing inducing"]
 
-_COUNTS_AS = 4  # passes, of MNIST with 300 inducing points: 0 and 19 are worse, with parts of the data and with all
-_JITTERS = 4  # times that the jitter may grow tenfold before training gives up
+_AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
+_JITTERS = 4  # how often the jitter may grow tenfold in one update
 
 
-class Refits:
+class PosteriorUpdates:
     """q(u) of a model in training.
 
     ``sample(rows, num_samples)`` draws from the orbits of these data; ``enumerated`` says that it gives whole orbits. ``stats``
-    is what q(u) was made from, ``blend`` how much of its biased part, and ``rounds`` how often q(u) and the local parameters
-    take turns in one refit.
+    are the statistics that q(u) was made from, ``blend`` is the share of their biased part, and ``rounds`` is how often q(u)
+    is set in one update, in turns with the local parameters or with the means of coupled functions.
     """
 
     def __init__(
         self,
         local: LocalSource,
-        options: Options,
+        options: TrainerSettings,
         sample: Callable[[Rows, int | None], Samples],
         generator: torch.Generator,
         enumerated: bool,
-        health: Health,
+        diagnostics: Diagnostics,
     ) -> None:
         self.model, self.likelihood, self.x, self.y = local.setting
-        self.local, self.options, self.health = local, options, health
+        self.local, self.options, self.diagnostics = local, options, diagnostics
         self.sample, self.enumerated = sample, enumerated
-        # Fitted to the same draws in turns, q(u) and local parameters would chase the noise of those draws.
-        in_turns = options.optimizer == "natural" and enumerated and local.follows_posterior
+        # Coupled functions depend on each other's means, local parameters on the moments of f: on a = L^-1 k_u of every datum.
+        self.needs_moments = self.likelihood.couples or self.likelihood.num_locals > 0
+        # Turns with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
+        follows = local.follows_posterior or self.likelihood.couples
+        in_turns = options.optimizer == "natural" and enumerated and follows
         self.rounds = options.local_rounds if in_turns else 1
-        self.epochs = Epochs(len(self.x), generator)
+        self.minibatches = Minibatches(len(self.x), generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
 
     @property
     def size(self) -> int:
-        """How many data a refit sees."""
+        """How many data an update sees."""
         return min(len(self.x), self.options.posterior_rows)
 
     def rho(self, slow: float = 1.0, partial: bool | None = None) -> float:
         """The natural-gradient step: shorter where q(u) sees a part of the data, or updates coupled functions side by side.
 
-        As everything else slows down, q(u) may average over more steps without lagging behind, and its noise falls away.
+        ``slow`` is the factor of the learning rates. As everything else slows down, q(u) may average over more steps without
+        lagging behind, and its noise falls away.
         """
         partial = self.size < len(self.x) if partial is None else partial
-        # Jacobi's iteration over latent functions that pull at each other swings unless it is damped; and with local parameters
-        # from the same draws, the noise of draws is fed back.
+        # Coupled latent functions that are updated at the same time oscillate unless they are damped. Local parameters from the
+        # same draws feed the noise of those draws back.
         fed_back = self.likelihood.couples or (self.likelihood.num_locals > 0 and not self.enumerated)
         damping = (0.5 if partial else 1.0) * (0.5 if fed_back else 1.0)
         return self.options.posterior_rho * damping * max(slow, 0.1)
@@ -75,38 +88,27 @@ class Refits:
     @torch.no_grad()
     def update(self, rho: float, size: int | None = None) -> None:
         """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of so many data."""
-        options, count, size = self.options, len(self.x), size or self.size
-        rows = self.epochs.take(size) if size < count else torch.arange(count, device=self.x.device)
-        num_samples = options.posterior_samples or options.num_samples
+        size = size or self.size
+        pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
             factor = self._factor()
-            pieces = [rows[piece] for piece in chunks(self.x[:size], self.model, num_samples)]
-            # Moments need a = L^-1 k_u of every datum; without local parameters the sums of k_u will do.
-            whole = self.likelihood.num_locals > 0
-            projections = ((part, self._project(self.sample(part, num_samples), factor if whole else None)) for part in pieces)
-            # Local parameters follow q(u) and q(u) follows them, so the two take turns: the gradient then sees the bound at its
-            # best, which lets the kernel move in long steps.
-            kept = projections if self.rounds == 1 else list(projections)
-            before = self.stats
-            for _ in range(self.rounds):
-                total: Statistics | None = None
-                for part, projection in kept:
-                    stats = self._statistics(part, projection)
-                    total = stats if total is None else Statistics(*(a + b for a, b in zip(total, stats, strict=True)))
-                assert total is not None
-                total = Statistics(*(term * (count / size) for term in (total if whole else total.whitened(factor))))
-                # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
-                last = self.stats if self.likelihood.couples else before
-                self.stats = total if last is None else last.mix(total, rho)
-                self.blend = set_posterior(self.model, self.stats, self.blend)
-        self.health.saw_refit(self.blend)
+            if not self.needs_moments:
+                # Sums of k_u are enough, and they are whitened once.
+                sums = total(self._kernel_statistics(rows) for rows in pieces)
+                self._set(sums.whiten(factor).scale(scale), rho, self.stats)
+            elif self.rounds == 1:
+                stats = total(self._statistics(rows, self._draw(rows, factor)) for rows in pieces)
+                self._set(stats.scale(scale), rho, self.stats)
+            else:
+                self._take_turns(pieces, [self._draw(rows, factor) for rows in pieces], scale, rho)
+        self.diagnostics.saw_update(self.blend)
 
     def polish(self, passes: int) -> None:
         """With all else fixed, q(u) from an average over passes over all data: noise out, nothing else changed.
 
-        What the last refits have averaged counts as some passes: it is a little behind, and less noisy than one.
+        The running average of the last updates counts as some passes. It lags a little behind, and is less noisy than one pass.
         """
-        before = 0 if self.enumerated else _COUNTS_AS
+        before = 0 if self.enumerated else _AVERAGE_WEIGHT
         for i in range(before, before + passes):
             self.update(min(1.0 / (i + 1), self.rho(partial=False)), len(self.x))
 
@@ -119,25 +121,76 @@ class Refits:
             factor = self.model.factor()
             index = torch.arange(len(self.x), device=self.x.device)
             for rows in chunks(self.x, self.model, self.options.num_samples):
-                samples = self.sample(index[rows], self.options.num_samples)
-                moments = self.model.moments(self.model.project(samples, factor), cross=self.likelihood.couples)
-                self.local.refit(index[rows], moments)
+                means = self.model.whitened_means(self.sample(index[rows], self.options.num_samples), factor)
+                self.local.refit(index[rows], self.model.moments(means, cross=self.likelihood.couples))
 
-    def _factor(self) -> Float[Tensor, "inducing inducing"]:
-        """The factor of Kuu. Where there is none, as inducing points have come too close, the jitter grows until there is."""
+    def forget(self) -> None:
+        """Make the next update the first one: the inducing points are others, and old statistics say nothing about them."""
+        self.stats = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next updates depend on. The jitter of the model is among it, since updates may raise it."""
+        return {
+            "stats": None if self.stats is None else tuple(self.stats),
+            "blend": self.blend,
+            "jitter": self.model.jitter,
+            "minibatches": self.minibatches.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state."""
+        self.stats = None if state["stats"] is None else Statistics(*state["stats"])
+        self.blend, self.model.jitter = state["blend"], state["jitter"]
+        self.minibatches.load_state_dict(state["minibatches"])
+
+    @property
+    def _num_samples(self) -> int | None:
+        return self.options.posterior_samples or self.options.num_samples
+
+    def _pieces(self, size: int) -> list[Rows]:
+        """The rows of one update, in pieces whose samples fit into memory."""
+        count = len(self.x)
+        rows = self.minibatches.take(size) if size < count else torch.arange(count, device=self.x.device)
+        return [rows[piece] for piece in chunks(self.x[:size], self.model, self._num_samples)]
+
+    def _factor(self) -> Factor:
+        """The factor of Kuu. Where inducing points have come so close that there is none, raise the jitter until there is."""
         for _ in range(_JITTERS):
             factor = self.model.try_factor()
             if factor is not None:
                 return factor
             self.model.jitter *= 10
-            self.health.failed_factors += 1
+            self.diagnostics.failed_factors += 1
         return self.model.factor()
 
-    def _project(self, samples: Samples, factor: Tensor | None) -> Projection:
-        return self.model.kernel_means(samples) if factor is None else self.model.project(samples, factor)
+    def _draw(self, rows: Rows, factor: Factor) -> WhitenedMeans:
+        """Whitened means of fresh orbit samples of these data."""
+        return self.model.whitened_means(self.sample(rows, self._num_samples), factor)
 
-    def _statistics(self, rows: Rows, projection: Projection) -> Statistics:
-        moments = self.model.moments(projection, cross=self.likelihood.couples) if self.likelihood.num_locals else None
-        local = None if moments is None else self.local.refit(rows, moments)
-        quadratic = self.likelihood.quadratic(self.y[rows], local)
-        return statistics(self.model, projection, quadratic, num_data=len(rows))
+    def _kernel_statistics(self, rows: Rows) -> KernelStatistics:
+        """The statistics of these data before whitening, from fresh orbit samples."""
+        means = self.model.kernel_means(self.sample(rows, self._num_samples))
+        return kernel_statistics(self.model, means, self.likelihood.quadratic(self.y[rows], None), num_data=len(rows))
+
+    def _statistics(self, rows: Rows, means: WhitenedMeans) -> Statistics:
+        """The statistics of these data, with the local parameters that fit their moments."""
+        local = None
+        if self.likelihood.num_locals:
+            local = self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
+        return statistics(self.model, means, self.likelihood.quadratic(self.y[rows], local), num_data=len(rows))
+
+    def _take_turns(self, pieces: list[Rows], means: list[WhitenedMeans], scale: float, rho: float) -> None:
+        """Set q(u) several times with the same samples: local parameters and coupled functions follow it, and it follows them.
+
+        The gradient then sees the bound at its best, which lets the kernel move in long steps.
+        """
+        before = self.stats
+        for _ in range(self.rounds):
+            stats = total(self._statistics(*piece) for piece in zip(pieces, means, strict=True))
+            # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
+            self._set(stats.scale(scale), rho, self.stats if self.likelihood.couples else before)
+
+    def _set(self, stats: Statistics, rho: float, last: Statistics | None) -> None:
+        """q(u) from these statistics, mixed with the last ones."""
+        self.stats = stats if last is None else last.mix(stats, rho)
+        self.blend = set_posterior(self.model, self.stats, self.blend)

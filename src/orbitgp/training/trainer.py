@@ -4,20 +4,19 @@ Two optimisers:
 
 - ``natural`` (the default): each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only
   (``posterior``), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
-  follows the gradient of the bound with q(u) optimised out, which is what lets the orbit move freely.
+  follows the gradient of the bound with q(u) optimised out, which lets the orbit move freely.
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
-What the gradient cannot do, escape a local optimum of the orbit's size, a short screening does: the run starts several times,
-with the orbit's reach as given and at fractions of it, and goes on from the start whose bound is best. The learning rates warm
-up, hold, and fall to zero; in the end q(u) is refitted from many averaged passes.
+A short screening (``screening``) chooses where the orbit starts. The learning rates warm up, hold, and fall to zero. In the end
+q(u) is refitted from an average over many passes.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,33 +25,35 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
-from orbitgp.inference.minibatches import Epochs
+from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.natural_gradient import Statistics
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
+from orbitgp.training import screening
 from orbitgp.training.cuda_graphs import Replayed
-from orbitgp.training.diagnostics import Health, Record, headline, hyperparameters
-from orbitgp.training.options import Options
-from orbitgp.training.posterior import Refits
+from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.posterior import PosteriorUpdates
+from orbitgp.training.state import GeneratorState, Stateful, copied_to
 
 
 @dataclass
 class Trainer:
     """One training run: call :meth:`run`, or :meth:`step` by hand and :meth:`polish` at the end.
 
-    ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds all that
-    the run depends on, so that a run that goes on from it ends in the same place as one that was never stopped.
+    ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds everything
+    that the rest of the run depends on, so that a run that continues from it ends where it would have ended.
     """
 
     model: InvariantGP
     likelihood: Likelihood
     x: Float[Tensor, "rows *features"]
     y: Float[Tensor, "rows *outputs"]
-    options: Options = field(default_factory=Options)
+    options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Trainer], None] | None = None
@@ -63,14 +64,14 @@ class Trainer:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
-        samples = (options.num_samples, options.num_groups, options.draws)
+        samples = (options.num_samples, options.num_groups, options.sampler)
         one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
-        # With natural gradients, refits of q(u) are what local parameters follow, not the visits of minibatches.
+        # With natural gradients, local parameters follow the updates of q(u), not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.local.train(not self.natural)
-        self.health = Health()
+        self.diagnostics = Diagnostics()
         enumerated = one.pairing == Pairing.exact()
-        self.posterior = Refits(self.local, options, self._sample, self.generator, enumerated, self.health)
+        self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
         self.optimizer = torch.optim.Adam(
             _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.posterior.rounds),
             betas=(0.9, 0.99),
@@ -78,13 +79,13 @@ class Trainer:
         )
         self.gradient = self._replayed() if self._is_small() else self._gradient
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        # The orbit waits for the kernel and the noise, whose first values are guesses, before it takes long steps.
+        # The first values of kernel and noise are guesses. The orbit warms up longer, so that these settle first.
         orbit = {id(p) for p in self.model.orbit.parameters()}
         groups = self.optimizer.param_groups
         self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
-        self.screened = not self.model.orbit.reaches() or len(options.starts) < 2 or self._start_steps() < 1
+        self.screened = not screening.is_needed(self.model, options)
         self.posterior.refresh_local()
-        self.epochs = Epochs(len(self.x), self.generator)
+        self.minibatches = Minibatches(len(self.x), self.generator)
         self.steps = 0
         self.seconds = 0.0
         self.bounds: list[Tensor] = []
@@ -101,7 +102,7 @@ class Trainer:
         with tqdm(total=self.options.max_steps, disable=not self.progress or None, unit="step", dynamic_ncols=True) as bar:
             if not self.screened:
                 bar.set_postfix_str("choosing a start")
-                self.screen()
+                screening.choose_start(self)
                 self._step_done()
             bar.update(self.steps)
             while self.fraction() < 1.0 and not self.stopped:
@@ -131,38 +132,45 @@ class Trainer:
 
     def step(self) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
+        with self.timed():
+            factor = _schedule(self.fraction())
+            if self.natural and self.steps % self.options.posterior_every == 0:
+                self.posterior.update(self.posterior.rho(factor))
+            for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
+                group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
+            rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
+            self.bounds.append(self.gradient(rows).clone())
+            self.diagnostics.saw_gradient(self.model.orbit)
+            self.optimizer.step()
+            if not self.natural:
+                with torch.no_grad():
+                    self.model.q_sqrt.tril_()
+            self.steps += 1
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the time that this takes as training."""
         start = time.perf_counter()
-        factor = _schedule(self.fraction())
-        if self.natural and self.steps % self.options.posterior_every == 0:
-            self.posterior.update(self.posterior.rho(factor))
-        for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
-            group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
-        self.bounds.append(self.gradient(self.epochs.take(min(self.options.batch_size, len(self.x)))).clone())
-        self.health.saw_gradient(self.model.orbit)
-        self.optimizer.step()
-        if not self.natural:
-            with torch.no_grad():
-                self.model.q_sqrt.tril_()
-        self.steps += 1
+        yield
         self.seconds += time.perf_counter() - start
 
     def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
-        expected = self.local.terms(rows, self._sample(rows, self.options.num_samples))
-        bound = expected.sum() * (len(self.x) / len(rows)) - self.model.kl()
+        samples = self._sample(rows, self.options.num_samples)
+        bound = elbo(self.model, self.likelihood, samples, self.y[rows], len(self.x), self.local.at(rows))
         (-(bound + log_prior(self.model))).backward()
         return bound.detach()
 
     def _is_small(self) -> bool:
-        """Whether launching the kernels of a step takes a GPU longer than running them, and nothing in it is known to wait."""
+        """Whether a GPU takes longer to launch the kernels of a step than to run them, and no part of the step waits for it."""
         samples = min(self.options.batch_size, len(self.x)) * self.model.samples_per_row(self.options.num_samples)
         small = samples * self.model.num_points <= _LAUNCH_BOUND
         plain = isinstance(self.model.covariance, Stationary) and not self.likelihood.num_locals
         return self.x.is_cuda and small and plain
 
     def _replayed(self) -> Replayed[Float[Tensor, ""]]:
-        """The gradient as a CUDA graph; anew when the jitter changes, the one number in it that may, or what is learned."""
+        """The gradient as a CUDA graph. It is recorded again when the jitter changes, or which parameters are learned."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
 
         def version() -> object:
@@ -170,42 +178,10 @@ class Trainer:
 
         return Replayed(self._gradient, version, [self.generator], parameters)
 
-    def screen(self) -> None:
-        """Start with several multiples of the orbit's initial reach, and go on from the best."""
-        begin = copy.deepcopy(self.state_dict())
-        best: tuple[float, dict[str, Any]] | None = None
-        # Together the starts get a quarter of the time at most: where the first runs out of it, the others take as many steps.
-        steps, share = self._start_steps(), (self.options.max_seconds or math.inf) / (4 * len(self.options.starts))
-        for multiple in self.options.starts:
-            seconds = self.seconds
-            self.load_state_dict(begin)
-            with torch.no_grad():
-                for reach in self.model.orbit.reaches():
-                    reach.mul_(multiple)
-            if multiple != 1.0:
-                self._draw_inducing()
-            for taken in range(1, steps + 1):
-                self.step()
-                if self.stopped:  # not screened, so nothing to go on from: what there is will do
-                    return
-                if self.seconds - begin["seconds"] >= share:
-                    steps = taken
-                    break
-            waiting = time.perf_counter()
-            score = float(torch.stack(self.bounds[len(self.bounds) // 2 :]).mean())
-            self.seconds += seconds + time.perf_counter() - waiting
-            score = score if math.isfinite(score) else -math.inf  # no number is above or below NaN
-            if best is None or score > best[0]:
-                best = score, copy.deepcopy(self.state_dict())
-        assert best is not None
-        seconds = self.seconds
-        self.load_state_dict(best[1])
-        self.seconds, self.screened = seconds, True
-
     def polish(self) -> None:
         """With all else fixed, q(u) from an average over passes over all data.
 
-        Where there are many, the passes together take a quarter of what training has seen of them at most.
+        Where data are many, all passes together see at most a quarter as many data as the updates during training saw.
         """
         if self.natural:
             seen = self.steps // self.options.posterior_every * self.posterior.size
@@ -214,9 +190,8 @@ class Trainer:
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""
-        start = time.perf_counter()
-        bound = float(torch.stack(self.bounds).mean())  # here the host waits for a GPU, so the clock runs
-        self.seconds += time.perf_counter() - start
+        with self.timed():  # here the host waits for a GPU
+            bound = float(torch.stack(self.bounds).mean())
         self.bounds.clear()
         if not math.isfinite(bound):
             raise FloatingPointError(
@@ -227,66 +202,64 @@ class Trainer:
             "seconds": self.seconds,
             "bound": bound,
             "blend": self.posterior.blend,
-            **self.health.report(),
+            **self.diagnostics.report(),
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model, self.likelihood),
         }
         self.history.append(record)
         return record
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on."""
+    def _parts(self) -> dict[str, Stateful]:
+        """The parts of the run that change from step to step. Each owns its state."""
         return {
-            "model": self.model.state_dict(),
-            "likelihood": self.likelihood.state_dict(),
-            "local": self.local.state_dict(),
-            "jitter": self.model.jitter,
-            "health": self.health.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-            "stats": None if self.posterior.stats is None else tuple(self.posterior.stats),
-            "blend": self.posterior.blend,
-            "order": self.epochs.order,
-            "posterior_order": self.posterior.epochs.order,
-            **{name: getattr(self, name) for name in _STATE},
+            "model": self.model,
+            "likelihood": self.likelihood,
+            "local": self.local,
+            "optimizer": self.optimizer,
+            "generator": GeneratorState(self.generator),
+            "minibatches": self.minibatches,
+            "posterior": self.posterior,
+            "diagnostics": self.diagnostics,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of the same run, which stays as it is."""
-        state = copy.deepcopy(state)  # Adam would go on in the tensors of the state itself
-        self.model.load_state_dict(state["model"])
-        self.likelihood.load_state_dict(state["likelihood"])
-        self.local.load_state_dict(state["local"])
-        self.model.jitter = state["jitter"]
-        self.health.load_state_dict(state["health"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["generator"])
-        self.posterior.stats = None if state["stats"] is None else Statistics(*state["stats"])
-        self.posterior.blend = state["blend"]
-        self.epochs.order, self.posterior.epochs.order = state["order"], state["posterior_order"]
-        for name in _STATE:
-            setattr(self, name, state[name])
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            **{name: getattr(self, name) for name in _PROGRESS},
+            "bounds": torch.stack(self.bounds) if self.bounds else torch.empty(0),
+        }
 
-    def _start_steps(self) -> int:
-        return min(self.options.start_steps, self.options.max_steps // 4)
+    def snapshot(self) -> dict[str, Any]:
+        """A copy of the state, which stays as it is while the run continues."""
+        return copied_to(self.x.device, self.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state of the same run, from any device. The state itself stays as it is."""
+        state = copied_to(self.x.device, state)
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        for name in _PROGRESS:
+            setattr(self, name, state[name])
+        self.bounds = list(state["bounds"])
 
     def _sample(self, rows: Int[Tensor, " rows"], num_samples: int | None) -> Samples:
         options = self.options
-        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.draws, self.generator)
+        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.sampler, self.generator)
 
     @torch.no_grad()
-    def _draw_inducing(self) -> None:
-        """Inducing points anew from the orbit as it is now: those of another reach may lie where no sample goes."""
+    def redraw_inducing(self) -> None:
+        """Draw the inducing points again, from the orbit as it is now."""
         model = self.model
         size, method = len(model.inducing), self.options.inducing
         orbit = model.orbit if model.inducing_draws is None else Identity()
         model.inducing.copy_(initial_inducing(self.x, orbit, model.kernel, size, method, self.generator))
         self.optimizer.state.pop(model.inducing, None)
-        self.posterior.stats = None
+        self.posterior.forget()
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
-_STATE = ("steps", "seconds", "bounds", "history", "screened")
+_PROGRESS = ("steps", "seconds", "history", "screened")  # the trainer's own state, with the bounds
 
 
 def _schedule(fraction: float, hold: float = 0.5) -> float:
@@ -301,7 +274,7 @@ def spread(x: Float[Tensor, "rows *features"]) -> float:
 
 
 def _parameter_groups(
-    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: Options, unit: float, rounds: int
+    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: TrainerSettings, unit: float, rounds: int
 ) -> list[dict[str, Any]]:
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}

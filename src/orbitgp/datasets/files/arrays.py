@@ -8,58 +8,66 @@ from typing import Any
 
 import numpy as np
 
-from orbitgp.datasets.files.data import LoadingError
+from orbitgp.datasets.base import DatasetError
+from orbitgp.datasets.files.data import Raw, ReadOptions
 
 _INPUTS = ("x", "images", "data", "inputs", "features")
 _TARGETS = ("y", "labels", "targets", "target", "label")
 
 
-def read_npy(path: Path) -> Any:
-    """The array in a .npy file."""
-    try:
-        return np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise LoadingError(f"there is no file {path}.") from None
-    except (ValueError, EOFError, OSError, MemoryError) as error:
-        raise LoadingError(f"{path} is not a .npy file of numbers or words: {_sentence(error)}") from None
+def read_npz(path: Path, options: ReadOptions, training: bool) -> Raw:
+    """Arrays x and y, or x_train, y_train, x_test and y_test. To predict, x_test or a single array of any name will do."""
+    loaded = _load(path)
+    if isinstance(loaded, np.ndarray):
+        raise DatasetError(f"{path} is a single array: call it .npy.")
+    arrays = {name.lower(): array for name, array in loaded.items()}
+    train, whole, test = (_pair(arrays, suffix) for suffix in ("_train", "", "_test"))
+    found = train or whole if training else whole or test
+    if found is None and not training and len(arrays) == 1:
+        found = next(iter(arrays.values())), None
+    if found is None:
+        raise DatasetError(f"{path} must hold arrays x and y (or x_train, y_train, …), got {', '.join(arrays) or 'nothing'}.")
+    if training and found[1] is None:
+        raise DatasetError(f"{path} has no targets: it needs an array y beside x.")
+    return Raw(*found, options, test=test if train else None)
 
 
-def read_npz(path: Path) -> dict[str, Any]:
-    """The arrays in a .npz file, by names in small letters."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise LoadingError(f"{path} is a single array: call it .npy.")
-            return {name.lower(): file[name] for name in file.files}
-    except LoadingError:
-        raise
-    except (ValueError, EOFError, OSError, MemoryError, KeyError, zipfile.BadZipFile) as error:
-        raise LoadingError(f"{path} is not a .npz file of numbers or words: {_sentence(error)}") from None
-
-
-def pair(arrays: dict[str, Any], path: Path, part: str = "") -> tuple[Any, Any] | None:
-    """Inputs and targets among these arrays: x and y, or x_train and y_train for the part ``train``; None without them."""
-    suffix = f"_{part}" if part else ""
-    x, y = (next((arrays[n + suffix] for n in names if n + suffix in arrays), None) for names in (_INPUTS, _TARGETS))
-    if x is None or (y is None and part):
-        return None
-    return x, y
+def read_npy(path: Path, options: ReadOptions, training: bool) -> Raw:
+    """Inputs, and the targets in the file beside them or in ``options.targets``."""
+    targets = Path(options.targets) if training and options.targets else sibling_targets(path)
+    if training and targets is None:
+        raise DatasetError(f"{path} has inputs only: name the file of its targets, --targets FILE.npy.")
+    return Raw(_load(path), None if targets is None else _load(targets), options)
 
 
 def sibling_targets(path: Path) -> Path | None:
     """The file of targets that goes with this file of inputs: x.npy and y.npy, x_train.npy and y_train.npy, …"""
-    stem = path.stem
     for inputs in _INPUTS:
-        if stem.lower() == inputs or stem.lower().startswith(f"{inputs}_"):
-            rest = stem[len(inputs) :]
-            for targets in _TARGETS:
-                for name in (targets, targets.upper()):
-                    candidate = path.with_name(f"{name}{rest}.npy")
-                    if candidate.is_file():
-                        return candidate
+        rest = path.stem[len(inputs) :]
+        if path.stem.lower().startswith(inputs) and rest[:1] in ("", "_"):
+            for name in (name for targets in _TARGETS for name in (targets, targets.upper())):
+                if (candidate := path.with_name(f"{name}{rest}.npy")).is_file():
+                    return candidate
     return None
 
 
-def _sentence(error: BaseException) -> str:
-    text = (str(error).splitlines() or ["it is damaged"])[0]
-    return "it holds Python objects, which are not read." if "pickle" in text.lower() else f"{text.rstrip('.')}."
+def _pair(arrays: dict[str, Any], suffix: str) -> tuple[Any, Any] | None:
+    """Inputs and targets whose names end so; None without them."""
+    x, y = (next((arrays[n + suffix] for n in names if n + suffix in arrays), None) for names in (_INPUTS, _TARGETS))
+    return None if x is None or (y is None and suffix) else (x, y)
+
+
+def _load(path: Path) -> Any:
+    """The array in a .npy file, or a dictionary of those in a .npz file."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return dict(loaded)
+    except FileNotFoundError:
+        raise DatasetError(f"there is no file {path}.") from None
+    except (ValueError, EOFError, OSError, MemoryError, KeyError, zipfile.BadZipFile) as error:
+        text = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
+        reason = "it holds Python objects, which are not read" if "pickle" in text.lower() else text
+        raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {reason}.") from None

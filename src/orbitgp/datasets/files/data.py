@@ -1,35 +1,34 @@
-"""What loading gives: arrays to train and test on, or inputs to predict for, and how they were read."""
+"""What loading returns: arrays to train and test on, or inputs to predict for, and how they were read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped
 
+from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.embedded import stratified_split
 from orbitgp.estimators.defaults import Task, task_of
 
 _CHANNELS = (1, 3, 4)
 
 
-class LoadingError(ValueError):
-    """A file that is missing, damaged or not what it should be; the message says which one and what to do."""
-
-
 @dataclass(frozen=True)
-class Reading:
-    """How to read: what the user asked for, and what was settled on while the training data were read.
+class ReadOptions:
+    """How to read: what the user asked for, and what was decided while the training data were read.
 
     Attributes:
-        target: the name of the column of a table that holds the targets.
-        targets: the .npy file of the targets that belong to a .npy file of inputs.
-        image_shape: the shape of the images that flat rows hold.
-        resize: (height, width) that image files are brought to.
+        target: the column of a table that holds the targets.
+        targets: the .npy file of targets for a .npy file of inputs.
+        image_shape: the shape of images that are stored as flat rows.
+        resize: the (height, width) of image files after resizing; bars keep their aspect ratio.
         invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
-        colour: whether image files are read as grey (``L``) or ``RGB``; settled by the training data.
-        columns: the columns of a table that are inputs; settled by the training data.
+        colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
+        columns: the columns of a table that are inputs; the training data decide.
+        drop_missing: whether to leave out rows of a table with missing values, rather than to refuse the table.
         root: the folder of named data sets.
     """
 
@@ -40,12 +39,31 @@ class Reading:
     invert: bool = False
     colour: Literal["L", "RGB"] | None = None
     columns: tuple[str, ...] | None = None
+    drop_missing: bool = False
     root: str | None = None
+
+
+class Raw(NamedTuple):
+    """Arrays as a file holds them, not checked yet, and the options with all that was decided while reading.
+
+    Attributes:
+        y: the targets, or None.
+        test: the (x, y) pair of a test set that comes with the training data.
+        rows: a name for each row; their numbers by default.
+        notes: what a person should know about how the file was read.
+    """
+
+    x: Any
+    y: Any
+    options: ReadOptions
+    test: tuple[Any, Any] | None = None
+    rows: list[str] | None = None
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Training data, and test data where there are some."""
+    """Training data, and test data if there are any."""
 
     x_train: Shaped[np.ndarray, "train *features"]
     y_train: Shaped[np.ndarray, "train *outputs"]
@@ -53,13 +71,28 @@ class Data:
     y_test: Shaped[np.ndarray, "test *outputs"] | None
     name: str
     source: str
-    reading: Reading
+    read_options: ReadOptions
     notes: list[str] = field(default_factory=list)
 
     @property
     def task(self) -> Task:
         """What the targets look like: classes, or numbers to regress on."""
         return task_of(self.y_train)
+
+    @property
+    def task_reason(self) -> str:
+        """What decides the task, as a clause."""
+        if self.y_train.dtype.kind not in "iuf":
+            return "the targets are words"
+        if self.task == "regression":
+            return "the targets are numbers"
+        count = len(np.unique(self.y_train))
+        return f"the targets are {count} distinct whole numbers; --task regression takes them as numbers"
+
+    @property
+    def has_images(self) -> bool:
+        """Whether an input is an image, stored as one or as a flat row."""
+        return self.x_train.ndim > 2 or self.read_options.image_shape is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,28 +104,30 @@ class Inputs:
     y: Shaped[np.ndarray, " rows"] | None = None
 
 
-def checked_inputs(x: Any, where: str, reading: Reading) -> Shaped[np.ndarray, "rows *features"]:
-    """Numbers that are all finite, in rows, (N, H, W) or (N, C, H, W); bytes that are pixels brought to [0, 1]."""
+def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarray, "rows *features"]:
+    """Finite numbers of shape (N, D), (N, H, W) or (N, C, H, W); pixels that are bytes are scaled to [0, 1]."""
     x = np.asarray(x)
     if x.dtype.kind not in "buif":
-        raise LoadingError(f"the inputs in {where} must be numbers, got {x.dtype}.")
+        raise DatasetError(f"the inputs in {where} must be numbers, got {x.dtype}.")
     if x.ndim not in (2, 3, 4):
-        raise LoadingError(f"the inputs in {where} must have shape (N, D), (N, H, W) or (N, C, H, W), got {x.shape}.")
+        raise DatasetError(f"the inputs in {where} must have shape (N, D), (N, H, W) or (N, C, H, W), got {x.shape}.")
     if not len(x):
-        raise LoadingError(f"there are no inputs in {where}.")
+        raise DatasetError(f"there are no inputs in {where}.")
     if x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
+        if x.dtype == np.uint8 and x.shape[-1] == 4:  # transparency, shown on white
+            opaque = x[..., 3:] / 255
+            x = np.round(x[..., :3] * opaque + 255 * (1 - opaque)).astype(np.uint8)
         x = np.moveaxis(x, -1, 1)
     if x.ndim == 4 and x.shape[1] == 1:
         x = x[:, 0]
-    images = x.ndim > 2 or reading.image_shape is not None
-    if images:
+    if x.ndim > 2 or options.image_shape is not None:
         x = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
     else:
         x = x.astype(np.float64)
     if not np.isfinite(x).all():
         row = int(np.argmin(np.isfinite(x.reshape(len(x), -1)).all(1)))
-        raise LoadingError(f"the inputs in {where} hold a value that is not finite in row {row + 1}.")
-    return 1 - x if reading.invert else x
+        raise DatasetError(f"the inputs in {where} hold a value that is not finite in row {row + 1}.")
+    return 1 - x if options.invert else x
 
 
 def checked_targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *outputs"]:
@@ -101,18 +136,18 @@ def checked_targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind not in "buifUS" or y.ndim not in (1, 2):
-        raise LoadingError(f"the targets in {where} must be numbers or words, one for each input, got {y.dtype} of {y.shape}.")
+        raise DatasetError(f"the targets in {where} must be numbers or words, one for each input, got {y.dtype} of {y.shape}.")
     if len(y) != rows:
-        raise LoadingError(f"{where} has {rows} inputs but {len(y)} targets.")
+        raise DatasetError(f"{where} has {rows} inputs but {len(y)} targets.")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         row = int(np.argmin(np.isfinite(y.reshape(len(y), -1)).all(1)))
-        raise LoadingError(f"the targets in {where} hold a value that is not finite in row {row + 1}.")
+        raise DatasetError(f"the targets in {where} hold a value that is not finite in row {row + 1}.")
     return y
 
 
 def split(
     y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int
 ) -> tuple[Shaped[np.ndarray, " train"], Shaped[np.ndarray, " test"]]:
-    """Indices of a training and a test set with this fraction of the rows, of every class alike."""
+    """Indices of a training and a test set; the test set has this fraction of every class."""
     labels = np.unique(y, return_inverse=True)[1] if task_of(y) == "classification" else np.zeros(len(y))
     return stratified_split(labels.astype(np.int64), fraction, seed)

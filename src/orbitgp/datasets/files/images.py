@@ -5,79 +5,103 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Shaped, UInt8
+from jaxtyping import UInt8
 
-from orbitgp.datasets.files.data import LoadingError, Reading
+from orbitgp.datasets.base import DatasetError
+from orbitgp.datasets.files.data import Raw, ReadOptions
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096
 _GREY = ("1", "L", "LA", "I", "I;16", "F")
 
 
-def image_files(folder: Path) -> list[Path]:
-    """The images right in this folder, by name; hidden files are none."""
+def read_image_files(path: Path, options: ReadOptions, training: bool) -> Raw:
+    """A folder of class folders, alone or as ``train`` and ``test``; to predict, also one image or a folder of them."""
+    if path.is_file() and training:
+        raise DatasetError(f"{path} is a single image: give a folder of class folders of images.")
+    if path.is_dir() and _class_folders(path / "train") and training:
+        x, y, options, *_ = _read_classes(path / "train", options)
+        test = _read_classes(path / "test", options)[:2] if (path / "test").is_dir() else None
+        return Raw(x, y, options, test)
+    if path.is_dir() and (training or _class_folders(path) or not _image_files(path)):
+        return _read_classes(path, options)
+    files = [path] if path.is_file() else _image_files(path)
+    x, options = _read_images(files, options)
+    return Raw(x, None, options, rows=[file.name for file in files])
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """The images directly in this folder, by name, without hidden files."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".") and p.is_file())
 
 
-def class_folders(folder: Path) -> list[Path]:
+def _class_folders(folder: Path) -> list[Path]:
     """The folders within this one that hold images, by name."""
-    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and image_files(p))
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and _image_files(p))
 
 
-def read_classes(
-    folder: Path, reading: Reading
-) -> tuple[UInt8[np.ndarray, "rows *shape"], Shaped[np.ndarray, " rows"], Reading]:
+def _read_classes(folder: Path, options: ReadOptions) -> Raw:
     """Images and labels, one class folder after the other."""
-    classes = class_folders(folder)
+    classes = _class_folders(folder)
     if len(classes) < 2:
-        raise LoadingError(
+        raise DatasetError(
             f"{folder} must hold at least two folders of images, one for each class, got {len(classes)} "
             f"(images end in {', '.join(SUFFIXES)})."
         )
-    files = [(path, inner.name) for inner in classes for path in image_files(inner)]
-    x, reading = read_images([path for path, _ in files], reading)
-    return x, np.asarray([label for _, label in files]), reading
+    files = [file for inner in classes for file in _image_files(inner)]
+    x, options = _read_images(files, options)
+    labels = [file.parent.name for file in files]
+    return Raw(x, np.asarray(labels), options, rows=[f"{file.parent.name}/{file.name}" for file in files])
 
 
-def read_images(files: list[Path], reading: Reading) -> tuple[UInt8[np.ndarray, "rows *shape"], Reading]:
+def _read_images(files: list[Path], options: ReadOptions) -> tuple[UInt8[np.ndarray, "rows *shape"], ReadOptions]:
     """Images of one size as bytes, (N, H, W) if all are grey and (N, 3, H, W) otherwise."""
-    try:
-        import PIL.Image
-    except ImportError:
-        raise LoadingError("image files need the package Pillow: pip install pillow.") from None
-    images = [_open(PIL.Image, path, reading) for path in files]
-    colour = reading.colour or ("L" if all(image.mode in _GREY for image in images) else "RGB")
-    arrays: list[UInt8[np.ndarray, "..."]] = []
+    images = [_open(path, options) for path in files]
+    colour = options.colour or ("L" if all(image.mode == "L" for image in images) else "RGB")
     for path, image in zip(files, images, strict=True):
-        # Sixteen bits and more are brought to eight, by the full range of the format.
-        if image.mode.startswith("I"):
-            image = PIL.Image.fromarray((np.asarray(image).astype(np.float64) / 257).clip(0, 255).astype(np.uint8))
-        array = np.asarray(image.convert(colour))
-        if arrays and array.shape != arrays[0].shape:
-            raise LoadingError(
-                f"{path} has {array.shape[1]}x{array.shape[0]} pixels and {files[0]} has "
-                f"{arrays[0].shape[1]}x{arrays[0].shape[0]}: bring them to one size with --resize, as in --resize 28x28."
+        if image.size != images[0].size:
+            raise DatasetError(
+                f"{path} has {image.width}x{image.height} pixels and {files[0]} has {images[0].width}x{images[0].height}: "
+                "bring them to one size with --resize, as in --resize 28x28."
             )
-        arrays.append(array)
-    stacked = np.stack(arrays)
-    return (np.moveaxis(stacked, -1, 1) if colour == "RGB" else stacked), replace(reading, colour=colour)
+    stacked = np.stack([np.asarray(image.convert(colour)) for image in images])
+    return (np.moveaxis(stacked, -1, 1) if colour == "RGB" else stacked), replace(options, colour=colour)
 
 
-def _open(pil: Any, path: Path, reading: Reading) -> Any:
+def _open(path: Path, options: ReadOptions) -> Image:
+    """One image, grey or RGB, in the size that was asked for."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise DatasetError("image files need the package Pillow: pip install pillow.") from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pil.DecompressionBombWarning)
-            with pil.open(path) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise LoadingError(f"{path} has {image.width}x{image.height} pixels, more than {MAX_PIXELS:,} in all.")
-                image.load()
-                return image.resize(reading.resize[::-1]) if reading.resize else image.copy()
-    except LoadingError:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as file:
+                if file.width * file.height > MAX_PIXELS:
+                    raise DatasetError(f"{path} has {file.width}x{file.height} pixels, more than {MAX_PIXELS:,} in all.")
+                mode = "L" if file.mode in _GREY else "RGB"
+                if file.has_transparency_data:  # shown on white, as in a viewer
+                    image = Image.alpha_composite(Image.new("RGBA", file.size, "white"), file.convert("RGBA")).convert(mode)
+                elif file.mode.startswith("I"):  # sixteen bits become eight
+                    image = Image.fromarray((np.asarray(file).astype(np.float64) / 257).clip(0, 255).astype(np.uint8))
+                else:
+                    image = file.convert(mode)
+    except DatasetError:
         raise
     except FileNotFoundError:
-        raise LoadingError(f"there is no file {path}.") from None
-    except (OSError, ValueError, SyntaxError, EOFError, pil.DecompressionBombWarning, pil.DecompressionBombError) as error:
-        raise LoadingError(f"{path} cannot be read as an image: {str(error).splitlines()[0]}") from None
+        raise DatasetError(f"there is no file {path}.") from None
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise DatasetError(f"{path} cannot be read as an image: {str(error).splitlines()[0]}") from None
+    if options.resize is None:
+        return image
+    # Bars keep the aspect ratio; they are 0 in the end, as is everything outside an image.
+    return ImageOps.pad(image, options.resize[::-1], color="white" if options.invert else "black")

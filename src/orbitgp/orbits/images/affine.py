@@ -1,8 +1,8 @@
 """Affine warps: rotations, scalings, shears and shifts with learned ranges.
 
-Signs are those of what one sees: a positive angle turns the picture counter-clockwise (as ``torch.rot90``), a scale above one
-enlarges it, a positive shear moves what is below the centre to the right, positive shifts move it to the right and down. The
-points that a pixel looks at move the other way, so each map below is the inverse of what is seen.
+Signs describe what one sees. A positive angle turns the picture counter-clockwise (as ``torch.rot90``). A scale above one
+enlarges it. A positive shear moves what is below the centre to the right. Positive shifts move it to the right and down. The
+points that a pixel looks at move the other way, so each map below is the inverse of what one sees.
 
 Parameters are learned in radians, logarithms of scales, shears, and tens of pixels, so that one learning rate suits all.
 """
@@ -10,8 +10,9 @@ Parameters are learned in radians, logarithms of scales, shears, and tens of pix
 from __future__ import annotations
 
 from collections.abc import Collection
+from inspect import signature
 from math import degrees, exp, log, pi, radians
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -26,9 +27,9 @@ from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, factors, symmetri
 class Rotation(Warp):
     """x rotated about its centre by an angle uniform in [-alpha, alpha], with one learned alpha in [0, 180] degrees.
 
-    At alpha = 180 the orbit is the whole circle, and there is nothing beyond: the free parameter is folded back there (and at
-    zero) like light at a mirror, alpha = |((a + pi) mod 2 pi) - pi|. So alpha stays within its range while the free
-    parameter has a gradient of size one everywhere and is never stuck at either end.
+    At alpha = 180 the orbit is the whole circle, so alpha cannot grow further. The free parameter a is reflected there and at
+    zero: alpha = |((a + pi) mod 2 pi) - pi|. So alpha stays within its range, while the gradient with respect to a has size one
+    everywhere and a never gets stuck at either end.
     """
 
     num_draws = 1
@@ -98,6 +99,10 @@ class _Ranged(Warp):
             quantities[name] = Quantity((_from_parameter(name, low), _from_parameter(name, high)), self.units[name])
         return Description(type(self).__name__, quantities)
 
+    def saved_arguments(self) -> dict[str, Any]:
+        names = signature(type(self)).parameters.keys() & self.units.keys()
+        return {name: None for name in sorted(names) if name not in self.ranges}
+
 
 def _to_parameter(name: str, value: Number | Ends) -> Ends:
     """From the units of the constructor to those of the parameter."""
@@ -125,14 +130,14 @@ class Affine(_Ranged):
     x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with D = diag(scale_x, scale_y), H = [[1, shear], [0, 1]].
 
     Args, each a half-width, a (min, max) pair, or None to leave it out (a left-out parameter does nothing and costs no draw):
-        angle: degrees. Ranges beyond a half turn overlap themselves, harmlessly.
+        angle: degrees. A range beyond a half turn covers some angles twice, which does no harm.
         scale_x, scale_y: factors; 1.16 stands for 1/1.16 to 1.16. Uniform in the logarithm.
         shear: pixels to the right per pixel down.
         shift_x, shift_y: pixels.
         frozen: names of the parameters that keep their range.
         without: names of the parameters to leave out.
 
-    ``describe()`` speaks the same units as the constructor: ``Affine(**orbit.describe())`` is the same orbit.
+    ``describe()`` uses the units of the constructor: ``Affine(**orbit.describe())`` is the same orbit.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What orbits of images have in common: they act on (H, W) or (C, H, W), square or not."""
+"""The base class of image orbits: they act on (H, W) or (C, H, W), square or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ImageOrbit(Orbit):
 
 
 def as_inputs(x: Float[Tensor, "*batch dim"], image_shape: tuple[int, ...] | None) -> Float[Tensor, "rows *features"]:
-    """Flat rows as the inputs that they hold: images of this shape, or the rows themselves."""
+    """Flat rows as images of this shape, or the rows themselves where there is no shape."""
     shape = image_shape or x.shape[-1:]
     if prod(shape) != x.shape[-1]:
         raise ValueError(f"image_shape {tuple(shape)} has {prod(shape)} pixels, but the inputs have {x.shape[-1]}.")

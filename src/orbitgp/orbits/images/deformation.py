@@ -1,8 +1,9 @@
-"""Local deformations: every point of the picture moves a little, neighbours alike."""
+"""Local deformations: every point of the picture moves a little, and neighbours move alike."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,12 +27,12 @@ class LocalDeformation(Warp):
         frozen: which of ``"amplitude"`` and ``"smoothness"`` are not learned.
         finest: the smallest smoothness, in pixels, that the field can have. The number of base draws grows with
             (image size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the smallest initial smoothness, or that
-            itself if it is frozen. Below it, and above about twice the initial smoothness, what is learned is still a field of
-            that amplitude, but its correlation is no longer the one above.
+            itself if it is frozen. Below it, and above about twice the initial smoothness, the field still has its amplitude,
+            but its correlation is no longer the one above.
 
-    Write it last in a composition, ``Affine() * LocalDeformation()``: there the field is needed at the pixels only, and the
-    whole costs one matrix product. In any other place it is evaluated, exactly, at the points where the later warps look, which
-    takes many times longer.
+    Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels, which costs
+    one matrix product. In any other place it is evaluated, exactly, at the points where the later warps look, which takes many
+    times longer.
     """
 
     def __init__(
@@ -59,3 +60,6 @@ class LocalDeformation(Warp):
 
     def describe(self) -> Description:
         return Description("LocalDeformation", self.field.quantities())
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return self.field.saved_arguments()

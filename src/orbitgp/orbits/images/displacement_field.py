@@ -4,11 +4,11 @@ A stationary Gaussian field with covariance amplitude^2 exp(-r^2 / (2 smoothness
 
     d(p) = sum_j s_j z_j phi_j(p),   phi = 1, cos k_1.p, sin k_1.p, cos k_2.p, ...,   z_j ~ N(0, 1)
 
-The waves are those of a torus larger than the image by 1.5 times the smoothness, so that opposite edges have little to do with
-each other. s_j^2 is the Gaussian spectrum at k_j, normalised over the waves that are kept: since cos^2 + sin^2 = 1, the root
-mean square displacement *is* the amplitude at every point, whatever the smoothness. The waves are fixed, chosen for the initial
+The waves are those of a torus larger than the image by 1.5 times the smoothness, so that opposite edges are almost
+uncorrelated. s_j^2 is the Gaussian spectrum at k_j, normalised over the waves that are kept. Since cos^2 + sin^2 = 1, the root
+mean square displacement *is* the amplitude at every point, for any smoothness. The waves are fixed, chosen for the initial
 smoothness; only their weights depend on the parameters. Hence the field is linear in its draws, costs one matrix product, and
-is differentiable in everything. Waves come in the order of their frequency, so the leading base draws matter most and
+is differentiable in all parameters. Waves are sorted by frequency, so the leading base draws matter most, and
 quasi-Monte-Carlo or antithetic draws act on them.
 
 Several smoothness scales are one field too: a sum of independent Gaussian fields is Gaussian, with the sum of the spectra.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import floor, inf, log, pi
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -51,16 +52,16 @@ class SmoothField(nn.Module):
                 raise ValueError(f"a deformation has no parameter {name!r}: it has amplitude, smoothness.")
         scales = [float(s) for s in smoothness] if isinstance(smoothness, Sequence) else [float(smoothness)]
         sizes = [float(a) for a in amplitude] if isinstance(amplitude, Sequence) else [float(amplitude)] * len(scales)
-        if not scales or len(sizes) != len(scales):
-            raise ValueError(f"one amplitude for each smoothness, please: got {len(sizes)} and {len(scales)}.")
-        if not all(0 < s < inf for s in scales):
-            raise ValueError(f"smoothness is a positive length in pixels, got {smoothness}.")
+        if not scales or not all(0 < s < inf for s in scales):
+            raise ValueError(f"smoothness must be a positive length in pixels, or several, got {smoothness}.")
+        if len(sizes) != len(scales):
+            raise ValueError(f"amplitude and smoothness must have equal length, got {len(sizes)} and {len(scales)}.")
         if not all(0 < a < inf for a in sizes):
             raise ValueError(f"amplitude must be a positive number of pixels (at zero the gradient vanishes), got {amplitude}.")
-        # Learning may find a field rougher than the first: leave some room for it.
+        # Leave room for learning a field that is rougher than the first.
         self.finest = float(finest) if finest is not None else min(scales) * (1 if "smoothness" in frozen else 5 / 6)
         if not 0 < self.finest < inf:
-            raise ValueError(f"finest is a positive length in pixels, got {finest}.")
+            raise ValueError(f"finest must be a positive length in pixels, got {finest}.")
         self.coarsest = max(scales)
         axes = 2 if per_axis else 1
         # (axes, scales): in tens of pixels, like shifts, and as a logarithm.
@@ -79,13 +80,13 @@ class SmoothField(nn.Module):
         k = waves(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device).norm(dim=1).repeat_interleave(2)
         k = torch.cat([k.new_zeros(1), k])
         exponent = -0.5 * (self.log_smoothness.exp()[..., None] * k) ** 2  # (axes, scales, J)
-        # k and -k share one wave, hence the 2 for all but the constant. In logarithms, for far waves underflow.
+        # k and -k share one wave, hence the 2 for all but the constant. In logarithms, because short waves underflow.
         pair = torch.full_like(k, log(2.0))
         pair[0].zero_()
         spectrum = exponent - exponent.logsumexp(-1, keepdim=True) + pair
         variance = (2 * self.amplitude.abs().log()[..., None] + spectrum).logsumexp(1)
         deviations = PIXELS * (0.5 * variance).exp()
-        # One amplitude for both axes is the length of the displacement, which both share.
+        # A single amplitude is the length of the displacement, which the two axes share.
         return deviations if len(deviations) == 2 else deviations.expand(2, -1) / 2**0.5
 
     def coefficients(
@@ -109,7 +110,7 @@ class SmoothField(nn.Module):
         for i, (kx, ky) in enumerate(self.waves(size).tolist()):
             cos, sin = 2 * i + 1, 2 * i + 2
             pair = (cx[:, :, cos], cx[:, :, sin], cy[:, :, cos], cy[:, :, sin])
-            # Recomputed in the backward pass: stored, all waves at all points would not fit into memory.
+            # Recomputed in the backward pass: all waves at all points would not fit into memory.
             step_x, step_y = checkpoint(_wave, x, y, kx, ky, *pair, use_reentrant=False, preserve_rng_state=False)
             dx, dy = dx + step_x, dy + step_y
         return dx, dy
@@ -124,6 +125,12 @@ class SmoothField(nn.Module):
                     key = name + ("_" + "xy"[axis] if axes == 2 else "") + (f"_{scale + 1}" if scales > 1 else "")
                     result[key] = Quantity(values[axis, scale].item(), "px")
         return result
+
+    def saved_arguments(self) -> dict[str, Any]:
+        axes, scales = self.amplitude.shape
+        # Every scale starts at the coarsest: with the finest given, that is all the waves depend on.
+        smoothness = [self.coarsest] * scales
+        return {"amplitude": [1.0] * scales, "smoothness": smoothness, "per_axis": axes == 2, "finest": self.finest}
 
 
 def _wave(x: Tensor, y: Tensor, kx: float, ky: float, ax: Tensor, bx: Tensor, ay: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:

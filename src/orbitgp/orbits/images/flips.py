@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from orbitgp.orbits.base import FiniteOrbit
 from orbitgp.orbits.images.base import ImageOrbit
+from orbitgp.orbits.sampling import Elements, Inputs
 
 
 class _ImageFinite(ImageOrbit, FiniteOrbit):
@@ -24,7 +23,7 @@ class Flip(_ImageFinite):
         self.horizontal, self.vertical = horizontal, vertical
         self.size = 2 ** (horizontal + vertical)
 
-    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+    def elements(self, x: Inputs) -> Elements:
         images = [x]
         if self.horizontal:
             images += [image.flip(-1) for image in images]
@@ -43,5 +42,5 @@ class Rotate90(_ImageFinite):
         if features[-1] != features[-2]:
             raise ValueError(f"Rotate90 needs square images, got shape {tuple(features)}: use Flip or Rotation.")
 
-    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+    def elements(self, x: Inputs) -> Elements:
         return torch.stack([x.rot90(k, dims=(-2, -1)) for k in range(4)], dim=1)

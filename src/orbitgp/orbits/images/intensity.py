@@ -1,16 +1,14 @@
-"""Brightness and contrast: the values of the pixels change, not their places. Nothing is clipped, so gradients never vanish."""
+"""Brightness and contrast: the values of the pixels change. Nothing is clipped, so gradients never vanish."""
 
 from __future__ import annotations
 
 from math import exp, log
 from typing import Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
 from orbitgp.orbits.base import Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.ranges import Ends, Number, Range, factors, symmetric
+from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
 class Brightness(Orbit):
@@ -22,9 +20,7 @@ class Brightness(Orbit):
         super().__init__()
         self.brightness = Range(*symmetric(brightness, "brightness"), learn=learn, name="brightness")
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         return x[:, None] + self.brightness(u[..., 0]).reshape(*u.shape[:2], *[1] * (x.ndim - 1))
 
     def describe(self) -> Description:
@@ -51,11 +47,9 @@ class Contrast(Orbit):
         low, high = factors(contrast, "contrast")
         self.contrast = Range(log(low), log(high), learn=learn, name="contrast")
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         pivot = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True) if isinstance(self.pivot, str) else self.pivot
-        # expm1 and not exp: with a factor of one the image comes back exactly.
+        # expm1 instead of exp: a factor of one returns the image exactly.
         gain = self.contrast(u[..., 0]).expm1().reshape(*u.shape[:2], *[1] * (x.ndim - 1))
         return x[:, None] + gain * (x - pivot)[:, None]
 

@@ -3,11 +3,11 @@
 A warp maps output points to input points, x_a(p) = x(points(p)). Coordinates are pixels from the centre of the image, x to the
 right and y down, and broadcast to (N, S, H, W). Two forms:
 
-- ``Points``: two tensors x and y, whatever they are.
+- ``Points``: any two tensors x and y.
 - ``Expansion``: x and y as short coefficient vectors over fixed functions of the output pixel, ``x = sum_j c_j phi_j(p)``, that
-  begin with 1, p_x, p_y. Affine maps act on the coefficients, so the cost of a warp is one matrix product, and so is its
-  gradient, however many warps were composed. A warp that is not linear in its points just reads ``p.x`` and ``p.y``. (Where
-  float32 products are allowed to run in TF32, points carry its error: a thousandth of their distance from the centre.)
+  begin with 1, p_x, p_y. Affine maps act on the coefficients. So any number of composed warps costs one matrix product, and
+  another for the gradient. A warp that is not linear in its points reads ``p.x`` and ``p.y``. (Where float32 products may run
+  in TF32, points have its error: a thousandth of their distance from the centre.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Points:
         return self._y
 
     def at(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"]) -> Points:
-        """Other points for the same image: what a warp's hook returns."""
+        """Other points for the same image. The hook of a warp returns these."""
         return Points(x, y, self.size)
 
     def affine(self, matrix: tuple[tuple[Scalar, Scalar, Scalar], tuple[Scalar, Scalar, Scalar]]) -> Points:
@@ -78,7 +78,7 @@ class Expansion(Points):
         return Expansion(a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one, self.basis, self.size)
 
     def moved(self, by: float, c: Float[Tensor, "#rows #samples terms"]) -> Float[Tensor, "#rows #samples terms"]:
-        """Coefficients of x or y moved by so many pixels."""
+        """Coefficients of x or y moved by this many pixels."""
         return c + by * _unit(c.shape[-1], c)
 
     def grid(self, rows: int, samples: int, padded: tuple[int, int]) -> Float[Tensor, "rows tall width 2"]:
@@ -111,7 +111,7 @@ class Grid(Expansion):
 
 
 def _interleave(planes: Float[Tensor, "rows 2 samples height width"]) -> Tensor:
-    # A view: grid_sample reads the two planes where they lie.
+    # A view: grid_sample reads the two planes without a copy.
     return planes.flatten(2, 3).permute(0, 2, 3, 1)
 
 
@@ -121,7 +121,7 @@ def _drop(entry: Scalar) -> Scalar:
 
 def _unit(terms: int, like: Tensor) -> Tensor:
     one = torch.zeros(terms, dtype=like.dtype, device=like.device)
-    one[0].fill_(1.0)  # assigned, a number would be copied from the host
+    one[0].fill_(1.0)  # fill_, because assigning a number copies it from the host
     return one
 
 

@@ -5,14 +5,15 @@ A small displacement d changes a picture by d . grad x. The construction adds th
     x_a = x + f_x t_x + f_y t_y + beta |t|,     t = grad (G_blur * x)
 
 with the smooth random fields f of ``LocalDeformation`` and a thickness term: at an edge, beta |t| moves the brighter side
-outwards. It is the first order of ``LocalDeformation`` followed by a change of thickness: the same for displacements that are
-small against a stroke, cheaper, but larger ones do not move strokes: they paint halos beside them.
+outwards. This is the first order of ``LocalDeformation`` followed by a change of thickness. For displacements that are small
+against a stroke it is the same, and cheaper. Larger displacements do not move strokes but paint halos beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import ceil, inf
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,7 @@ from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.base import ImageOrbit
 from orbitgp.orbits.images.displacement_field import SmoothField
 from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
+from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
 class TangentDeformation(ImageOrbit):
@@ -48,7 +50,7 @@ class TangentDeformation(ImageOrbit):
     ) -> None:
         super().__init__()
         if not 0 < blur < inf:
-            raise ValueError(f"blur is a positive width in pixels, got {blur}.")
+            raise ValueError(f"blur must be a positive width in pixels, got {blur}.")
         self.blur = float(blur)
         self.field = SmoothField(amplitude, smoothness, per_axis, set(frozen) - {"thickness"}, finest)
         self.thickness = None
@@ -61,9 +63,7 @@ class TangentDeformation(ImageOrbit):
         height, width = features[-2:]
         return self.field.draws_for((height, width)) + (self.thickness is not None)
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
         (rows, samples, _), (height, width) = u.shape, x.shape[-2:]
         images = x.reshape(rows, 1, -1, height * width)  # (N, 1, C, H*W)
@@ -73,7 +73,7 @@ class TangentDeformation(ImageOrbit):
         basis = self.field.basis((height, width), u)
         xa = images + (cx @ basis)[:, :, None] * tx + (cy @ basis)[:, :, None] * ty
         if self.thickness is not None:
-            # The edges of a flat region have no gradient; the tiny constant keeps that of the square root finite.
+            # In flat regions t is zero; the tiny constant keeps the gradient of the square root finite there.
             length = (tx**2 + ty**2 + torch.finfo(x.dtype).tiny).sqrt()
             xa = xa + (PIXELS * self.thickness(u[..., :1]))[..., None] * length
         return xa.reshape(rows, samples, *x.shape[1:])
@@ -84,6 +84,9 @@ class TangentDeformation(ImageOrbit):
             low, high = self.thickness.ends()
             quantities["thickness"] = Quantity((PIXELS * low, PIXELS * high), "px")
         return Description("TangentDeformation", quantities)
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {**self.field.saved_arguments(), "thickness": None if self.thickness is None else 0.3, "blur": self.blur}
 
 
 def tangents(

@@ -1,8 +1,8 @@
 """Thickness: strokes that grow and shrink.
 
-Dilation and erosion by one pixel, two pixels, … of each image are made once; a sample is the linear interpolation between the
-two that are nearest to its drawn thickness. Unlike the tangent term ``beta |grad x|`` this stays within the brightness range of
-the image and does not paint halos, whatever the thickness; it is exact at zero and differentiable in the range.
+Each image is dilated and eroded by one pixel, two pixels and so on, once. A sample interpolates linearly between the two that
+are nearest to its drawn thickness. Unlike the tangent term ``beta |grad x|`` this stays within the brightness range of the
+image and never paints halos. It is exact at zero and differentiable in the range.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.base import ImageOrbit
 from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
+from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
 class Thickness(ImageOrbit):
@@ -34,9 +35,7 @@ class Thickness(ImageOrbit):
         low, high = symmetric(thickness, "thickness")
         self.thickness = Range(low / PIXELS, high / PIXELS, learn=learn, name="thickness")
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
         amount = PIXELS * self.thickness(u)  # (N, S, 1)
         # As many levels as the widest draw can need, so that the range never saturates.
@@ -54,7 +53,7 @@ class Thickness(ImageOrbit):
 
 
 def dilated(x: Float[Tensor, "rows *features"], reach: int) -> list[Float[Tensor, "rows *features"]]:
-    """Brightest values within 1, 2, … pixels. Crosses and squares in turn make octagons, which pass for discs."""
+    """Brightest values within 1, 2, … pixels. Crosses and squares in turn make octagons, which approximate discs."""
     height, width = x.shape[-2:]
     images = x.reshape(len(x), -1, height, width)
     result = []

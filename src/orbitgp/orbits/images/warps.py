@@ -1,7 +1,7 @@
 """Image warps: x_a(p) = x(points(p)), interpolated once.
 
-The hook of a warp is a map from output points to input points, ``points(p, u)``. Composed warps compose the points, so that an
-image is interpolated once however many warps act on it::
+The hook of a warp is a map from output points to input points, ``points(p, u)``. Composed warps compose the points, so an image
+is interpolated once for any number of warps::
 
     class Swirl(Warp):
         num_draws = 1
@@ -14,25 +14,26 @@ image is interpolated once however many warps act on it::
             angle = self.strength * (2 * u[..., 0] - 1) * torch.exp(-(p.x**2 + p.y**2) / 50)
             return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
 
-Images are (H, W) or (C, H, W). Interpolation is bilinear, and zero outside the image: right where the background is 0, so do
-not standardise pixels first. The identity is exact: images are padded with zeros to powers of two, where grid_sample's
-normalised coordinates are exact in floating point.
+Images are (H, W) or (C, H, W). Interpolation is bilinear, and zero outside the image. That is right where the background is 0,
+so do not standardise pixels first. The identity is exact: for grid_sample, images are padded with zeros to powers of two, where
+its normalised coordinates are exact in floating point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import Orbit
-from orbitgp.orbits.description import Description
+from orbitgp.orbits.base import Orbit, Parts
 from orbitgp.orbits.images.base import ImageOrbit
-from orbitgp.orbits.images.interpolation import interpolate, pays
+from orbitgp.orbits.images.interpolation import interpolate, serves
 from orbitgp.orbits.images.points import Grid, Points
+from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
 class Warp(ImageOrbit):
@@ -42,21 +43,19 @@ class Warp(ImageOrbit):
         """The input points that the output points p look at; ``u[..., i]`` broadcasts against ``p.x`` and ``p.y``."""
         raise NotImplementedError(f"{type(self).__name__} must define points(p, u).")
 
-    def transform(
-        self, x: Float[Tensor, "rows *features"], u: Float[Tensor, "rows samples dim"]
-    ) -> Float[Tensor, "rows allsamples *features"]:
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
         rows, samples, _ = u.shape
         height, width = x.shape[-2:]
-        if rows > 1 and u.stride(0) == 0:  # one set of draws for every image, as in predictions: one set of points
+        if rows > 1 and u.stride(0) == 0:  # predictions use one set of draws for all images: one set of points
             u = u[:1]
         p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
-        if pays(p, images):
+        if serves(p, images):
             return interpolate(images, p, samples).view(rows, samples, *x.shape[1:])
         padded = (_power_of_two(height), _power_of_two(width))
         images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))
-        # The samples of one image are one tall output (N, C, S*H, W): nothing is copied S times.
+        # The samples of one image are one tall output (N, C, S*H, W), so no image is copied S times.
         tall = F.grid_sample(images, p.grid(rows, samples, padded), align_corners=False)
         if images.shape[1] == 1:
             return tall.view(rows, samples, *x.shape[1:])
@@ -66,36 +65,20 @@ class Warp(ImageOrbit):
         return WarpProduct([self, other]) if isinstance(other, Warp) else None
 
 
-class WarpProduct(Warp):
+class WarpProduct(Parts, Warp):
     """Warps that act one after the other, interpolated once: for ``a * b``, x_ab(p) = x(a(b(p)))."""
 
     def __init__(self, parts: Sequence[Warp]) -> None:
         super().__init__()
-        self.parts = nn.ModuleList()
-        for part in parts:
-            self.parts.extend(part.warps if isinstance(part, WarpProduct) else [part])
-
-    @property
-    def warps(self) -> list[Warp]:
-        """The parts, in the order in which they act on the image."""
-        return [part for part in self.parts if isinstance(part, Warp)]
-
-    def draws_for(self, features: torch.Size) -> int:
-        return sum(part.draws_for(features) for part in self.warps)
-
-    def check(self, features: torch.Size) -> None:
-        for part in self.warps:
-            part.check(features)
+        flat = [inner for part in parts for inner in (part.parts if isinstance(part, WarpProduct) else [part])]
+        self.parts: Sequence[Warp] = cast("Sequence[Warp]", nn.ModuleList(flat))
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        pieces = torch.split(u, [part.draws_for(torch.Size(p.size)) for part in self.warps], dim=-1)
+        pieces = torch.split(u, [part.draws_for(torch.Size(p.size)) for part in self.parts], dim=-1)
         # The last warp to act on the image is the first to act on the output points.
-        for part, piece in zip(reversed(self.warps), reversed(pieces), strict=True):
+        for part, piece in zip(reversed(self.parts), reversed(pieces), strict=True):
             p = part.points(p, piece)
         return p
-
-    def describe(self) -> Description:
-        return Description.join([part.describe() for part in self.warps])
 
 
 def _power_of_two(n: int) -> int:

@@ -1,0 +1,95 @@
+"""Worker processes: results as they are done, errors, threads, and what happens when somebody is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from work_to_kill import task
+
+from orbitgp.comparison.parallel import Job, as_done, train_all
+from orbitgp.estimators import InvariantGPRegressor
+from orbitgp.orbits import Identity
+
+SCRIPT = Path(__file__).with_name("work_to_kill.py")
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1, 2])
+def test_each_result_has_the_number_of_its_item(n_jobs):
+    assert dict(as_done(task, [1, 2, 3], n_jobs)) == {0: 11, 1: 12, 2: 13}
+
+
+def test_one_job_runs_here_and_several_do_not():
+    assert dict(as_done(task, ["pid", "pid"], 1)) == {0: os.getpid(), 1: os.getpid()}
+    assert os.getpid() not in dict(as_done(task, ["pid", "pid"], 2)).values()
+
+
+def test_joblib_says_how_many_where_nobody_else_does():
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert os.getpid() not in dict(as_done(task, ["pid", "pid"])).values()
+
+
+def test_workers_share_the_threads_of_this_process(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    assert dict(as_done(task, ["threads", "threads"], 2)) == {0: 3, 1: 3}
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert dict(as_done(task, ["threads", "threads"], 2)) == {0: 1, 1: 1}
+
+
+def test_an_error_of_a_worker_arrives_as_it_is():
+    with pytest.raises(ValueError, match="this cannot be"):
+        list(as_done(task, [1, "fail"], 2))
+
+
+def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path):
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"):
+        list(as_done(partial(task, folder=str(tmp_path)), ["sleep", "die"], 2))
+    assert time.monotonic() - begin < 300  # the other one would sleep for 600
+    assert dict(as_done(task, [1, 2], 2)) == {0: 11, 1: 12}  # and new workers take over
+
+
+def test_large_data_reach_the_workers():
+    """joblib hands arrays of more than a megabyte over as read-only files."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 500)), rng.normal(size=300)
+    assert x.nbytes > 2**20
+    jobs = [Job("none", Identity(), seed, InvariantGPRegressor, {"num_inducing": 8, "max_steps": 3}) for seed in (0, 1)]
+    here, there = train_all(jobs, x, y, 1), train_all(jobs, x, y, 2)
+    assert [t.evidence for t in there] == pytest.approx([t.evidence for t in here], rel=1e-5)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path, how):
+    parent = subprocess.Popen([sys.executable, str(SCRIPT), str(tmp_path)], start_new_session=True, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while len(pids := [int(path.name) for path in tmp_path.iterdir()]) < 2:
+        assert parent.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    if how == signal.SIGINT:  # Ctrl-C in a terminal reaches the workers, too
+        os.killpg(parent.pid, how)
+    else:
+        parent.send_signal(how)
+    parent.wait()
+    until = time.monotonic() + 30
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs: one that has ended but was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,46 @@
+"""Quantities in words, and the part of a scale that they cover."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+
+from orbitgp.orbits import Quantity
+from orbitgp.orbits.description import Description, changes
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text"),
+    [
+        (Quantity(17.2, "°"), "±17°"),
+        (Quantity((-16.0, 17.0), "°"), "−16° … +17°"),
+        (Quantity((5.0, 40.0), "°"), "5° … 40°"),
+        (Quantity((0.9, 1.167), "×"), "×0.90 … ×1.17"),
+        (Quantity(0.4, "px"), "0.40 px"),
+        (Quantity((-1.0, 2.0), "px"), "−1.0 … +2.0 px"),
+        (Quantity((-0.034, 0.0048)), "−0.034 … +0.005"),
+        (Quantity(8.0), "8"),
+        (Quantity(1.23e-8), "1.2e−08"),
+        (Quantity(nan), "nan"),
+        (Quantity((-inf, 1.0)), "−inf … +1"),
+    ],
+)
+def test_words(quantity, text):
+    assert str(quantity) == text
+
+
+def test_spans():
+    assert Quantity(17.0, "°").span == (-17.0, 17.0)
+    assert Quantity(1.3, "×").span == (1.0, 1.3)
+    assert Quantity(0.4, "px").span == (0.0, 0.4)
+    assert Quantity((-1.0, 2.0), "px").span == (-1.0, 2.0)
+    assert Quantity.of([-1, 2], "px") == Quantity((-1.0, 2.0), "px")
+
+
+def test_axes_share_a_scale():
+    before = Description(
+        "a", {"shift_x": Quantity((-1.0, 1.0)), "shift_y": Quantity((2.0, 3.0)), "scale": Quantity((1.1, 1.3), "×")}
+    )
+    limits = {change.name: change.limits for change in changes(before, before)}
+    assert limits == {"shift_x": (-1.0, 3.0), "shift_y": (-1.0, 3.0), "scale": (1.0, 1.3)}

@@ -1,0 +1,37 @@
+"""What ``import orbitgp`` offers, and that it is quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import orbitgp
+
+MODULES = ("datasets", "kernels", "likelihoods", "metrics", "orbits", "plotting", "saving", "training")
+
+
+def test_import_alone_is_enough() -> None:
+    """In a process of its own: here, other tests have imported everything already."""
+    used = "".join(f"orbitgp.{name}\n" for name in (*MODULES, "elbo", "profile", "compare", "TrainingOptions"))
+    calls = "orbitgp.likelihoods.Gaussian; orbitgp.datasets.digits; orbitgp.metrics.nll; orbitgp.plotting.show\n"
+    subprocess.run([sys.executable, "-c", f"import orbitgp\n{used}{calls}"], check=True)
+
+
+def test_import_loads_nothing() -> None:
+    code = "import sys, orbitgp; print(*{'torch', 'numpy', 'sklearn', 'gpytorch', 'matplotlib'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == ""
+
+
+def test_dir_shows_what_users_call_and_all_of_it_is_there() -> None:
+    names = dir(orbitgp)
+    assert set(orbitgp.__all__) | {"__version__"} == set(names)
+    assert {"InvariantGPClassifier", "InvariantGPRegressor", "InvariantKernel", "TrainingOptions", *MODULES} <= set(names)
+    assert all(getattr(orbitgp, name) is not None for name in names)
+
+
+def test_other_names_are_an_error() -> None:
+    with pytest.raises(AttributeError, match="module 'orbitgp' has no attribute 'reproduce'"):
+        orbitgp.reproduce  # noqa: B018

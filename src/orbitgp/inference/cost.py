@@ -1,6 +1,6 @@
 """What exact inference costs, and whether that can be afforded.
 
-One evaluation of the evidence with its gradient computes k_g between all pairs of orbit samples twice, and two products as large
+One evaluation of the evidence with its gradient computes k_g between all pairs of samples twice, and two products as large
 for the gradient of the samples:
 
     8 D (N S)^2 / 2 operations in the precision of the inputs, and about 4 N^3 a factorisation in double precision.

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits.description import Quantity
 
@@ -70,10 +70,10 @@ class Diagnostics:
         vars(self).update(state)
 
 
-def hyperparameters(model: InvariantGP, likelihood: Likelihood) -> dict[str, float]:
+def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, float]:
     """Hyperparameters of kernel and likelihood by their constrained names; a vector is represented by its median."""
     values: dict[str, float] = {}
-    for name, raw, constraint in model.kernel.named_parameters_and_constraints():
+    for name, raw, constraint in kernel.named_parameters_and_constraints():
         value = raw.detach() if constraint is None else constraint.transform(raw.detach())
         values[name.rsplit(".", 1)[-1].removeprefix("raw_")] = float(value.median())
     for name in ("noise", "scale"):

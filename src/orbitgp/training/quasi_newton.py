@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -169,9 +170,9 @@ class QuasiNewton:
         start = self._vector()
         first = self._objective(start)
         scale = 1.0 / max(1.0, float(np.linalg.norm(first[1])))
-        if len(start) > _MANY:
-            options, method = {"maxcor": 30}, "L-BFGS-B"
-        else:
+        options: dict[str, Any] = {"maxcor": 30}
+        method = "L-BFGS-B"
+        if len(start) <= _MANY:
             inverse = np.eye(len(start)) * scale if self._hessian is None else self._hessian
             options, method = {"hess_inv0": inverse, "gtol": 1e-2}, "BFGS"
         found = minimize(self._objective, start, jac=True, method=method, options=options, callback=settled)
@@ -241,7 +242,7 @@ class QuasiNewton:
             "num_samples": self.model.num_samples,
             "rows": len(self.model.x),
             "orbit": self.model.orbit.describe().to_dict(),
-            **hyperparameters(self.model, self.likelihood),
+            **hyperparameters(self.model.kernel, self.likelihood),
         }
         self.history.append(record)
         if self.callback is not None:

@@ -204,7 +204,7 @@ class Trainer:
             "blend": self.posterior.blend,
             **self.diagnostics.report(),
             "orbit": self.model.orbit.describe().to_dict(),
-            **hyperparameters(self.model, self.likelihood),
+            **hyperparameters(self.model.kernel, self.likelihood),
         }
         self.history.append(record)
         return record

@@ -59,13 +59,23 @@ def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str
         "Likelihood": type(model.likelihood_).__name__,
         "Kernel": _kernel(model),
         "Feature map": type(model.feature_map).__name__ if model.feature_map is not None else "",
-        "Inducing points": f"{len(model.model_.inducing):,}",
-        "Orbit samples": f"{settings['num_samples']} for each datum and step",
-        "Steps": f"{model.history_[-1]['step']:,} of {settings['max_steps']:,}, batches of {settings['batch_size']:,}",
+        **_inference(model),
         "Seed": str(model.random_state),
         "Device": str(settings["device"]),
     }
     return {name: value for name, value in listed.items() if value}
+
+
+def _inference(model: Any) -> dict[str, str]:
+    """How the posterior was found."""
+    steps, samples = model.history_[-1]["step"], model.evidence_.num_samples
+    if model.inference_ == "exact":
+        return {
+            "Inference": "exact, without inducing points",
+            "Orbit samples": "all elements of the orbit" if samples is None else f"{samples}, the same for every datum",
+            "Steps": f"{steps:,} evaluations of the evidence",
+        }
+    return {"Inference": "sparse", "Inducing points": f"{len(model.model_.inducing):,}", "Steps": f"{steps:,}"}
 
 
 def _kernel(model: Any) -> str:

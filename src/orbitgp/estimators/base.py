@@ -6,9 +6,10 @@ A fit copies the orbit and the kernel, places inducing points on orbit samples o
 
 from __future__ import annotations
 
+import logging
 import warnings
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -24,10 +25,11 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import initial_kernel, prior_variance
+from orbitgp.estimators.defaults import InferenceName, choose_inference, initial_kernel, prior_variance
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
+    asks_for_sparse,
     check_arguments,
     image_shape,
     inducing_count,
@@ -37,15 +39,19 @@ from orbitgp.estimators.validation import (
     usable_device,
 )
 from orbitgp.inference.evidence import Evidence, measure_evidence
+from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Identity, Orbit
+from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.training.callbacks import Callback
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings, TrainingOptions
+from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
+
+logger = logging.getLogger("orbitgp")
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
@@ -86,6 +92,7 @@ class InvariantEstimator(BaseEstimator):
     device: str | torch.device = "cpu"
     random_state: int | np.random.RandomState | None = None
     verbose: bool | int = False
+    inference: InferenceName = "auto"
     training: TrainingOptions | None = None
 
     _y_checks = MappingProxyType({"multi_output": False, "y_numeric": False})
@@ -174,20 +181,43 @@ class InvariantEstimator(BaseEstimator):
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(x[:1], settings.num_samples, settings.num_groups, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
-        num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
-        model = self._initial_model(x, orbit, problem, num_inducing, settings, at_start)
-
-        trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
+        kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
+        exact = self._exact_model(x, orbit, kernel, problem)
+        self.inference_, reason = choose_inference(
+            self.inference, problem.likelihood, exact, settings, asks_for_sparse(arguments)
+        )
+        logger.info("%s inference: %s.", self.inference_, reason)
         shift = len(x) * problem.log_scale  # takes bounds to the units of y
-        try:
-            with run.around(trainer, seeds, shift):
-                history = trainer.run()
-                evidence = _evidence(trainer, fresh)
-        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-            raise FloatingPointError(
-                f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
-            ) from error
-        self._keep(model, problem.likelihood, history, evidence, shift)
+        if self.inference_ == "exact":
+            steps, samples = arguments["max_steps"], arguments["num_samples"]
+            climber = QuasiNewton(
+                exact,
+                problem.likelihood,
+                x,
+                problem.y,
+                settings,
+                max_steps=steps,
+                num_samples=None if isinstance(orbit, FiniteOrbit) else samples,
+                progress=bool(self.verbose),
+            )
+            with run.around(climber, seeds, shift):
+                solution = climber.run()
+                evidence = _exact_evidence(climber, solution)
+            self._keep(exact, problem.likelihood, climber.history, evidence, shift)
+        else:
+            num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
+            model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
+            trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
+            try:
+                with run.around(trainer, seeds, shift):
+                    history = trainer.run()
+                    evidence = _evidence(trainer, fresh)
+            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+                raise FloatingPointError(
+                    f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: "
+                    "raise jitter."
+                ) from error
+            self._keep(model, problem.likelihood, history, evidence, shift)
         self.interrupted_ = run.interrupted
 
     def _new_seeds(self) -> list[int]:
@@ -202,17 +232,25 @@ class InvariantEstimator(BaseEstimator):
         orbit.check(x.shape[1:])
         return orbit
 
+    def _exact_model(self, x: Float[Tensor, "rows *features"], orbit: Orbit, kernel: Kernel, problem: Problem) -> ExactGP:
+        """The exact model before the first step; nothing has been computed yet."""
+        model = ExactGP(kernel, orbit, x, problem.likelihood.num_latents, self.mean).to(x.device)
+        if self.mean != "zero":
+            with torch.no_grad():
+                model.prior_mean.bias.copy_(problem.mean)
+        return model
+
     def _initial_model(
         self,
         x: Float[Tensor, "rows *features"],
         orbit: Orbit,
+        kernel: Kernel,
         problem: Problem,
         num_inducing: int,
         settings: TrainerSettings,
         generator: torch.Generator,
     ) -> InvariantGP:
-        """The model before the first step: kernel and mean as data and targets suggest, inducing points from the data."""
-        kernel = initial_kernel(self.kernel, x, problem.variance, generator, self.feature_map)
+        """The sparse model before the first step: mean as the targets suggest, inducing points from the data."""
         # Where inducing variables average over orbit samples, each brings its own, so its point is a datum as it is.
         around = Identity() if settings.inducing_samples > 1 else orbit
         model = InvariantGP(
@@ -252,7 +290,7 @@ class InvariantEstimator(BaseEstimator):
 
     def _new_inputs(self, X: Any) -> np.ndarray:
         """Flat inputs, checked against those of ``fit``."""
-        name = str(self.model_.inducing.dtype).removeprefix("torch.")
+        name = str(self.model_.dtype).removeprefix("torch.")
         X, _ = self._flat(X, self.input_shape_, name)
         array: np.ndarray = validate_data(self, X, reset=False, dtype=name)
         return array
@@ -273,14 +311,14 @@ class InvariantEstimator(BaseEstimator):
         return X.reshape(len(X), -1), X.shape[1:]
 
     def _keep(
-        self, model: InvariantGP, likelihood: Likelihood, history: list[Record], evidence: Evidence, shift: float
+        self, model: InvariantGP | ExactGP, likelihood: Likelihood, history: list[Record], evidence: Evidence, shift: float
     ) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
         for module in (model, likelihood):
             module.cpu().zero_grad()
         self.model_, self.likelihood_ = model, likelihood
         self.orbit_, self.kernel_ = model.orbit, model.kernel
-        self.evidence_ = replace(evidence, value=evidence.value - shift)
+        self.evidence_ = evidence.shifted(-shift)
         self.history_ = [{**record, "bound": record["bound"] - shift} for record in history]
 
     def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
@@ -310,6 +348,23 @@ def _rank(X: Any) -> int:
 
 def _on(device: torch.device, module: Module) -> Module:
     return module if device.type == "cpu" else deepcopy(module).to(device)
+
+
+def _exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:
+    """The evidence of the model as it is; its error covers other draws, and half as many."""
+    model, likelihood = climber.model, climber.likelihood
+    error = 0.0
+    if not isinstance(model.orbit, FiniteOrbit):
+        other = model.log_evidence(likelihood, climber.y, solution.local, seed=model.seed + 1)
+        error = max(abs(other - solution.log_evidence), climber.draw_error) / 2
+    return Evidence(
+        value=solution.log_evidence,
+        stderr=error,
+        num_data=len(climber.x),
+        num_samples=model.num_samples,
+        likelihood=type(likelihood).__name__,
+        exact=not likelihood.num_locals,
+    )
 
 
 def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:

@@ -7,6 +7,7 @@ need no standardising, which would spoil images whose background is 0.
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from typing import Literal
 
@@ -17,9 +18,16 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from orbitgp.inference.cost import affordable, evaluation_cost, fit_seconds, free_memory
+from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import FiniteOrbit
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import LEAST_SAMPLES
 
 Task = Literal["classification", "regression"]
+InferenceName = Literal["auto", "exact", "sparse"]
 
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
@@ -124,3 +132,49 @@ def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:
     if y.ndim > 1 or (y.dtype.kind == "f" and np.any(y != np.round(y))):
         return "regression"
     return "classification" if len(np.unique(y)) <= min(MAX_CLASSES, len(y) // 2) else "regression"
+
+
+def choose_inference(
+    inference: InferenceName,
+    likelihood: Likelihood,
+    model: ExactGP,
+    settings: TrainerSettings,
+    asks_for_sparse: bool,
+    memory: float | None = None,
+) -> tuple[Literal["exact", "sparse"], str]:
+    """Exact inference where it can be afforded, and why not, where it cannot.
+
+    ``asks_for_sparse`` says that the user gave a number that only sparse inference has. ``memory`` stands in for the free
+    memory of the device. The choice rests on sizes and nominal speeds alone, so that it is the same every time.
+    """
+    if inference == "sparse":
+        return "sparse", "inference='sparse'"
+    if likelihood.couples:
+        against: str | None = "the likelihood couples its latent functions"
+    elif inference == "auto" and asks_for_sparse:
+        against = "num_inducing or batch_size was given"
+    else:
+        against = _too_expensive(likelihood, model, settings, memory, limited=inference == "auto")
+    if against is None:
+        return "exact", "it can be afforded"
+    if inference == "exact":
+        raise ValueError(f"exact inference is not possible: {against}. Use inference='sparse', or fewer data.")
+    return "sparse", against
+
+
+def _too_expensive(
+    likelihood: Likelihood, model: ExactGP, settings: TrainerSettings, memory: float | None, limited: bool
+) -> str | None:
+    x = model.x
+    samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else settings.num_samples or LEAST_SAMPLES
+    with torch.no_grad():
+        model.num_samples = 1
+        dim = model.features(x[:1]).shape[-1]
+        model.num_samples = None
+    double = x.dtype == torch.float64
+    # Local parameters and the posterior take turns, in every evaluation; their noises differ everywhere.
+    factorisations = 8 * likelihood.num_latents if likelihood.num_locals else 1
+    cost = evaluation_cost(len(x), samples, dim, factorisations, double)
+    seconds = fit_seconds(len(x), samples, dim, x.device, torch.get_num_threads(), factorisations, double)
+    limit = min(settings.exact_seconds, settings.max_seconds or math.inf) if limited else math.inf
+    return affordable(cost, seconds, limit, free_memory(x.device) if memory is None else memory)

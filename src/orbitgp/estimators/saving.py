@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.evidence import Evidence
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.saving.container import Contents, SavedFileError, read, write
@@ -57,7 +58,7 @@ def save_estimator(estimator: Any, path: Path, kind: str) -> None:
     """Write a fitted estimator, whole or not at all."""
     tensors: Tensors = {}
     given = estimator.get_params(deep=False)
-    model: InvariantGP = estimator.model_
+    model: InvariantGP | ExactGP = estimator.model_
     noted = {name: value for name, value in vars(estimator).items() if name not in given and name not in _OWN}
     noted["evidence_"] = asdict(estimator.evidence_)
     config = {
@@ -160,27 +161,34 @@ def _is_module(value: Any) -> bool:
     return isinstance(value, dict) and "$module" in value
 
 
-def _write_posterior(model: InvariantGP, tensors: Tensors) -> dict[str, Any]:
-    """What the model holds besides orbit and kernel."""
+def _write_posterior(model: InvariantGP | ExactGP, tensors: Tensors) -> dict[str, Any]:
+    """What the model holds besides orbit and kernel: of an exact one, the data, their noise and weights."""
     state = {name: tensor for name, tensor in model.state_dict().items() if _of_posterior(name)}
     tensors.update({f"posterior.{name}": tensor.cpu().contiguous() for name, tensor in state.items()})
     fixed = [name for name, p in model.named_parameters() if _of_posterior(name) and not p.requires_grad]
     mean = "linear" if model.prior_mean.weight is not None else "constant" if model.prior_mean.bias.requires_grad else "zero"
-    return {"num_latents": model.num_latents, "mean": mean, "jitter": model.jitter, "fixed": fixed}
+    common = {"num_latents": model.num_latents, "mean": mean, "fixed": fixed}
+    if isinstance(model, ExactGP):
+        return {**common, "exact": True, "num_samples": model.num_samples, "seed": model.seed}
+    return {**common, "jitter": model.jitter}
 
 
-def _read_posterior(posterior: Mapping[str, Any], tensors: Tensors, learned: Mapping[str, Any]) -> InvariantGP:
-    draws = tensors.get("posterior.inducing_draws")
-    model = InvariantGP(
-        learned["kernel"],
-        learned["orbit"],
-        tensors["posterior.inducing"],
-        posterior["num_latents"],
-        posterior["mean"],
-        shared_covariance=len(tensors["posterior.q_sqrt"]) == 1,
-        jitter=posterior["jitter"],
-        inducing_samples=draws.shape[1] if draws is not None else 1,
-    )
+def _read_posterior(posterior: Mapping[str, Any], tensors: Tensors, learned: Mapping[str, Any]) -> InvariantGP | ExactGP:
+    parts, common = (learned["kernel"], learned["orbit"]), (posterior["num_latents"], posterior["mean"])
+    model: InvariantGP | ExactGP
+    if posterior.get("exact"):
+        model = ExactGP(*parts, tensors["posterior.x"], *common, posterior["num_samples"], posterior["seed"])
+        model.noise = tensors["posterior.noise"]  # one column, or one for each latent function
+    else:
+        draws = tensors.get("posterior.inducing_draws")
+        model = InvariantGP(
+            *parts,
+            tensors["posterior.inducing"],
+            *common,
+            shared_covariance=len(tensors["posterior.q_sqrt"]) == 1,
+            jitter=posterior["jitter"],
+            inducing_samples=draws.shape[1] if draws is not None else 1,
+        )
     state = {name: tensor for name, tensor in model.state_dict().items() if not _of_posterior(name)}
     state.update({name.removeprefix("posterior."): t for name, t in tensors.items() if name.startswith("posterior.")})
     put(model, state)
@@ -215,12 +223,13 @@ def _learned(estimator: Any) -> dict[str, nn.Module]:
 
 
 @torch.no_grad()
-def _probes(model: InvariantGP, likelihood: Any) -> Float[Tensor, " numbers"]:
+def _probes(model: InvariantGP | ExactGP, likelihood: Any) -> Float[Tensor, " numbers"]:
     """Predictions that tell one orbit, kernel or likelihood from another, at the first inducing point and at the last.
 
     One point would not do: in a model without an orbit, whatever the kernel does between points drops out there.
     """
-    mean, variance = model.predict(model.inducing.detach()[[0, -1]], _PROBE_SAMPLES)
+    points = model.x if isinstance(model, ExactGP) else model.inducing.detach()
+    mean, variance = model.predict(points[[0, -1]], _PROBE_SAMPLES)
     law = likelihood.predictive(mean, variance)
     said = [getattr(law, name) for name in ("probs", "mean", "std") if hasattr(law, name)]
     return torch.cat([part.flatten().double() for part in (mean, variance, *said)])

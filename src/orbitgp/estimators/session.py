@@ -18,6 +18,7 @@ from orbitgp.estimators.interrupt import first_interrupt
 from orbitgp.training.callbacks import Callback, log
 from orbitgp.training.checkpoint import Checkpoint
 from orbitgp.training.diagnostics import Record
+from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
@@ -44,7 +45,7 @@ class Run:
         return drawn if saved is None or isinstance(random_state, Integral) else saved.seeds
 
     @contextmanager
-    def around(self, trainer: Trainer, seeds: list[int], shift: float) -> Iterator[None]:
+    def around(self, trainer: Trainer | QuasiNewton, seeds: list[int], shift: float) -> Iterator[None]:
         """Logs, checkpoints, callback and Ctrl-C while this trainer runs. ``shift`` takes bounds to the units of y."""
 
         def report(record: Record) -> None:
@@ -65,16 +66,17 @@ class Run:
         if trainer.stopped:
             self.warning = self._how_to_go_on(trainer)
 
-    def _after_step(self, trainer: Trainer) -> None:
+    def _after_step(self, trainer: Trainer | QuasiNewton) -> None:
         if self.checkpoint is not None:
             self.checkpoint.after_step(trainer)
         if trainer.stopped:
             logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give it up.", trainer.steps)
 
-    def _how_to_go_on(self, trainer: Trainer) -> str:
+    def _how_to_go_on(self, trainer: Trainer | QuasiNewton) -> str:
         if not self.interrupted:
             return "Ctrl-C came when training was over: the model is complete."
-        kept = f"fit was stopped after {trainer.steps} of {trainer.options.max_steps} steps; the model so far is kept."
+        of_all = f" of {trainer.options.max_steps}" if isinstance(trainer, Trainer) else ""
+        kept = f"fit was stopped after {trainer.steps}{of_all} steps; the model so far is kept."
         if self.checkpoint is None:
             return f"{kept} To be able to go on next time, give fit a checkpoint=path."
         if self.checkpoint.written < 0:

@@ -15,6 +15,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import nn
 
+from orbitgp.estimators.defaults import InferenceName
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
@@ -31,6 +32,7 @@ _OBJECTS = (
     ("feature_map", nn.Module, "torch.nn.Module"),
     ("training", TrainingOptions, "orbitgp.TrainingOptions"),
 )
+_FOR_EXACT_TOO = {"dtype", "exact_seconds", "num_predict_samples", "starts"}
 _OF_TRAINER = ("num_samples", "max_steps", "max_seconds", "batch_size")
 
 
@@ -43,9 +45,16 @@ def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if arguments["max_seconds"] is not None:
         checked["max_seconds"] = positive_number("max_seconds", arguments["max_seconds"])
     one_of("mean", arguments["mean"], get_args(MeanName))
+    one_of("inference", arguments["inference"], get_args(InferenceName))
     for name, kind, described in _OBJECTS:
         _check_object(name, arguments[name], kind, described)
     return checked
+
+
+def asks_for_sparse(arguments: Mapping[str, Any]) -> bool:
+    """Whether an argument or option was given that only sparse inference has."""
+    changed = training_options(arguments["training"]).changed()
+    return arguments["num_inducing"] is not None or arguments["batch_size"] is not None or bool(changed - _FOR_EXACT_TOO)
 
 
 def training_options(training: Any) -> TrainingOptions:

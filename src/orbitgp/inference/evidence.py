@@ -1,4 +1,4 @@
-"""The evidence: the bound on the log marginal likelihood of the whole training set, with its Monte-Carlo error.
+"""The evidence: the log marginal likelihood of the whole training set, or a lower bound on it, with its Monte-Carlo error.
 
 Anything that was fitted to draws is scored on fresh ones: local parameters come from one set of passes over the data, the
 value from another. The standard error is that of the mean over passes with independent orbit samples; it says how well the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -25,9 +25,20 @@ from orbitgp.orbits.sampling import Policy
 
 @dataclass(frozen=True)
 class Evidence:
-    """A lower bound on the log marginal likelihood, in nats, for the whole training set.
+    """The log marginal likelihood of the whole training set, in nats, or a lower bound on it.
 
     Comparable between models of the same data, likelihood and target units, and only there.
+
+    Attributes:
+        value: the log marginal likelihood where ``exact``, else a lower bound on it.
+        stderr: the error of ``value`` that orbit samples cause.
+        num_data: the data.
+        num_samples: orbit samples of each datum; None where the orbit was enumerated.
+        likelihood: the name of the likelihood.
+        exact: whether f was conditioned on exactly under a Gaussian likelihood. With S sampled draws, the value is that of the
+            model whose orbit these draws are.
+        upper: no log marginal likelihood of the scored model lies above (None: not computed).
+        slack: an estimate of how far a lower bound lies below the log marginal likelihood (None: not computed).
     """
 
     value: float
@@ -35,14 +46,41 @@ class Evidence:
     num_data: int
     num_samples: int | None
     likelihood: str
+    exact: bool = False
+    upper: float | None = None
+    slack: float | None = None
 
     def __float__(self) -> float:
         return self.value
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the log marginal likelihood lies: two errors around an exact value, or from a lower bound upwards.
+
+        The upper end of a bound is ``upper``, or twice the estimated slack above it, or infinite where neither is known.
+        """
+        low = self.value - 2 * self.stderr
+        if self.exact:
+            return low, self.value + 2 * self.stderr
+        if self.upper is not None:
+            return low, self.upper + 2 * self.stderr
+        return low, math.inf if self.slack is None else self.value + 2 * self.slack + 2 * self.stderr
+
+    def shifted(self, by: float) -> Evidence:
+        """The same in other units of the targets."""
+        return replace(self, value=self.value + by, upper=None if self.upper is None else self.upper + by)
+
     def __str__(self) -> str:
-        orbit = "exact" if self.num_samples is None else f"S = {self.num_samples}"
         error = f" ± {self.stderr:.2g}" if self.stderr else ""
-        return f"{self.value:,.1f}{error} nats ({self.num_data:,} data, {self.likelihood} likelihood, {orbit})"
+        details = [f"{self.num_data:,} data", f"{self.likelihood} likelihood"]
+        samples = [] if self.num_samples is None else [f"S = {self.num_samples}"]
+        if self.exact:
+            said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"
+            return f"{self.value:,.1f}{error} nats ({', '.join([said, *details])})"
+        if self.upper is not None:
+            return f"between {self.value:,.0f} and {self.upper:,.0f} nats ({', '.join([*details, *samples])})"
+        slack = [] if self.slack is None else [f"slack about {self.slack:,.0f}"]
+        return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"
 
 
 def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:

@@ -101,11 +101,19 @@ class ExactGP(nn.Module):
     def kernel(self) -> Kernel:
         return self.covariance.kernel
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of inputs."""
+        return self.x.dtype
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_system": None}  # made again when it is needed
+
     def samples(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
         """The finite orbit of each row."""
         return self.orbit.fixed(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
-    def seen(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
+    def features(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
         """What g sees of the finite orbit of each row."""
         return self.covariance.features(self.samples(x))
 
@@ -141,6 +149,19 @@ class ExactGP(nn.Module):
         self.noise = solution.system.noise
         self._system = solution.system
         return solution
+
+    @torch.no_grad()
+    def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None, seed: int = 0) -> float:
+        """The log evidence with the draws of another seed; the model stays as it is."""
+        before, bias = self.seed, self.prior_mean.bias.detach().clone()
+        self.seed = seed
+        try:
+            seen, means = self._training_inputs()
+            gram = orbit_gram.gram(self.covariance.of_features, seen)
+            return self._solve_with_locals(gram, means, likelihood, y, local, likelihood.num_locals > 0).log_evidence
+        finally:
+            self.seed = before
+            self.prior_mean.bias.copy_(bias)
 
     @torch.no_grad()
     def _solve_with_locals(
@@ -232,7 +253,7 @@ class ExactGP(nn.Module):
             _backward(outputs, gradients)
 
     @torch.no_grad()
-    def predict(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
+    def predict(self, x: Rows, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""
         vectors, seen = self.covariance.of_features, self._seen_and_means(self.x)[0]
         system = self._posterior(seen)

@@ -75,6 +75,11 @@ class InvariantGP(nn.Module):
     def kernel(self) -> Kernel:
         return self.covariance.kernel
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of inputs."""
+        return self.inducing.dtype
+
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
         return cholesky(self._kuu(self._inducing_features()))

@@ -23,9 +23,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from orbitgp.inference.exact import ExactGP
 from orbitgp.saving.container import SavedFileError, content, read, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.values import Tensors, decode, encode
+from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
 KIND = "checkpoint"
@@ -71,7 +73,7 @@ class Checkpoint:
         self._run: dict[str, Any] = {}
         self._due = 0.0
 
-    def restore(self, trainer: Trainer, seeds: list[int]) -> None:
+    def restore(self, trainer: Trainer | QuasiNewton, seeds: list[int]) -> None:
         """Bring a new trainer to the saved state, if there is one, and check that it belongs to the same run."""
         self.seeds, self._run = seeds, fingerprint(trainer)
         _remove_remains(self.path)
@@ -81,15 +83,15 @@ class Checkpoint:
         trainer.load_state_dict(decode(self.saved.config["state"], self.saved.tensors))
         self.written = trainer.steps
         self._due = time.monotonic() + self.every
-        logger.info("%s: going on after %d of %d steps.", self.path, trainer.steps, trainer.options.max_steps)
+        logger.info("%s: going on after %d steps.", self.path, trainer.steps)
         self.saved = None  # the tensors are no longer needed
 
-    def after_step(self, trainer: Trainer) -> None:
+    def after_step(self, trainer: Trainer | QuasiNewton) -> None:
         """Called between steps: write if a checkpoint is due, or if this was the last step."""
         if trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0):
             self.write(trainer)
 
-    def write(self, trainer: Trainer) -> None:
+    def write(self, trainer: Trainer | QuasiNewton) -> None:
         """Write a checkpoint. If that fails, the last one stays and the run continues."""
         if self.written == trainer.steps:
             return
@@ -123,7 +125,7 @@ def read_checkpoint(path: Path) -> Saved:
         raise SavedFileError(f"{path} is damaged: it is no checkpoint.") from error
 
 
-def fingerprint(trainer: Trainer) -> dict[str, Any]:
+def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
     """Everything that a run depends on, by name, before its first step: data as digests, settings as they are."""
     model = trainer.model
     settings = asdict(trainer.options)
@@ -139,13 +141,23 @@ def fingerprint(trainer: Trainer) -> dict[str, Any]:
         "kernel": _digest_module(model.kernel),
         "likelihood": _digest_module(trainer.likelihood),
         "mean": _digest_outline(model.prior_mean),
-        "num_inducing": len(model.inducing),
-        "inducing_samples": 1 if model.inducing_draws is None else model.inducing_draws.shape[1],
-        "jitter": model.jitter,
+        **_inference(trainer),
         "device": trainer.x.device.type,
         "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch")},
         "threads": torch.get_num_threads(),
         "card": torch.cuda.get_device_name(trainer.x.device) if trainer.x.is_cuda else None,
+    }
+
+
+def _inference(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
+    model = trainer.model
+    if isinstance(model, ExactGP):
+        return {"inference": "exact", "num_samples": model.num_samples}
+    return {
+        "inference": "sparse",
+        "num_inducing": len(model.inducing),
+        "inducing_samples": 1 if model.inducing_draws is None else model.inducing_draws.shape[1],
+        "jitter": model.jitter,
     }
 
 

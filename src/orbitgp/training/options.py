@@ -56,6 +56,7 @@ class TrainingOptions:
         starts: the multiples of the orbit's initial reach to start from; training goes on from the best.
         start_steps: the steps of each start (together a quarter of ``max_steps`` at most).
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
+        exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device.
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
 
@@ -81,6 +82,7 @@ class TrainingOptions:
     starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
     start_steps: int = 20
     jitter: float = 1e-6
+    exact_seconds: float = 150.0
     dtype: PrecisionName = "auto"
 
     # What it is given is checked below, with a sentence about each mistake. So shape checkers leave the constructor alone.
@@ -103,7 +105,7 @@ class TrainingOptions:
                 self._set(name, whole_number(name, getattr(self, name)))
         for name in ("orbit_rate", "inducing_rate", "network_rate"):
             self._set(name, nonnegative_number(name, getattr(self, name)))
-        for name in ("posterior_rho", "jitter"):
+        for name in ("posterior_rho", "jitter", "exact_seconds"):
             self._set(name, positive_number(name, getattr(self, name)))
         if self.learning_rate is not None:
             self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
@@ -122,12 +124,16 @@ class TrainingOptions:
             raise ValueError(unknown)
         return replace(self, **params)
 
+    def changed(self) -> set[str]:
+        """The names of the options that differ from the defaults."""
+        return {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+
     def __sklearn_clone__(self: Options) -> Options:
         """Immutable, so that a clone of an estimator shares it."""
         return self
 
     def __repr__(self) -> str:
-        changed = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        changed = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name in self.changed()]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __str__(self) -> str:

@@ -1,15 +1,17 @@
 """Learning by the exact evidence: few data, a deterministic objective, quasi-Newton steps to the top.
 
-Where all data are conditioned on exactly (``inference.exact``), the evidence and its gradient have no noise: draws of
-the orbit are fixed and shared by all data. Kernel, likelihood, feature map and orbit then climb together by BFGS, without
-learning rates. Three things make that safe and quick:
+Where all data are conditioned on exactly (``inference.exact``), the evidence and its gradient have no noise: draws of the orbit
+are fixed and shared by all data. Kernel, likelihood, feature map and orbit then climb together by BFGS, without learning rates.
+Three things make that safe and quick:
 
-- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts are each brought to their
-  top on some of the data, with few draws, and the best goes on.
+- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts are each brought close to
+  their top on some of the data, with few draws, and the best goes on.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance.
   Each stage begins with the curvature that the last one has learned.
-- **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S, whose draws
-  contain those of no stage before.
+- **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S.
+
+A run is a sequence of stages, each determined by the state in which it begins. That state is what a checkpoint holds, so a run
+that continues from one ends in the same place as a run that was never stopped.
 """
 
 from __future__ import annotations
@@ -18,19 +20,22 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.optimize import minimize
-from torch import Tensor, nn
+from torch import Tensor
+from tqdm.auto import tqdm
 
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.training.diagnostics import Record, hyperparameters
+from orbitgp.training.diagnostics import Record, headline, hyperparameters
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.state import copied_to
 
 Vector = Float[np.ndarray, " parameters"]
 
@@ -45,104 +50,139 @@ _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence c
 
 
 class Stopped(Exception):
-    """The run was asked to stop, or its time is over."""
+    """The run was asked to stop, or its budget is spent."""
 
 
 @dataclass
 class QuasiNewton:
-    """One run: :meth:`run` leaves the model conditioned on all data, at the best parameters found."""
+    """One run of learning by the exact evidence: :meth:`run` leaves the model conditioned on all data, at the best parameters.
+
+    ``max_steps`` and ``max_seconds`` of the settings limit evaluations of the evidence and time; without them a run ends when
+    it has converged. ``num_samples`` fixes the number of draws.
+    """
 
     model: ExactGP
     likelihood: Likelihood
+    x: Float[Tensor, "rows *features"]
     y: Float[Tensor, "rows *outputs"]
+    options: TrainerSettings
     max_steps: int | None = None
-    max_seconds: float | None = None
-    starts: tuple[float, ...] = STARTS
+    num_samples: int | None = None
     callback: Callable[[Record], None] | None = None
-    history: list[Record] = field(default_factory=list)
-    stopped: bool = False
-    steps: int = 0  # evaluations of the evidence with its gradient
-    solution: Solution | None = None
+    progress: bool = False
+    after_step: Callable[[Any], None] | None = None
+    screened: bool = True  # checkpoints may be written from the first stage on
 
     def __post_init__(self) -> None:
-        bias = self.model.prior_mean.bias
-        self.parameters = [p for p in self._modules().parameters() if p.requires_grad and p is not bias]
-        self._begin = time.perf_counter()
+        learned = (*self.model.parameters(), *self.likelihood.parameters())
+        self.parameters = [p for p in learned if p.requires_grad and p is not self.model.prior_mean.bias]
+        self.history: list[Record] = []
+        self.steps = 0  # evaluations of the evidence with its gradient
+        self.seconds = 0.0
+        self.stopped = False
+        self.converged = False
+        self.draw_error = 0.0
+        self._clock = time.perf_counter()
         self._best: tuple[float, Vector] | None = None
-        self._hessian: np.ndarray | None = None
+        self._curvature: np.ndarray | None = None
         self._local: Tensor | None = None
-
-    def _modules(self) -> nn.ModuleList:
-        return nn.ModuleList([self.model, self.likelihood])
+        # The stages: one for each start, then one for each number of draws.
+        self._ends: list[tuple[float, Vector]] = []
+        self._begin = self._vector()
+        self._samples = self._first_samples()
+        self._value: float | None = None
+        self._snapshot = self._state()
 
     @property
-    def seconds(self) -> float:
-        """Since the run began."""
-        return time.perf_counter() - self._begin
+    def starts(self) -> tuple[float, ...]:
+        """Multiples of the orbit's reach to start from; one where the orbit has none, or nothing is to be chosen."""
+        return STARTS if self.model.orbit.reaches() and len(self.options.starts) > 1 else (1.0,)
 
     def stop(self) -> None:
         """End the run after the evaluation that it is in."""
         self.stopped = True
 
+    def fraction(self) -> float:
+        """How much of the budget is spent; 1 when the run is over."""
+        if self.converged:
+            return 1.0
+        by_steps = 0.0 if self.max_steps is None else self.steps / self.max_steps
+        by_time = 0.0 if self.options.max_seconds is None else self.seconds / self.options.max_seconds
+        return max(by_steps, by_time)
+
     def run(self) -> Solution:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
-        try:
-            if self.parameters:
-                self._choose_start()
-                self._climb_all_stages()
-        except Stopped:
-            self._restore()
-        self.solution = self.model.condition(self.likelihood, self.y, self._local)
-        self._record(self.solution.log_evidence)
-        return self.solution
+        self._clock = time.perf_counter() - self.seconds
+        with tqdm(disable=not self.progress or None, unit="evaluation", dynamic_ncols=True) as self._bar:
+            try:
+                while self.parameters and not self.converged:
+                    self._stage()
+                    self._snapshot = self._state()
+                    if self.after_step is not None:
+                        self.after_step(self)
+            except Stopped:
+                self._restore()
+                if self.after_step is not None:
+                    self.after_step(self)
+            self.model.num_samples = self._samples
+            solution = self.model.condition(self.likelihood, self.y, self._local)
+            self._record(solution.log_evidence)
+        self.converged = self.converged or not self.parameters
+        return solution
 
-    def _choose_start(self) -> None:
-        """Go on from the best of several reaches of the orbit, each brought to its top on some of the data."""
-        reaches = self.model.orbit.reaches()
-        if not reaches or len(self.starts) < 2:
-            return
-        begin = self._vector()
-        ends: list[tuple[float, Vector]] = []
-        with self._subset(START_ROWS), self._draws(min(FIRST_SAMPLES, self._most_samples())):
-            for multiple in self.starts:
-                self._set(begin)
-                with torch.no_grad():
-                    for reach in reaches:
-                        reach.mul_(multiple)
+    def _stage(self) -> None:
+        if len(self._ends) < len(self.starts) and len(self.starts) > 1:
+            self._try_start(self.starts[len(self._ends)])
+        elif self._value is None:
+            if self._ends:
                 self._forget()
-                ends.append(self._climb(START_SETTLED))
+                self._set(max(self._ends, key=lambda end: end[0])[1])
+            self._value = self._climb_with(self._samples)
+        else:
+            self._double_draws()
+        if self._value is not None and self._samples == self._last_samples():
+            self.converged = True
+
+    def _try_start(self, multiple: float) -> None:
+        """Bring the orbit, at another reach, close to its top on some of the data."""
         self._forget()
-        self._set(max(ends, key=lambda end: end[0])[1])
+        self._set(self._begin)
+        with torch.no_grad():
+            for reach in self.model.orbit.reaches():
+                reach.mul_(multiple)
+        with self._subset(START_ROWS):
+            self.model.num_samples = self._first_samples()
+            self._ends.append(self._climb(START_SETTLED))
 
-    def _climb_all_stages(self) -> None:
-        """Climb with S draws, look at 2 S, and go on there unless the evidence agrees."""
-        most, samples = self._most_samples(), min(FIRST_SAMPLES, self._most_samples())
-        self.model.num_samples = samples if most else None
-        value, _ = self._climb()
-        while samples < most:
-            samples = min(most, 2 * samples)
+    def _double_draws(self) -> None:
+        """Look at twice the draws: go on there, unless there are enough of them and the evidence agrees."""
+        assert self._samples is not None
+        assert self._value is not None
+        samples = min(2 * self._samples, MOST_SAMPLES)
+        if samples >= LEAST_SAMPLES:
             self.model.num_samples = samples
-            self._best = None
-            if samples < LEAST_SAMPLES:
-                value, _ = self._climb()
-                continue
             again = self.model.condition(self.likelihood, self.y, self._local).log_evidence
-            if abs(again - value) < TOLERANCE:
+            self.draw_error = abs(again - self._value)
+            if self.draw_error < TOLERANCE:
+                self._samples, self.converged = samples, True
                 return
-            value, _ = self._climb()
+        before, self._samples, self._best = self._value, samples, None
+        self._value = self._climb_with(samples)
+        self.draw_error = abs(self._value - before)
 
-    def _most_samples(self) -> int:
-        """The largest S: all elements of a finite orbit (0 stands for that), or a cap."""
-        return 0 if isinstance(self.model.orbit, FiniteOrbit) else MOST_SAMPLES
+    def _climb_with(self, samples: int | None) -> float:
+        self.model.num_samples = samples
+        return self._climb(SETTLED)[0]
 
-    @contextmanager
-    def _draws(self, samples: int) -> Iterator[None]:
-        before = self.model.num_samples
-        self.model.num_samples = samples or None
-        try:
-            yield
-        finally:
-            self.model.num_samples = before
+    def _first_samples(self) -> int | None:
+        """Draws of the first stage; None where a finite orbit is enumerated."""
+        if isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None:
+            return self.num_samples
+        return FIRST_SAMPLES
+
+    def _last_samples(self) -> int | None:
+        fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
+        return self.num_samples if fixed else MOST_SAMPLES
 
     @contextmanager
     def _subset(self, rows: int) -> Iterator[None]:
@@ -156,52 +196,50 @@ class QuasiNewton:
         finally:
             self.model.x, self.y = x, y
 
-    def _climb(self, enough: float = SETTLED) -> tuple[float, Vector]:
-        """To the top from here: the best evidence and where it is. The model is left there."""
-        last = [math.inf, math.inf]
+    def _climb(self, enough: float) -> tuple[float, Vector]:
+        """To the top from here: the best evidence, and where it is. The model is left there."""
+        values: list[float] = []
 
-        def settled(intermediate_result: object) -> None:
-            value = -float(intermediate_result.fun)  # type: ignore[attr-defined]
+        def after_iteration(intermediate_result: Any) -> None:
+            value = -float(intermediate_result.fun)
             self._record(value)
-            last[:] = [last[1], -value]
-            if last[0] - last[1] < enough:
+            values.append(value)
+            if len(values) > 2 and value - values[-3] < 2 * enough:  # two iterations, as one alone may be unlucky
                 raise StopIteration
 
         start = self._vector()
-        first = self._objective(start)
-        scale = 1.0 / max(1.0, float(np.linalg.norm(first[1])))
+        slope = self._objective(start)[1]
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
         if len(start) <= _MANY:
-            inverse = np.eye(len(start)) * scale if self._hessian is None else self._hessian
-            options, method = {"hess_inv0": inverse, "gtol": 1e-2}, "BFGS"
-        found = minimize(self._objective, start, jac=True, method=method, options=options, callback=settled)
-        if method == "BFGS" and np.all(np.isfinite(found.hess_inv)):
-            self._hessian = 0.5 * (found.hess_inv + found.hess_inv.T)
+            # The first step has length one, or the one that the curvature of the last stage suggests.
+            first = np.eye(len(start)) / max(1.0, float(np.linalg.norm(slope)))
+            options, method = {"hess_inv0": first if self._curvature is None else self._curvature, "gtol": 1e-2}, "BFGS"
+        found = minimize(self._objective, start, jac=True, method=method, options=options, callback=after_iteration)
+        if method == "BFGS":
+            curvature = 0.5 * (found.hess_inv + found.hess_inv.T)
+            self._curvature = curvature if _positive_definite(curvature) else None
         assert self._best is not None
         self._restore()
         return self._best
 
     def _objective(self, vector: Vector) -> tuple[float, Vector]:
         """Minus the log evidence (and priors), and its gradient."""
-        if self.stopped or (self.max_seconds is not None and self.seconds > self.max_seconds):
-            raise Stopped
-        if self.max_steps is not None and self.steps >= self.max_steps:
+        self.seconds = time.perf_counter() - self._clock
+        if self.stopped or self.fraction() >= 1.0:
             raise Stopped
         self._set(vector)
         for parameter in self.parameters:
             parameter.grad = None
         self.steps += 1
+        self._bar.update()
+        value, gradient = math.nan, np.zeros_like(vector)
         try:
             solution = self.model.evidence_with_gradient(self.likelihood, self.y, self._local)
-            value = solution.log_evidence
-            for _, module, prior, closure, _ in self.model.kernel.named_priors():
-                density = prior.log_prob(closure(module)).sum()
-                density.backward()
-                value += float(density)
+            value = solution.log_evidence + self._log_prior()
             gradient = self._gradient()
         except FloatingPointError:
-            value, gradient = math.nan, np.zeros_like(vector)
+            pass
         if not (math.isfinite(value) and np.all(np.isfinite(gradient))):
             if self._best is None:
                 raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
@@ -211,30 +249,41 @@ class QuasiNewton:
             self._best = value, vector.copy()
         return -value, -gradient
 
+    def _log_prior(self) -> float:
+        """The log density of the priors on the kernel's hyperparameters; its gradient is added to them."""
+        total = 0.0
+        for _, module, prior, closure, _ in self.model.kernel.named_priors():
+            density = prior.log_prob(closure(module)).sum()
+            density.backward()
+            total += float(density.detach())
+        return total
+
     def _gradient(self) -> Vector:
-        zeros = (p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.parameters)
-        return np.concatenate([g.detach().double().cpu().numpy().ravel() for g in zeros])
+        gradients = (p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.parameters)
+        return np.concatenate([g.detach().double().cpu().numpy().ravel() for g in gradients])
 
     def _vector(self) -> Vector:
-        return np.concatenate([p.detach().double().cpu().numpy().ravel() for p in self.parameters])
+        flat = [p.detach().double().cpu().numpy().ravel() for p in self.parameters]
+        return np.concatenate(flat) if flat else np.zeros(0)
 
     @torch.no_grad()
     def _set(self, vector: Vector) -> None:
         start = 0
         for parameter in self.parameters:
             stop = start + parameter.numel()
-            parameter.copy_(torch.from_numpy(vector[start:stop]).reshape(parameter.shape))
+            parameter.copy_(torch.from_numpy(vector[start:stop].copy()).reshape(parameter.shape))
             start = stop
 
     def _forget(self) -> None:
         """Nothing is known of another start: neither curvature, nor local parameters, nor a best point."""
-        self._best, self._hessian, self._local = None, None, None
+        self._best, self._curvature, self._local = None, None, None
 
     def _restore(self) -> None:
         if self._best is not None:
             self._set(self._best[1])
 
     def _record(self, value: float) -> None:
+        self.seconds = time.perf_counter() - self._clock
         record: Record = {
             "step": self.steps,
             "seconds": self.seconds,
@@ -245,5 +294,51 @@ class QuasiNewton:
             **hyperparameters(self.model.kernel, self.likelihood),
         }
         self.history.append(record)
+        self._bar.set_postfix_str(headline(record))
         if self.callback is not None:
             self.callback(record)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "parameters": torch.from_numpy(self._vector()),
+            "bias": self.model.prior_mean.bias.detach().clone(),
+            "best": None if self._best is None else [self._best[0], torch.from_numpy(self._best[1].copy())],
+            "curvature": None if self._curvature is None else torch.from_numpy(self._curvature.copy()),
+            "local": self._local,
+            "ends": [[value, torch.from_numpy(vector.copy())] for value, vector in self._ends],
+            "begin": torch.from_numpy(self._begin.copy()),
+            "samples": self._samples,
+            "value": self._value,
+            "draw_error": self.draw_error,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "history": list(self.history),
+            "converged": self.converged,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state in which the current stage began."""
+        return self._snapshot
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from the beginning of a stage."""
+        state = copied_to(torch.device("cpu"), state)
+        self._set(state["parameters"].numpy())
+        with torch.no_grad():
+            self.model.prior_mean.bias.copy_(state["bias"])
+        self._best = None if state["best"] is None else (state["best"][0], state["best"][1].numpy())
+        self._curvature = None if state["curvature"] is None else state["curvature"].numpy()
+        self._local = None if state["local"] is None else state["local"].to(self.x.device)
+        self._ends = [(value, vector.numpy()) for value, vector in state["ends"]]
+        self._begin, self._samples, self._value = state["begin"].numpy(), state["samples"], state["value"]
+        for name in ("draw_error", "steps", "seconds", "history", "converged"):
+            setattr(self, name, state[name])
+        self._snapshot = self._state()
+
+
+def _positive_definite(matrix: np.ndarray) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return bool(np.all(np.isfinite(matrix)))

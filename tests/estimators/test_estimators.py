@@ -298,7 +298,7 @@ class TestInputs:
 
     def test_pixels_are_left_alone(self) -> None:
         X, y = small_digits()
-        fitted = InvariantGPClassifier(max_steps=1, random_state=0).fit(X, y)
+        fitted = InvariantGPClassifier(inference="sparse", max_steps=1, random_state=0).fit(X, y)
         assert fitted.model_.inducing.min() > -0.2
         assert fitted.model_.inducing.max() < 1.2
 
@@ -357,7 +357,8 @@ class TestSettings:
     )
     def test_number_of_inducing_points(self, rng: np.random.Generator, orbit: Any, given: int | None, count: int) -> None:
         X, y = wave(rng, rows=20)
-        fitted = InvariantGPRegressor(orbit, num_inducing=given, max_steps=1, num_samples=4, random_state=0).fit(X, y)
+        settings: dict[str, Any] = {"inference": "sparse", "max_steps": 1, "num_samples": 4, "random_state": 0}
+        fitted = InvariantGPRegressor(orbit, num_inducing=given, **settings).fit(X, y)
         assert len(fitted.model_.inducing) == count
 
     def test_inducing_points_of_a_finite_orbit_start_at_all_its_elements(self, rng: np.random.Generator) -> None:
@@ -370,7 +371,7 @@ class TestSettings:
         X = rng.normal(size=(20, 3))
         y = X.sum(1)
         group = Permutation([[1, 0, 2], [1, 2, 0]], close=True)
-        settings: dict[str, Any] = {"max_steps": 3, "random_state": 0}
+        settings: dict[str, Any] = {"inference": "sparse", "max_steps": 3, "random_state": 0}
         whole = InvariantGPRegressor(group, **settings).fit(X, y)
         more = InvariantGPRegressor(group, num_samples=7, **settings).fit(X, y)
         fewer = InvariantGPRegressor(group, num_samples=3, **settings).fit(X, y)

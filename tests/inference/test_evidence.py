@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -44,7 +47,7 @@ def test_enumerated_orbits_have_the_bound_and_no_error():
         assert evidence.stderr == 0.0
         assert evidence.num_samples is None
     assert float(evidence) == evidence.value
-    assert "exact" in str(evidence)
+    assert str(evidence).startswith("≥ ")  # an enumerated orbit does not make a bound exact
     assert "±" not in str(evidence)
 
 
@@ -167,5 +170,21 @@ def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood):
 
 
 def test_an_evidence_prints_well():
-    text = str(Evidence(-1234.56, 0.4, 1000, 64, "Gaussian"))
-    assert text == "-1,234.6 ± 0.4 nats (1,000 data, Gaussian likelihood, S = 64)"
+    bound = Evidence(-1234.56, 0.4, 1000, 64, "Gaussian")
+    assert str(bound) == "≥ -1,234.6 ± 0.4 nats (1,000 data, Gaussian likelihood, S = 64)"
+    assert (
+        str(replace(bound, slack=440.2)) == "≥ -1,234.6 ± 0.4 nats (slack about 440, 1,000 data, Gaussian likelihood, S = 64)"
+    )
+    assert str(replace(bound, upper=-1200.0)) == "between -1,235 and -1,200 nats (1,000 data, Gaussian likelihood, S = 64)"
+    assert str(replace(bound, exact=True)) == "-1,234.6 ± 0.4 nats (exact for S = 64, 1,000 data, Gaussian likelihood)"
+    exact = Evidence(1171.42, 0.0, 200, None, "Gaussian", exact=True)
+    assert str(exact) == "1,171.4 nats (exact, 200 data, Gaussian likelihood)"
+
+
+def test_where_the_log_marginal_likelihood_lies():
+    bound = Evidence(-10.0, 0.5, 9, 64, "Gaussian")
+    assert bound.interval == (-11.0, math.inf)
+    assert replace(bound, slack=3.0).interval == (-11.0, -3.0)
+    assert replace(bound, upper=-8.0).interval == (-11.0, -7.0)
+    assert replace(bound, exact=True).interval == (-11.0, -9.0)
+    assert replace(bound, upper=-8.0).shifted(2.0).interval == (-9.0, -5.0)

@@ -476,6 +476,7 @@ class TestCallbacks:
         with caplog.at_level(logging.INFO, logger="orbitgp"):
             fitted = CASES["natural"]().fit(*table())
         lines = [record.getMessage() for record in caplog.records if record.name == "orbitgp"]
+        assert lines.pop(0).startswith("sparse inference: ")
         assert len(lines) == 9
         assert lines[-1].startswith("step 12, ")
         assert f"bound {fitted.history_[-1]['bound']:,.0f}" in lines[-1]

@@ -76,6 +76,8 @@ class QuasiNewton:
     def __post_init__(self) -> None:
         learned = (*self.model.parameters(), *self.likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not self.model.prior_mean.bias]
+        # Parameters are learned in units of their first values where these are large, as a lengthscale in nanometres is.
+        self._units = [p.detach().abs().clamp_min(1.0) for p in self.parameters]
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
         self.seconds = 0.0
@@ -259,19 +261,18 @@ class QuasiNewton:
         return total
 
     def _gradient(self) -> Vector:
-        gradients = (p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.parameters)
-        return np.concatenate([g.detach().double().cpu().numpy().ravel() for g in gradients])
+        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
+        return _flat([gradient * unit for gradient, unit in zip(gradients, self._units, strict=True)])
 
     def _vector(self) -> Vector:
-        flat = [p.detach().double().cpu().numpy().ravel() for p in self.parameters]
-        return np.concatenate(flat) if flat else np.zeros(0)
+        return _flat([p / unit for p, unit in zip(self.parameters, self._units, strict=True)])
 
     @torch.no_grad()
     def _set(self, vector: Vector) -> None:
         start = 0
-        for parameter in self.parameters:
+        for parameter, unit in zip(self.parameters, self._units, strict=True):
             stop = start + parameter.numel()
-            parameter.copy_(torch.from_numpy(vector[start:stop].copy()).reshape(parameter.shape))
+            parameter.copy_(torch.from_numpy(vector[start:stop].copy()).reshape(parameter.shape).to(unit) * unit)
             start = stop
 
     def _forget(self) -> None:
@@ -334,6 +335,10 @@ class QuasiNewton:
         for name in ("draw_error", "steps", "seconds", "history", "converged"):
             setattr(self, name, state[name])
         self._snapshot = self._state()
+
+
+def _flat(tensors: list[Tensor]) -> Vector:
+    return np.concatenate([np.zeros(0), *(t.detach().double().cpu().numpy().ravel() for t in tensors)])
 
 
 def _positive_definite(matrix: np.ndarray) -> bool:

@@ -1,0 +1,165 @@
+"""Learning by the exact evidence: to the top, from anywhere, to the same place after an interruption."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.priors import NormalPrior
+from scipy.optimize import minimize
+from torch import Tensor
+
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Translation
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import LEAST_SAMPLES, QuasiNewton
+
+N = 25
+
+
+def kernel() -> ScaleKernel:
+    return ScaleKernel(RBFKernel()).double()
+
+
+def make(orbit: Orbit, x: Tensor, y: Tensor, likelihood: Likelihood | None = None, **further: object) -> QuasiNewton:
+    likelihood = likelihood or Gaussian(1, 0.3)
+    model = ExactGP(kernel(), orbit, x, likelihood.num_latents)
+    return QuasiNewton(model, likelihood, x, y, TrainerSettings(), **further)
+
+
+def wave(rows: int = N) -> tuple[Tensor, Tensor]:
+    x = torch.rand(rows, 2, dtype=torch.float64) * 4
+    return x, (torch.sin(x[:, :1]) + torch.sin(x[:, 1:]) + 0.05 * torch.randn(rows, 1)).double()
+
+
+@pytest.mark.slow
+def test_it_reaches_the_top_that_another_optimiser_finds():
+    """Nelder-Mead knows no gradients: the same top, from a grid of starts."""
+    x, y = wave(25)
+    climber = make(Permutation.swap(0, 1), x, y)
+    found = climber.run().log_evidence
+    model, likelihood = climber.model, climber.likelihood
+
+    def objective(v):
+        with torch.no_grad():
+            for parameter, value in zip(climber.parameters, v, strict=True):
+                parameter.fill_(value)
+        return -model.condition(likelihood, y).log_evidence
+
+    starts = [(a, 0.5, b) for a in (0.0, 2.0) for b in (-2.0, -5.0)]
+    best = max(-minimize(objective, s, method="Nelder-Mead", options={"maxiter": 150}).fun for s in starts)
+    assert found == pytest.approx(best, abs=0.1)
+    assert climber.converged
+
+
+def test_units_of_inputs_and_targets_do_not_matter():
+    x, y = wave()
+    ends = []
+    for unit in (1e-6, 1.0, 1e6):
+        model = ExactGP(kernel(), Identity(), x * unit)
+        model.kernel.base_kernel.lengthscale = unit
+        climber = QuasiNewton(model, Gaussian(1, 0.3), x * unit, y, TrainerSettings())
+        ends.append(climber.run().log_evidence)
+    assert ends == pytest.approx([ends[1]] * 3, abs=0.1)
+
+
+@pytest.mark.slow
+def test_small_and_large_starts_end_at_the_same_evidence():
+    """Inputs that were moved by noise, from scales of 0.02, 0.3 and 3."""
+    clean = torch.rand(30, 1, dtype=torch.float64) * 10
+    x, y = clean + 0.4 * torch.randn(30, 1, dtype=torch.float64), torch.sin(clean)
+    ends = [make(GaussianNoise(scale).double(), x, y).run().log_evidence for scale in (0.02, 0.3, 3.0)]
+    assert max(ends) - min(ends) < 1.5
+
+
+def test_draws_double_until_they_do_not_matter():
+    x, y = wave(16)
+    climber = make(GaussianNoise(0.2).double(), x, y)
+    solution = climber.run()
+    samples = climber.model.num_samples
+    assert samples >= LEAST_SAMPLES
+    assert climber.draw_error < 1.0
+    assert {r["num_samples"] for r in climber.history} >= {8, 16, samples}
+    assert solution.log_evidence == climber.history[-1]["bound"]
+    fixed = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    fixed.run()
+    assert fixed.model.num_samples == 4
+
+
+def test_a_budget_ends_a_run_and_the_best_is_kept():
+    x, y = wave()
+    climber = make(Permutation.swap(0, 1), x, y, max_steps=4)
+    first = climber.model.condition(climber.likelihood, y).log_evidence
+    last = climber.run().log_evidence
+    assert climber.steps == 4
+    assert not climber.converged
+    assert last > first
+    assert climber.fraction() == 1.0
+
+
+@pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
+def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):
+    x, y = wave(10)
+    x = x[:, None, :]  # images of one row
+    y = y if likelihood is None else torch.sign(y)
+    states = []
+
+    def build(after=None):
+        torch.manual_seed(0)
+        fresh = None if likelihood is None else Bernoulli()
+        return make(Translation(0.3).double(), x, y, fresh, after_step=after, num_samples=4)
+
+    whole = build(lambda run: states.append((run.state_dict(), run.steps)))
+    end = whole.run()
+    for state, _ in states[:-1:2]:
+        again = build()
+        again.load_state_dict(state)
+        solution = again.run()
+        assert solution.log_evidence == end.log_evidence
+        assert np.array_equal(again._vector(), whole._vector())
+        assert [r["bound"] for r in again.history] == [r["bound"] for r in whole.history]
+
+
+def test_stopping_in_the_middle_keeps_the_beginning_of_the_stage():
+    x, y = wave(10)
+    seen = []
+    climber = make(GaussianNoise(0.2).double(), x, y, num_samples=4, after_step=lambda run: seen.append(run.state_dict()))
+    climber.callback = lambda record: climber.stop() if record["step"] > 3 else None
+    climber.run()
+    assert climber.stopped
+    assert not climber.converged
+    again = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    again.load_state_dict(seen[-1])
+    whole = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    assert again.run().log_evidence == whole.run().log_evidence
+
+
+def test_priors_of_the_user_count():
+    x, y = wave(25)
+    ends = []
+    for prior in (None, NormalPrior(0.1, 0.001)):
+        climber = make(Identity(), x, y)
+        if prior is not None:
+            climber.model.kernel.base_kernel.register_prior("p", prior, "lengthscale")
+        climber.run()
+        ends.append(climber.model.kernel.base_kernel.lengthscale.item())
+    assert ends[1] == pytest.approx(0.1, abs=0.02)
+    assert ends[0] > 0.5
+
+
+def test_nothing_to_learn_is_no_error():
+    x, y = wave(10)
+    likelihood = Gaussian(1, 0.3).requires_grad_(False)
+    model = ExactGP(kernel().requires_grad_(False), Identity(), x)
+    climber = QuasiNewton(model, likelihood, x, y, TrainerSettings())
+    assert np.isfinite(climber.run().log_evidence)
+    assert climber.converged
+
+
+def test_an_evidence_that_is_not_finite_is_one_sentence():
+    x, y = wave(10)
+    climber = make(Identity(), x, y * torch.nan)
+    with pytest.raises(FloatingPointError, match="not finite at the start"):
+        climber.run()

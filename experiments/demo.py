@@ -16,10 +16,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from experiments import harness
 from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.orbits import Rotation
-from orbitgp.saving.atomic import replace
+from orbitgp.orbits import Identity, Rotation
 
 ROTATED = 60.0
 START = 5.0
@@ -35,8 +35,8 @@ def fit() -> tuple[dict[str, InvariantGPClassifier], dict[str, float], tuple[np.
     x_train, _ = rotate(data.x_train, ROTATED, seed=0)
     x_test, _ = rotate(data.x_test, ROTATED, seed=1)
     models = {
-        "RBF": InvariantGPClassifier(**SETTINGS),
-        "RBF, rotations learned": InvariantGPClassifier(Rotation(START), **SETTINGS),
+        "RBF": harness.classifier(Identity(), **SETTINGS),
+        "RBF, rotations learned": harness.classifier(Rotation(START), **SETTINGS),
     }
     errors = {}
     for name, model in models.items():
@@ -108,7 +108,7 @@ def figure(
     bars.set_xlabel("evidence (bound on the log marginal likelihood)")
     for ax in (over_time, bars):
         ax.spines[["top", "right"]].set_visible(False)
-    replace(path, lambda beside: fig.savefig(beside, dpi=130))
+    harness.save_figure(fig, path)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -116,7 +116,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.demo", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for demo.png (default: out)")
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
     print(
         f"1,797 digits of 8x8 pixels, each rotated by a random angle within ±{ROTATED:.0f}°; 1,347 to learn from.", flush=True
     )

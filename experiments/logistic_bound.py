@@ -5,15 +5,15 @@ constant mean and posterior. Three numbers for each problem: GPyTorch's optimum,
 parameters together), and what our training reaches. The first difference is what a quadratic costs, and no training removes it:
 the quadratics used here are the sharpest that there are (de Leeuw and Lange 2009). The second is what training leaves behind.
 
-``python -m experiments.logistic_bound`` prints the table and writes logistic_bound.json, in about two minutes.
+``python -m experiments logistic-bound`` takes about two minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import gpytorch
@@ -23,13 +23,13 @@ from jaxtyping import Float, Int
 from sklearn import datasets as sklearn_datasets
 from torch import Tensor, nn
 
+from experiments import harness
+from experiments.harness import Record, Records
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.local_parameters import Groups, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import Identity
-from orbitgp.report.provenance import provenance
-from orbitgp.saving import atomic as files
 from orbitgp.training.options import Options
 from orbitgp.training.trainer import Trainer
 
@@ -41,7 +41,6 @@ LOG_ODDS_VARIANCE = 10.0
 class Problem:
     """Two classes of a data set that comes with scikit-learn; inputs are standardised."""
 
-    name: str
     data: str
     is_positive: Callable[[np.ndarray], np.ndarray]
     columns: tuple[int, ...] | None = None
@@ -52,15 +51,15 @@ class Problem:
         return torch.tensor((x - x.mean(0)) / x.std(0)), torch.tensor(self.is_positive(raw.target)).long()
 
 
-DIABETES = Problem("diabetes above the median, by bmi, bp, s5", "diabetes", lambda t: t > np.median(t), (2, 3, 8))
-PROBLEMS = (
-    DIABETES,
-    Problem("diabetes above the mean", "diabetes", lambda t: t > t.mean()),
-    Problem("diabetes above the median", "diabetes", lambda t: t > np.median(t)),
-    Problem("breast cancer", "breast_cancer", lambda t: t == 1),
-    Problem("iris: versicolor or not", "iris", lambda t: t == 1),
-    Problem("wine: the second or not", "wine", lambda t: t == 1),
-)
+DIABETES = Problem("diabetes", lambda t: t > np.median(t), (2, 3, 8))
+PROBLEMS = {
+    "diabetes above the median, by bmi, bp, s5": DIABETES,
+    "diabetes above the mean": Problem("diabetes", lambda t: t > t.mean()),
+    "diabetes above the median": Problem("diabetes", lambda t: t > np.median(t)),
+    "breast cancer": Problem("breast_cancer", lambda t: t == 1),
+    "iris: versicolor or not": Problem("iris", lambda t: t == 1),
+    "wine: the second or not": Problem("wine", lambda t: t == 1),
+}
 
 
 class Logistic(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
@@ -87,7 +86,6 @@ class SVGP(gpytorch.models.ApproximateGP):
 class Bounds:
     """The three bounds of one problem."""
 
-    problem: str
     num_data: int
     svgp: float
     best: float
@@ -123,7 +121,7 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     trainer.posterior.refresh_local()
     with torch.no_grad():
         trained = float(trainer.local.terms(rows, samples).sum() - trainer.model.kl())
-    return Bounds(problem.name, len(x), theirs, best, trained)
+    return Bounds(len(x), theirs, best, trained)
 
 
 def maximum(objective: Callable[[], Tensor], parameters: Iterable[nn.Parameter], max_iterations: int = 1000) -> float:
@@ -151,31 +149,42 @@ def maximum(objective: Callable[[], Tensor], parameters: Iterable[nn.Parameter],
     return -float(loss().detach())
 
 
-HEADER = """| data | rows | SVGP, quadrature | our bound at its best | trained | below SVGP | trained, below its best |
-|---|---|---|---|---|---|---|"""
+@dataclass(frozen=True)
+class LogisticBound(harness.Run):
+    """The three bounds of one problem, by its name."""
+
+    experiment = "logistic_bound"
+
+    problem: str
+    num_inducing: int = 60
+    max_steps: int = 300
+    seed: int = 0
+
+    def name(self) -> str:
+        return harness.slug(self.problem, self.seed)
+
+    def measure(self, device: str) -> Record:
+        begin = time.perf_counter()
+        found = bounds(PROBLEMS[self.problem], self.num_inducing, self.max_steps, self.seed)
+        return {"bounds": asdict(found), "seconds": {"fit": time.perf_counter() - begin}}
 
 
-def line(b: Bounds) -> str:
-    """One row of the table, in Markdown."""
-    gap, left = ((above - below) / abs(b.svgp) for above, below in ((b.svgp, b.best), (b.best, b.trained)))
-    return f"| {b.problem} | {b.num_data} | {b.svgp:.2f} | {b.best:.2f} | {b.trained:.2f} | {gap:.2%} | {left:.2%} |"
+def table(records: Records) -> str:
+    """The bounds of each problem, and the gaps relative to GPyTorch's."""
+    cells = []
+    for r in records:
+        b = Bounds(**r["bounds"])
+        gap, left = ((above - below) / abs(b.svgp) for above, below in ((b.svgp, b.best), (b.best, b.trained)))
+        values = [f"{value:.2f}" for value in (b.svgp, b.best, b.trained)]
+        cells.append([r["settings"]["problem"], str(b.num_data), *values, f"{gap:.2%}", f"{left:.2%}"])
+    values = ["SVGP, quadrature", "our bound at its best", "trained", "below SVGP", "trained, below its best"]
+    return harness.markdown(["data", "rows", *values], cells)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the table and write ``logistic_bound.json``."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.logistic_bound", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for logistic_bound.json (default: results)")
-    given = parser.parse_args(arguments)
-    given.out.mkdir(parents=True, exist_ok=True)
-    print(HEADER)
-    rows = []
-    for problem in PROBLEMS:
-        rows.append(bounds(problem))
-        print(line(rows[-1]), flush=True)
-    path = given.out / "logistic_bound.json"
-    files.write_json(path, {"experiment": "logistic_bound", "results": [asdict(row) for row in rows], **provenance()})
-    print(f"wrote {path}")
+def plan(options: argparse.Namespace) -> list[LogisticBound]:
+    """Every problem with every seed; with ``--quick`` the first, with fewer inducing points and steps."""
+    names, settings = (list(PROBLEMS)[:1], (30, 150)) if options.quick else (list(PROBLEMS), (60, 300))
+    return [LogisticBound(name, *settings, seed) for seed in range(options.seeds) for name in names]
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment("logistic_bound", __doc__, plan, table, seeds=1, on_gpu=False)

@@ -1,6 +1,6 @@
 """Every experiment in reduced form, on two cores in minutes: do the directions of all claims hold?
 
-Figures at this size are not those of the paper; which model has more evidence, and which has less error, is what is looked at.
+Numbers at this size are not those of the paper: the claims are about which model has more evidence, and which less error.
 MNIST is downloaded unless ``ORBITGP_DATA`` says where it is.
 
 ``python -m experiments.reproduce_small`` (or ``make reproduce-small``) writes records and pictures to
@@ -15,7 +15,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from experiments.runs import Claims
+from experiments.harness import Claims
 
 EXPERIMENTS = (
     "toy",
@@ -29,13 +29,11 @@ EXPERIMENTS = (
     "small_data",
     "augmentation",
 )
-ALONE = ("toy", "exact")  # nothing in them is done side by side
 
 
 def run(name: str, out: Path, jobs: int) -> Claims:
     """One experiment at its small size."""
-    arguments = ["--out", str(out), "--quick"] + ([] if name in ALONE else ["--jobs", str(jobs)])
-    claims: Claims = import_module(f"experiments.{name}").main(arguments)
+    claims: Claims = import_module(f"experiments.{name}").EXPERIMENT.main(["--out", str(out), "--quick", "--jobs", str(jobs)])
     return claims
 
 

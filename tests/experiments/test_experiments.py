@@ -89,6 +89,7 @@ class Process(harness.Run):
         return {"process": os.getpid()}
 
 
+@pytest.mark.slow
 def test_several_jobs_work_in_processes_of_their_own(tmp_path):
     path = tmp_path / "process.jsonl"
     found = harness.execute([Process(3), Process(1)], path, jobs=2)
@@ -415,6 +416,7 @@ def test_odd_even_claims(profiled, failing):
     assert "| t | 120° (200 nats) | 88° (+3.0 nats) | +103 nats | 20.00 % | 10.00 % |" in profiles.table([none, top, good])
 
 
+@pytest.mark.slow
 def test_figure1_is_drawn_from_its_record(tmp_path):
     arguments = ["--quick", "--train", "20", "--inducing", "6", "--steps", "2", "--batch", "8", "--samples", "4"]
     figure1.EXPERIMENT.main([*arguments, "--out", str(tmp_path)])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sklearn import datasets as sklearn_datasets
-from torch import Tensor, nn
+from torch import Tensor
 
 from experiments import harness
-from experiments.harness import Record, Records
+from experiments.harness import Record, Records, Settings
+from experiments.toy import maximise
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import Groups, Setting
@@ -39,6 +40,7 @@ from orbitgp.training.trainer import Trainer
 
 JITTER = 1e-6
 LOG_ODDS_VARIANCE = 10.0
+ACCURACY: Settings = {"max_iter": 1000, "history_size": 50, "tolerance_change": 1e-11}
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     objective = gpytorch.mlls.VariationalELBO(Logistic(), svgp, len(x))
     svgp(x)  # the first call sets q(u) to the prior
     with gpytorch.settings.num_gauss_hermite_locs(60):
-        theirs = maximum(lambda: objective(svgp(x), labels.double()) * len(x), svgp.parameters())
+        theirs = maximise(lambda: objective(svgp(x), labels.double()) * len(x), svgp.parameters(), **ACCURACY)
 
     def model() -> InvariantGP:
         gp = InvariantGP(initial_kernel(None, x, LOG_ODDS_VARIANCE, generator), Identity(), inducing, jitter=JITTER)
@@ -118,7 +120,8 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     samples = joint.orbit.sample(x, None)
     # Without draws, the other groups' local parameters are the best ones, at every step of the optimiser.
     local = Groups(Setting(joint, Bernoulli(), x, y)).at(rows)
-    best = maximum(lambda: elbo(joint, Bernoulli(), samples, y, len(x), local), joint.parameters())
+    joint.q_sqrt.register_hook(torch.tril)  # the factor of a covariance is lower triangular
+    best = maximise(lambda: elbo(joint, Bernoulli(), samples, y, len(x), local), joint.parameters(), **ACCURACY)
 
     trainer = Trainer(
         model(), Bernoulli(), x, y, TrainerSettings(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed)
@@ -128,31 +131,6 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     with torch.no_grad():
         trained = float(elbo(trainer.model, trainer.likelihood, samples, y, len(x), trainer.local.at(rows)))
     return Bounds(len(x), theirs, best, trained)
-
-
-def maximum(objective: Callable[[], Tensor], parameters: Iterable[nn.Parameter], max_iterations: int = 1000) -> float:
-    """The largest value that L-BFGS finds, over all parameters together."""
-    learned = [p for p in parameters if p.requires_grad]
-    optimizer = torch.optim.LBFGS(
-        learned,
-        max_iter=max_iterations,
-        history_size=50,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=1e-7,
-        tolerance_change=1e-11,
-    )
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = -objective()
-        value.backward()
-        for p in learned:
-            if p.grad is not None and p.grad.ndim == 3:  # a factor of a covariance is lower triangular
-                p.grad.tril_()
-        return value
-
-    optimizer.step(loss)
-    return -float(loss().detach())
 
 
 class Gap(NamedTuple):

@@ -173,9 +173,11 @@ def _results(data: Data, mean: Tensor, value: float, kernel: Kernel, noise: Tens
     }
 
 
-def maximise(objective: Callable[[], Tensor], parameters: Iterable[Tensor], max_iter: int = 200) -> float:
-    """The value that L-BFGS reaches."""
-    optimizer = torch.optim.LBFGS(list(parameters), max_iter=max_iter, line_search_fn="strong_wolfe", tolerance_change=1e-10)
+def maximise(objective: Callable[[], Tensor], parameters: Iterable[Tensor], max_iter: int = 200, **accuracy: Any) -> float:
+    """The value that L-BFGS reaches, over all parameters together; ``accuracy`` are further options of torch's L-BFGS."""
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    accuracy = {"tolerance_change": 1e-10, "line_search_fn": "strong_wolfe", **accuracy}
+    optimizer = torch.optim.LBFGS(learned, max_iter=max_iter, **accuracy)
 
     def closure() -> Tensor:
         optimizer.zero_grad()

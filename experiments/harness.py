@@ -318,12 +318,17 @@ class Row:
     orbit: dict[str, Any]
 
 
+def grouped(records: Records, *settings: str) -> dict[tuple[Any, ...], list[Record]]:
+    """The records that agree in these settings, in the order in which these first occur."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(record["settings"][name] for name in settings), []).append(record)
+    return groups
+
+
 def rows(records: Records) -> list[Row]:
     """One row for each model, in the order in which they first occur."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["settings"]["model"], []).append(record)
-    return [_row(name, group) for name, group in groups.items()]
+    return [_row(name, group) for (name,), group in grouped(records, "model").items()]
 
 
 def _row(name: str, group: list[Record]) -> Row:

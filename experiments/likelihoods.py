@@ -87,31 +87,18 @@ def pooled_ece(group: Records) -> float:
 
 def table(records: Records) -> str:
     """One row for each orbit and likelihood: means over splits, and their standard errors."""
-    groups: dict[tuple[str, str, int], list[Record]] = {}
-    for record in records:
-        settings = record["settings"]
-        place = NAMES.index(settings["likelihood"]) if settings["likelihood"] in NAMES else len(NAMES)
-        groups.setdefault((settings["source"], settings["model"], place), []).append(record)
+    groups = harness.grouped(records, "source", "model", "likelihood")
     cells = []
-    for _, group in sorted(groups.items()):
-        first = group[0]["settings"]
-        error, brier, chance = (
-            harness.mean([r["metrics"][name] for r in group])[0] for name in ("error_rate", "brier", "ece_chance")
-        )
+    for source, orbit, likelihood in sorted(groups, key=lambda key: (*key[:2], NAMES.index(key[2]))):
+        group = groups[source, orbit, likelihood]
+        error, brier, chance = (np.mean([r["metrics"][name] for r in group]) for name in ("error_rate", "brier", "ece_chance"))
         several = "{:.4f} ± {:.4f}" if len(group) > 1 else "{:.4f}"
         nll, ece = (several.format(*harness.mean([r["metrics"][name] for r in group])) for name in ("nll", "ece"))
-        bound, angle, seconds = (
-            harness.mean(values)[0]
-            for values in (
-                [r["evidence"]["value"] / r["data"]["train"] for r in group],
-                [r["orbit"].get("degrees", 0.0) for r in group],
-                [r["seconds"]["fit"] for r in group],
-            )
-        )
+        bound = np.mean([r["evidence"]["value"] / r["data"]["train"] for r in group])
+        angle = np.mean([r["orbit"].get("degrees", 0.0) for r in group])
+        seconds = np.mean([r["seconds"]["fit"] for r in group])
         scores = [f"{error:.2%}", nll, f"{brier:.4f}", ece, f"{chance:.4f}", f"{pooled_ece(group):.4f}", f"{bound:.3f}"]
-        cells.append(
-            [first["source"], first["likelihood"], first["model"], *scores, f"±{angle:.0f}°" if angle else "", f"{seconds:.0f}"]
-        )
+        cells.append([source, likelihood, orbit, *scores, f"±{angle:.0f}°" if angle else "", f"{seconds:.0f}"])
     scores = ["error", "NLL", "Brier", "ECE", "chance", "pooled", "bound a datum"]
     return harness.markdown(["data", "likelihood", "orbit", *scores, "angle", "seconds"], cells)
 

@@ -196,12 +196,11 @@ def all_runs(seeds: int) -> list[Toy]:
     return [Toy(*one, seed=seed) for seed in range(seeds) for one in each]
 
 
-def by_model(records: Records) -> dict[tuple[str, str], list[Record]]:
+def by_model(records: Records) -> dict[tuple[Any, ...], list[Record]]:
     """The records of each inference and model, seed by seed."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in sorted(records, key=lambda r: (r["settings"]["inference"], r["settings"]["model"], r["settings"]["seed"])):
-        groups.setdefault((record["settings"]["inference"], record["settings"]["model"]), []).append(record)
-    return groups
+    names = ("inference", "model", "seed")
+    ordered = sorted(records, key=lambda record: [record["settings"][name] for name in names])
+    return harness.grouped(ordered, "inference", "model")
 
 
 def check(records: Records) -> Claims:

@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py src/orbitgp/_native/loops.c
 	@touch $@
 
 demo: $(STAMP)  ## learn an invariance from a few hundred digits
-	$(BIN)/python -m experiments.demo
+	$(BIN)/python -m experiments demo
 
 test: $(STAMP)  ## all tests, on two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
@@ -40,7 +40,7 @@ bench: $(STAMP)  ## the benchmarks
 	$(BIN)/python -m benchmarks
 
 reproduce-small: $(STAMP)  ## every experiment in reduced form, in minutes on two cores: do its claims hold?
-	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.reproduce_small
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments reproduce-small
 
 tables: $(STAMP)  ## the tables of README.md and docs/results.md, from results/
-	$(BIN)/python -m experiments.tables
+	$(BIN)/python -m experiments tables

@@ -12,14 +12,20 @@ import experiments
 
 
 def available() -> dict[str, str]:
-    """Names of experiments with the first line of their docstrings. Nothing is imported."""
+    """Names of experiments, and of what else has a command, with the first line of their docstrings. Nothing is imported."""
     found = {}
     for folder in experiments.__path__:
         for module in pkgutil.iter_modules([folder]):
             tree = ast.parse((Path(folder) / f"{module.name}.py").read_text(encoding="utf-8"))
-            if module.name != "__main__" and any(isinstance(n, ast.FunctionDef) and n.name == "main" for n in tree.body):
+            if module.name != "__main__" and _names(tree) & {"EXPERIMENT", "main"}:
                 found[module.name] = (ast.get_docstring(tree) or "").split("\n")[0]
     return found
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """What a module defines: its functions and the variables that it assigns."""
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return functions | {ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)}
 
 
 def main(arguments: list[str]) -> None:
@@ -33,7 +39,8 @@ def main(arguments: list[str]) -> None:
     name = arguments[0].replace("-", "_")
     if name not in known:
         sys.exit(f"there is no experiment {arguments[0]!r}; available are {', '.join(known)}.")
-    import_module(f"experiments.{name}").main(arguments[1:])
+    module = import_module(f"experiments.{name}")
+    getattr(module, "EXPERIMENT", module).main(arguments[1:])
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ process that is insensitive to the same transformations; and one that learns how
 two and measures none. Copies count every label ten times: their bound is one for 50,000 targets, most of which nobody measured,
 and says nothing beside the bounds for 5,000.
 
-``python -m experiments.augmentation --device cuda --jobs 4`` writes results/augmentation/*.json and prints the table.
+``python -m experiments augmentation --device cuda --jobs 4``
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -18,38 +19,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments import runs
+from experiments import harness
+from experiments.harness import Claims, Records, Settings
 from experiments.mnist import MNIST
 from orbitgp.datasets import Dataset
 from orbitgp.orbits.parse import make_orbit
 
 FIXED = "affine(frozen=['angle', 'scale_x', 'scale_y', 'shear', 'shift_x', 'shift_y'])"
 COPIES = 10
-MODELS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, Settings] = {
     "none": {"orbit": "none"},
     "augmented copies": {"orbit": "none", "copies": COPIES},
     "invariance, fixed": {"orbit": FIXED},
     "invariance, learned": {"orbit": "affine"},
 }
 
-FULL: dict[str, Any] = {
-    "num_inducing": 1000,
-    "inducing_samples": 2,
-    "max_steps": 500,
-    "batch_size": 800,
-    "num_samples": 32,
-    "options": runs.OPTIONS,
-}
-QUICK: dict[str, Any] = {
-    "num_train": 300,
-    "num_test": 1000,
-    "num_inducing": 150,
-    "max_steps": 40,
-    "batch_size": 200,
-    "num_samples": 8,
-    "num_predict_samples": 16,
-    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10},
-}
+QUICK: Settings = harness.QUICK | {"num_train": 300, "num_test": 1000, "num_inducing": 150}
 
 
 @dataclass(frozen=True)
@@ -78,13 +63,13 @@ def all_runs(seeds: int = 3, models: Iterable[str] = MODELS, **settings: Any) ->
     return [Augmentation(name, seed=seed, **settings, **MODELS[name]) for seed in range(seeds) for name in models]
 
 
-def check(records: Sequence[runs.Record]) -> runs.Claims:
+def check(records: Records) -> Claims:
     """Invariance helps as much as copies do, by a bound that compares; that of the copies does not."""
-    found = {row.model: row for row in runs.rows(records)}
+    found = {row.model: row for row in harness.rows(records)}
     if len(found) < len(MODELS):
         return {}
     none, copies, fixed, learned = (found[name] for name in MODELS)
-    wrong = runs.disagreements([none, fixed, learned])
+    wrong = harness.disagreements([none, fixed, learned])
     tolerance = 2 * (fixed.error_stderr**2 + copies.error_stderr**2) ** 0.5
     others = (none, fixed, learned)
     best = min(others, key=attrgetter("error"))
@@ -99,18 +84,18 @@ def check(records: Sequence[runs.Record]) -> runs.Claims:
     }
 
 
-def table(records: Sequence[runs.Record]) -> str:
+def table(records: Records) -> str:
     """Errors and bounds, with the number of targets that each bound is for."""
-    found = runs.rows(records)
+    found = harness.rows(records)
     targets = {row.model: f"{row.train:,}" for row in found}
-    return runs.table(found, {"targets": targets})
+    return harness.table(found, {"targets": targets})
 
 
-def main(arguments: list[str] | None = None) -> runs.Claims:
-    """Train what has no record yet, print the table and what holds of it."""
-    description = __doc__.split("\n")[0]
-    return runs.compare_models("augmentation", description, arguments, MODELS, all_runs, FULL, QUICK, table, check)
+def plan(options: argparse.Namespace) -> list[Augmentation]:
+    """The models that were asked for."""
+    return all_runs(options.seeds, options.models, **harness.chosen(options, harness.FULL, QUICK))
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "augmentation", __doc__, plan, table, check, models=list(MODELS), options=harness.model_options(MODELS)
+)

@@ -5,21 +5,20 @@ class's curve bent once more, by ``bent`` pixels (root mean square). So deformat
 and those as large as the ones between classes change it. The smoothness of the orbit is that of the data and is not learned.
 The exact log marginal likelihood of a hundred such drawings is highest at ``bent``.
 
-``python -m experiments.deformations --out results`` writes deformations.json and deformations.png.
+``python -m experiments deformations --device cuda --jobs 10``
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
-from experiments import profiles
-from experiments.runs import Claims
-from orbitgp.datasets import digits
-from orbitgp.orbits import LocalDeformation, Orbit
+from experiments import harness, profiles
+from orbitgp.datasets import Dataset, digits
+from orbitgp.orbits import LocalDeformation
 
 SIDE = 16
 SMOOTHNESS = 4.0
@@ -28,32 +27,34 @@ STROKE = 0.7  # pixels: half the width of a line; thick ones hardly change when 
 
 
 @dataclass(frozen=True)
-class BentDrawings(profiles.Problem):
+class BentDrawings(profiles.Profiled):
     """Classes that differ by large deformations, examples that differ by deformations of ``bent`` pixels."""
 
-    bent: float
-    num_classes: int = 10
-    num_train: int = 100
-    num_test: int = 1000
-
+    experiment = "deformations"
     key = "amplitude"
     unit = "px"
     grid: ClassVar[tuple[float, ...]] = (0.25, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
     starts: ClassVar[tuple[float, ...]] = (0.2, 1.0, 4.0)
-    num_inducing = 400
 
-    def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        generator = torch.Generator().manual_seed(seed)
+    num_inducing: int = 400
+    bent: float = 1.0
+    num_classes: int = 10
+    num_train: int = 100
+    num_test: int = 1000
+
+    def data(self) -> Dataset:
+        generator = torch.Generator().manual_seed(self.seed)
         drawing = _curve(generator)
         classes = _bend(drawing.expand(self.num_classes, -1, -1), BETWEEN, generator)
-        labels = torch.arange(self.num_train + self.num_test) % self.num_classes
-        images = _bend(classes[labels], self.bent, generator).numpy()
-        n = self.num_train
-        return images[:n], labels[:n].numpy(), images[n:], labels[n:].numpy()
+        y = torch.arange(self.num_train + self.num_test) % self.num_classes
+        (x_train, x_test), (y_train, y_test) = (
+            [part.numpy() for part in all_rows.split([self.num_train, self.num_test])]
+            for all_rows in (_bend(classes[y], self.bent, generator), y)
+        )
+        return Dataset(x_train, y_train, x_test, y_test, name="bent drawings", source="generated")
 
-    def orbit(self, value: float, learn: bool) -> Orbit:
-        frozen = ("smoothness",) if learn else ("amplitude", "smoothness")
-        return LocalDeformation(value, smoothness=SMOOTHNESS, frozen=frozen)
+    def at(self, value: float, learn: bool) -> str:
+        return _deformation(value, SMOOTHNESS, learn)
 
     def title(self) -> str:
         return f"{self.num_train} drawings bent by {self.bent:g} px"
@@ -65,29 +66,34 @@ class CoarselyBentDrawings(BentDrawings):
 
     grid = (0.3, 0.6, 1.2)
     starts = (0.2, 1.0)
+    short = profiles.SHORT
 
 
 @dataclass(frozen=True)
-class PlainDigits(profiles.Problem):
+class PlainDigits(profiles.Profiled):
     """Some embedded digits as they are: how much may they be bent?"""
 
-    num_train: int = 400
-
+    experiment = "deformations"
     key = "amplitude"
     unit = "px"
     grid = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.4)
     starts = (0.05, 0.5, 2.0)
 
-    def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        data = digits(seed=seed)
-        return data.x_train[: self.num_train], data.y_train[: self.num_train], data.x_test, data.y_test
+    num_train: int = 400
 
-    def orbit(self, value: float, learn: bool) -> Orbit:
-        frozen = ("smoothness",) if learn else ("amplitude", "smoothness")
-        return LocalDeformation(value, smoothness=2.0, frozen=frozen)
+    def data(self) -> Dataset:
+        return harness.cut(digits(seed=self.seed), slice(self.num_train))
+
+    def at(self, value: float, learn: bool) -> str:
+        return _deformation(value, 2.0, learn)
 
     def title(self) -> str:
         return f"{self.num_train} plain digits of 8x8 pixels"
+
+
+def _deformation(amplitude: float, smoothness: float, learn: bool) -> str:
+    frozen = ["smoothness"] if learn else ["amplitude", "smoothness"]
+    return f"deformation({amplitude}, smoothness={smoothness}, frozen={frozen})"
 
 
 def _curve(generator: torch.Generator, waves: int = 4) -> torch.Tensor:
@@ -109,21 +115,16 @@ def _bend(images: torch.Tensor, pixels: float, generator: torch.Generator) -> to
         return orbit.sample(images, 2, 2, "iid", generator).points[:, 0, 0]
 
 
-PROBLEMS = [BentDrawings(1.0), PlainDigits()]
-
 # A field has many draws, and their noise in q(u) would pull the amplitude down: many samples, of few data.
-FULL = {"num_samples": 64, "posterior_samples": 256}
-QUICK = {"num_samples": 16, "posterior_samples": 64}
+FULL: dict[str, Any] = {"num_samples": 64, "options": {"posterior_samples": 256}}
+QUICK: dict[str, Any] = {"num_samples": 16, "options": {"posterior_samples": 64}}
 
 
-def main(arguments: list[str] | None = None) -> Claims:
-    """Run the experiment, print its table, write the record and the picture."""
-    description = __doc__.split("\n")[0]
-    quick = [CoarselyBentDrawings(1.0)]
-    return profiles.main(
-        "deformations", description, PROBLEMS, lambda: quick, arguments, full_settings=FULL, quick_settings=QUICK
-    )
+def plan(options: argparse.Namespace) -> list[profiles.Profiled]:
+    """The profiles of both sets of data."""
+    if options.quick:
+        return profiles.plan([CoarselyBentDrawings()], options.seeds, **profiles.QUICK | QUICK)
+    return profiles.plan([BentDrawings(), PlainDigits()], options.seeds, **FULL)
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment("deformations", __doc__, plan, profiles.table, profiles.check, profiles.figure)

@@ -2,8 +2,8 @@
 
 scikit-learn's embedded digits, each rotated by a random angle within ±60°, go to two Gaussian processes: a plain RBF one, and
 one that averages over rotations within ±alpha and learns alpha, from a start of 5°, by maximising a bound on the marginal
-likelihood of the training data. There is no validation set. ``python -m experiments.demo`` prints a table and writes
-one picture.
+likelihood of the training data. There is no validation set. ``python -m experiments demo`` prints a table and writes one
+picture.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from experiments import harness
 from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.orbits import Rotation
-from orbitgp.saving.atomic import replace
+from orbitgp.orbits import Identity, Rotation
 
 ROTATED = 60.0
 START = 5.0
@@ -35,7 +35,7 @@ def fit() -> tuple[dict[str, InvariantGPClassifier], dict[str, float], tuple[np.
     x_train, _ = rotate(data.x_train, ROTATED, seed=0)
     x_test, _ = rotate(data.x_test, ROTATED, seed=1)
     models = {
-        "RBF": InvariantGPClassifier(**SETTINGS),
+        "RBF": InvariantGPClassifier(Identity(), **SETTINGS),
         "RBF, rotations learned": InvariantGPClassifier(Rotation(START), **SETTINGS),
     }
     errors = {}
@@ -108,15 +108,14 @@ def figure(
     bars.set_xlabel("evidence (bound on the log marginal likelihood)")
     for ax in (over_time, bars):
         ax.spines[["top", "right"]].set_visible(False)
-    replace(path, lambda beside: fig.savefig(beside, dpi=130))
+    harness.save_figure(fig, path)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Fit both models, print the table, write the picture."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.demo", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m experiments demo", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for demo.png (default: out)")
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
     print(
         f"1,797 digits of 8x8 pixels, each rotated by a random angle within ±{ROTATED:.0f}°; 1,347 to learn from.", flush=True
     )
@@ -124,7 +123,3 @@ def main(arguments: list[str] | None = None) -> None:
     print("\n" + table(models, errors))
     figure(models, errors, examples, options.out / "demo.png")
     print(f"\nThe picture: {options.out / 'demo.png'}")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ the data for u = f(z), the mean of g over the whole orbit of z; for u = g(z), th
 elements of the orbits of the data. Either way, with as many as there are, nothing is left between bound and evidence: N for f,
 N times the size of the orbit for g. So with u = g(z) and an M in between, the smaller orbit has the smaller gap.
 
-``python -m experiments.exact`` writes results/exact.json and results/exact.png (a minute or two on two cores).
+``python -m experiments exact`` takes a minute or two on two cores.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +26,8 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
 
-from experiments import runs
-from experiments.runs import Claims
+from experiments import harness
+from experiments.harness import Claims, Record, Records
 from experiments.toy import maximise
 from orbitgp.datasets import digits
 from orbitgp.inference.elbo import elbo
@@ -37,8 +38,6 @@ from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import FiniteOrbit, Identity
 from orbitgp.orbits.parse import make_orbit
-from orbitgp.report.provenance import provenance
-from orbitgp.saving import atomic as files
 
 ORBITS = ("none", "flip", "rotate90", "flip*rotate90")
 SIZES: dict[str, tuple[int, ...]] = {"f": (25, 50, 100, 150), "g": (25, 50, 150, 300, 600, 1200)}
@@ -48,7 +47,6 @@ JITTER = 1e-8
 
 Images = Float[Tensor, "rows height width"]
 Targets = Float[Tensor, "rows outputs"]
-Result = dict[str, Any]
 
 
 def data(num_data: int, seed: int = 0) -> tuple[Images, Targets]:
@@ -99,37 +97,61 @@ def bound(x: Images, y: Targets, orbit: FiniteOrbit, kernel: Kernel, likelihood:
     return maximise(objective, [*kernel.parameters(), *likelihood.parameters()], ITERATIONS)
 
 
-def run(sizes: Mapping[str, Sequence[int]], orbits: Sequence[str] = ORBITS) -> list[Result]:
+@cache
+def evidence(orbit_name: str, inference: str, size: int | None, num_data: int) -> float:
+    """The exact evidence, or the bound with this many inducing points; there are no more than elements of all orbits."""
+    x, y = data(num_data)
+    orbit = make_orbit(orbit_name)
+    assert isinstance(orbit, FiniteOrbit)
+    if size is None:
+        return exact(x, y, orbit, *start(x))
+    elements = num_data * (orbit.size if inference == "g" else 1)
+    if size > elements:
+        return evidence(orbit_name, inference, elements, num_data)
+    return bound(x, y, orbit, *start(x), size, inference)
+
+
+@dataclass(frozen=True)
+class Exact(harness.Run):
+    """One orbit: the exact evidence, or the bound with ``size`` inducing variables that are values of f or of g."""
+
+    experiment = "exact"
+
+    orbit: str
+    inference: str  # exact, f or g
+    size: int | None
+    num_data: int
+    seed: int = 0
+
+    def name(self) -> str:
+        return harness.slug(self.orbit, self.inference, self.size or "")
+
+    def measure(self, device: str) -> Record:
+        begin = time.perf_counter()
+        value = evidence(self.orbit, self.inference, self.size, self.num_data)
+        return {"evidence": {"value": value, "stderr": 0.0}, "seconds": {"fit": time.perf_counter() - begin}}
+
+
+def all_runs(sizes: Mapping[str, Sequence[int]]) -> list[Exact]:
     """All orbits, exact and for every number of inducing points; as many data as the largest M of u = f(z)."""
-    x, y = data(max(sizes["f"]))
-    results = []
-    for name in orbits:
-        orbit = make_orbit(name)
-        assert isinstance(orbit, FiniteOrbit)
-        results.append({"orbit": name, "inference": "exact", "size": None, "value": exact(x, y, orbit, *start(x))})
-        for variable in sizes:
-            known: dict[int, float] = {}
-            for size in sizes[variable]:
-                points = min(size, len(x) * (orbit.size if variable == "g" else 1))  # there are no more
-                if points not in known:
-                    known[points] = bound(x, y, orbit, *start(x), points, variable)
-                results.append({"orbit": name, "inference": variable, "size": size, "value": known[points]})
-    return results
+    each: list[tuple[str, int | None]] = [("exact", None), *((variable, m) for variable in sizes for m in sizes[variable])]
+    return [Exact(name, *inference, max(sizes["f"])) for name in ORBITS for inference in each]
 
 
-def values(results: Sequence[Result], inference: str) -> dict[str, dict[int | None, float]]:
+def values(records: Records, inference: str) -> dict[str, dict[int | None, float]]:
     """By orbit and number of inducing points, few to many."""
-    chosen = sorted((r for r in results if r["inference"] == inference), key=lambda r: r["size"] or 0)
-    return {name: {r["size"]: r["value"] for r in chosen if r["orbit"] == name} for name in ORBITS}
+    chosen = [(r["settings"], r["evidence"]["value"]) for r in records if r["settings"]["inference"] == inference]
+    chosen.sort(key=lambda one: one[0]["size"] or 0)
+    return {name: {settings["size"]: value for settings, value in chosen if settings["orbit"] == name} for name in ORBITS}
 
 
-def check(results: Sequence[Result]) -> Claims:
+def check(records: Records) -> Claims:
     """The same selection, a bound that is one, and a gap that shrinks to nothing."""
-    best = {name: value[None] for name, value in values(results, "exact").items()}
+    best = {name: value[None] for name, value in values(records, "exact").items()}
     selected = max(ORBITS, key=best.__getitem__)
     claims = {"the exact evidence selects the quarter turns that were put in": selected == "rotate90"}
     for variable in SIZES:
-        found = values(results, variable)
+        found = values(records, variable)
         sizes = list(found["none"])
         picked = {size: max(ORBITS, key=lambda name: found[name][size]) for size in sizes}
         asked = sizes if variable == "f" else sizes[-1:]
@@ -145,29 +167,29 @@ def check(results: Sequence[Result]) -> Claims:
     return claims
 
 
-def table(results: Sequence[Result]) -> str:
+def table(records: Records) -> str:
     """Evidence in nats, one column for each orbit; the highest of each row in bold."""
-    lines = ["| | " + " | ".join(ORBITS) + " |", "|---" * (1 + len(ORBITS)) + "|"]
+    lines = []
     for inference in ("exact", *SIZES):
-        found = values(results, inference)
+        found = values(records, inference)
         for size in found["none"]:
             title = "exact" if size is None else f"bound, u = {inference}(z), M = {size}"
             highest = max(found[name][size] for name in ORBITS)
             cells = [f"{found[name][size]:,.1f}" for name in ORBITS]
             cells = [f"**{c}**" if found[n][size] == highest else c for n, c in zip(ORBITS, cells, strict=True)]
-            lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append([title, *cells])
+    return harness.markdown(["", *ORBITS], lines)
 
 
-def figure(results: Sequence[Result], path: Path) -> None:
+def figure(records: Records, path: Path) -> None:
     """The bounds over M, with the exact evidence of each orbit as a line."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
     fig = Figure(figsize=(9.0, 3.9), layout="constrained")
     axes = fig.subplots(1, 2, sharey=True)
-    best = values(results, "exact")
+    best = values(records, "exact")
     for ax, variable in zip(axes, SIZES, strict=True):
-        for i, (name, found) in enumerate(values(results, variable).items()):
+        for i, (name, found) in enumerate(values(records, variable).items()):
             sizes = [size for size in found if size is not None]
             ax.axhline(best[name][None], color=f"C{i}", lw=0.9, ls=(0, (5, 3)))
             ax.plot(sizes, [found[size] for size in sizes], "o-", ms=4, lw=1.3, color=f"C{i}", label=name)
@@ -180,29 +202,16 @@ def figure(results: Sequence[Result], path: Path) -> None:
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace("-", "\N{MINUS SIGN}"))
     axes[0].set_ylabel("evidence (nats); dashed: exact")
     axes[1].legend(frameon=False, fontsize=9, loc="lower right")
-    files.replace(path, lambda beside: fig.savefig(beside, dpi=130))
+    harness.save_figure(fig, path)
 
 
-def main(arguments: list[str] | None = None) -> Claims:
-    """Run it, print the table and what holds of it, write the record and the picture."""
-    options = runs.parser("exact", __doc__.split("\n")[0]).parse_args(arguments)
-    sizes = QUICK_SIZES if options.quick else SIZES
-    begin = time.perf_counter()
-    results = run(sizes)
-    options.out.mkdir(parents=True, exist_ok=True)
-    seconds = time.perf_counter() - begin
-    record = {
-        "experiment": "exact",
-        "settings": {"inducing": sizes, "jitter": JITTER},
-        **provenance(),
-        "seconds": seconds,
-        "results": results,
-    }
-    files.write_json(options.out / "exact.json", record)
-    print(table(results))
-    runs.draw(figure, results, options.out / "exact.png")
-    return runs.say(check(results))
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "exact",
+    __doc__,
+    lambda options: all_runs(QUICK_SIZES if options.quick else SIZES),
+    table,
+    check,
+    figure,
+    seeds=1,
+    on_gpu=False,
+)

@@ -1,79 +1,80 @@
 """The paper's figure 1: samples of the invariance that was learned on MNIST, around some digits.
 
-``python -m experiments.figure1 --out results`` trains an affine orbit, or with ``--orbit affine*deformation`` its
-composition with local deformations, on MNIST digits (``ORBITGP_DATA`` names the folder that has them), and writes figure1.png,
-figure1_ranges.png and figure1.json. ``--train 60000 --inducing 1000 --steps 1500 --device cuda`` is the size of the paper.
+An affine orbit, or with ``--orbit affine*deformation`` its composition with local deformations. ``ORBITGP_DATA`` names the
+folder that has the digits. ``python -m experiments figure1 --train 60000 --inducing 1000 --steps 1500 --device cuda`` is the
+size of the paper.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from orbitgp import plotting as pictures
+from experiments import harness
+from experiments.harness import Records, Settings
+from experiments.mnist import MNIST
+from orbitgp import plotting
 from orbitgp.datasets import mnist
-from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Affine, LocalDeformation, Orbit
-from orbitgp.report.provenance import provenance
-from orbitgp.saving import atomic as files
+from orbitgp.orbits.parse import make_orbit
 
-ORBITS = {"affine": Affine, "affine*deformation": lambda: Affine() * LocalDeformation()}
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Train, print what was learned, write the pictures and the record."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.figure1", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--orbit", choices=list(ORBITS), default="affine")
-    parser.add_argument("--train", type=int, default=2000, help="training digits (default: %(default)s)")
-    parser.add_argument("--inducing", type=int, default=200)
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--samples", type=int, default=16)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
-    data = mnist()
-    before: Orbit = ORBITS[options.orbit]()
-    settings = {
-        "num_inducing": options.inducing,
-        "max_steps": options.steps,
-        "batch_size": options.batch,
-        "num_samples": options.samples,
-        "random_state": options.seed,
-        "device": options.device,
-    }
-    model = InvariantGPClassifier(copy.deepcopy(before), likelihood="gaussian", verbose=True, **settings)
-    start = time.perf_counter()
-    model.fit(data.x_train[: options.train], data.y_train[: options.train])
-    seconds = time.perf_counter() - start
-    error = 1 - model.score(data.x_test, data.y_test)
-    print(model.orbit_.describe())
-    print(f"{model.evidence_}; test error {error:.2%}; {seconds:.0f} s")
-
-    options.out.mkdir(parents=True, exist_ok=True)
-    digits = [data.x_test[i] for i in (0, 1, 4, 7)]
-    title = f"the invariance learned from {options.train:,} MNIST digits"
-    around = pictures.show(model.orbit_, digits, num_samples=24, title=title)
-    files.replace(options.out / "figure1.png", lambda beside: around.savefig(beside, dpi=150))
-    ranges = pictures.ranges(before, model.orbit_, title="ranges, before and after learning")
-    files.replace(options.out / "figure1_ranges.png", lambda beside: ranges.savefig(beside, dpi=150))
-    record = {
-        "experiment": "figure1",
-        "orbit": options.orbit,
-        "train": options.train,
-        "settings": settings,
-        "learned": model.orbit_.describe().to_dict(),
-        "evidence": model.evidence_.value,
-        "stderr": model.evidence_.stderr,
-        "error": error,
-        "seconds": seconds,
-        **provenance(options.device),
-    }
-    files.write_json(options.out / "figure1.json", record)
+SHOWN = (0, 1, 4, 7)  # of the test digits
+DEFORMATION = ("amplitude", "smoothness")
 
 
-if __name__ == "__main__":
-    main()
+@dataclass(frozen=True)
+class Figure1(MNIST):
+    """One model of some digits of MNIST."""
+
+    experiment = "figure1"
+
+    num_train: int = 2000
+
+
+def plan(options: argparse.Namespace) -> list[Figure1]:
+    """One model for each seed; the picture shows the first."""
+    settings: Settings = {"num_train": 500, "num_inducing": 60, "max_steps": 40} if options.quick else {}
+    settings |= {"batch_size": options.batch, "num_samples": options.samples}
+    given = {"num_train": options.train, "num_inducing": options.inducing, "max_steps": options.steps}
+    settings = {"num_inducing": 200, "max_steps": 150} | settings | {k: v for k, v in given.items() if v is not None}
+    return [Figure1(options.orbit, options.orbit, seed=seed, **settings) for seed in range(options.seeds)]
+
+
+def table(records: Records) -> str:
+    """Error, bound and what was learned."""
+    cells = []
+    for r in records:
+        error, evidence = f"{100 * r['metrics']['error_rate']:.2f} %", f"{r['evidence']['value']:,.0f}"
+        cells.append([error, evidence, harness.reach(r["orbit"])])
+    return harness.markdown(["test error", "evidence (nats)", "learned"], cells)
+
+
+def learned_orbit(quantities: Settings) -> Orbit:
+    """The orbit whose description a record has."""
+    ends = {name: tuple(value) for name, value in quantities.items() if name not in DEFORMATION}
+    bent = {name: quantities[name] for name in DEFORMATION if name in quantities}
+    affine = Affine(**ends)
+    return affine * LocalDeformation(**bent) if bent else affine
+
+
+def figure(records: Records, path: Path) -> None:
+    """Samples of the orbit around some digits, and its ranges before and after learning."""
+    first, settings = records[0], records[0]["settings"]
+    orbit, digits = learned_orbit(first["orbit"]), mnist().x_test
+    title = f"the invariance learned from {settings['num_train']:,} MNIST digits"
+    around = plotting.show(orbit, [digits[i] for i in SHOWN], num_samples=24, title=title)
+    harness.save_figure(around, path)
+    ranges = plotting.ranges(make_orbit(settings["orbit"]), orbit, title="ranges, before and after learning")
+    harness.save_figure(ranges, path.with_stem(f"{path.stem}_ranges"))
+
+
+OPTIONS: dict[str, Settings] = {
+    "--orbit": {"choices": ["affine", "affine*deformation"], "default": "affine"},
+    "--train": {"type": int, "help": "training digits (default: 2000)"},
+    "--inducing": {"type": int, "help": "inducing points (default: 200)"},
+    "--steps": {"type": int, "help": "training steps (default: 150)"},
+    "--batch": {"type": int, "default": 256, "help": "digits in a batch (default: 256)"},
+    "--samples": {"type": int, "default": 16, "help": "orbit samples of a digit (default: 16)"},
+}
+EXPERIMENT = harness.Experiment("figure1", __doc__, plan, table, figure=figure, seeds=1, options=OPTIONS)

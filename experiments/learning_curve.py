@@ -10,12 +10,12 @@ point comes after it), every step, the device's work to its end, the records of 
 the trainer's own clock, of steps alone. The seconds of the whole ``fit`` are counted as the first, to its end: with the last
 refits of q(u) and the measurement of the evidence. Models that share a device slow each other down: --jobs 1 is for times.
 
-``python -m experiments.learning_curve --device cuda`` writes results/learning_curve/*.json and
-results/learning_curve.png.
+``python -m experiments learning-curve --device cuda``
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Sequence
 from copy import deepcopy
@@ -27,29 +27,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments import mnist, runs
+from experiments import harness, mnist
+from experiments.harness import Claims, Record, Records, Settings
 from orbitgp import metrics
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.estimators.base import PREDICT_SEED
 from orbitgp.likelihoods import Categorical
-from orbitgp.saving import atomic as files
 from orbitgp.training.trainer import Trainer
 
 SIZES = (250, 500, 1000, 2000, 4000)
-MODELS = {"affine": "affine"}
 TARGET = mnist.PAPER["affine"][0] / 100
 WITHIN = (180, 60)  # seconds in which some model is to get there
 
-FULL: dict[str, Any] = {
-    "inducing_samples": 2,
-    "max_steps": 400,
-    "batch_size": 800,
-    "num_samples": 32,
-    "options": runs.OPTIONS,
-}
+FULL: Settings = harness.FULL | {"max_steps": 400}
 QUICK_SIZES = (30, 100)
-QUICK: dict[str, Any] = mnist.QUICK | {"inducing_samples": 2, "spacing": 1.6}
+QUICK: Settings = mnist.QUICK | {"inducing_samples": 2, "spacing": 1.6}
 
 
 class Watch:
@@ -59,7 +52,7 @@ class Watch:
     """
 
     def __init__(self, data: Dataset, num_samples: int, spacing: float) -> None:
-        self.curve: list[runs.Record] = []
+        self.curve: list[Record] = []
         self.seconds = 0.0
         self._data, self._num_samples, self._spacing = data, num_samples, spacing
         self._labels = np.searchsorted(np.unique(data.y_train), data.y_test)
@@ -70,7 +63,7 @@ class Watch:
         """Training starts: this is what to look at."""
         self._trainer = trainer
 
-    def __call__(self, record: runs.Record) -> None:
+    def __call__(self, record: Record) -> None:
         if record["step"] < self._due and self._trainer.fraction() < 1.0:
             return
         if self._trainer.x.is_cuda:
@@ -104,31 +97,34 @@ class LearningCurve(mnist.MNIST):
     def name(self) -> str:
         return f"{self.num_inducing}-{super().name()}"
 
-    def train(self, model: InvariantGPClassifier, data: Dataset) -> tuple[float, runs.Record]:
+    def train(self, model: InvariantGPClassifier, data: Dataset) -> tuple[float, Record]:
         watch = Watch(data, self.watch_samples, self.spacing)
         start = time.perf_counter()
         model.fit(data.x_train, data.y_train, callback=watch)
         return time.perf_counter() - start - watch.seconds, {"curve": watch.curve, "seconds_watching": watch.seconds}
 
 
-def all_runs(sizes: Sequence[int] = SIZES, **settings: Any) -> list[LearningCurve]:
-    """One run for each number of inducing points."""
-    return [LearningCurve(name, orbit, **settings | {"num_inducing": m}) for m in sizes for name, orbit in MODELS.items()]
+def all_runs(sizes: Sequence[int] = SIZES, seeds: int = 1, **settings: Any) -> list[LearningCurve]:
+    """One run for each number of inducing points and each seed."""
+    return [
+        LearningCurve("affine", "affine", seed=seed, **settings | {"num_inducing": m}) for m in sizes for seed in range(seeds)
+    ]
 
 
-def by_inducing(records: Sequence[runs.Record]) -> dict[int, runs.Record]:
-    """The record of each number of inducing points, the fewest first."""
-    return {r["settings"]["num_inducing"]: r for r in sorted(records, key=lambda r: r["settings"]["num_inducing"])}
+def by_inducing(records: Records) -> dict[int, Record]:
+    """The record of each number of inducing points (of its first seed), the fewest first."""
+    ordered = sorted(records, key=lambda r: (r["settings"]["num_inducing"], -r["settings"]["seed"]))
+    return {r["settings"]["num_inducing"]: r for r in ordered}
 
 
-def seconds_until(record: runs.Record, error_rate: float = TARGET) -> float | None:
+def seconds_until(record: Record, error_rate: float = TARGET) -> float | None:
     """When the test error was first seen at or below this: at a watched point, or at last with the finished model."""
     points = [(point["seconds"], point["error_rate"]) for point in record["curve"]]
     points.append((record["seconds"]["fit"], record["metrics"]["error_rate"]))
     return next((seconds for seconds, error in points if error <= error_rate), None)
 
 
-def check(records: Sequence[runs.Record]) -> runs.Claims:
+def check(records: Records) -> Claims:
     """More inducing points, more evidence; at the full size, some model gets to the paper's error in time."""
     found = by_inducing(records)
     evidence = {m: record["evidence"]["value"] for m, record in found.items()}
@@ -141,18 +137,17 @@ def check(records: Sequence[runs.Record]) -> runs.Claims:
     return claims
 
 
-def table(records: Sequence[runs.Record]) -> str:
+def table(records: Records) -> str:
     """What each number of inducing points ends with, and when it gets to the paper's error."""
-    titles = ("M", "test error", "evidence (nats)", "seconds", f"seconds to {100 * TARGET:.2f} %")
-    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    cells = []
     for m, record in by_inducing(records).items():
         until = seconds_until(record)
-        numbers = f"{100 * record['metrics']['error_rate']:.2f} % | {record['evidence']['value']:,.0f}"
-        lines.append(f"| {m:,} | {numbers} | {record['seconds']['fit']:.0f} | {'–' if until is None else f'{until:.0f}'} |")
-    return "\n".join(lines)
+        numbers = [f"{100 * record['metrics']['error_rate']:.2f} %", f"{record['evidence']['value']:,.0f}"]
+        cells.append([f"{m:,}", *numbers, f"{record['seconds']['fit']:.0f}", "–" if until is None else f"{until:.0f}"])
+    return harness.markdown(["M", "test error", "evidence (nats)", "seconds", f"seconds to {100 * TARGET:.2f} %"], cells)
 
 
-def figure(records: Sequence[runs.Record], path: Path) -> None:
+def figure(records: Records, path: Path) -> None:
     """Test error and bound over seconds, a line for each number of inducing points."""
     from matplotlib import colormaps  # an extra: everything but the picture works without it
     from matplotlib.figure import Figure
@@ -187,18 +182,22 @@ def figure(records: Sequence[runs.Record], path: Path) -> None:
         ax.minorticks_off()
         ax.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False, loc="upper right", fontsize=8)
-    files.replace(path, lambda beside: fig.savefig(beside, dpi=130))
+    harness.save_figure(fig, path)
 
 
-def main(arguments: list[str] | None = None) -> runs.Claims:
-    """Train what has no record yet, print the table and what holds of it, draw the picture."""
-    parser = runs.parser("learning_curve", __doc__.split("\n")[0])
-    parser.add_argument("--inducing", type=int, nargs="+", help="numbers of inducing points")
-    options = parser.parse_args(arguments)
+def plan(options: argparse.Namespace) -> list[LearningCurve]:
+    """A model for each number of inducing points that was asked for."""
     sizes = options.inducing or (QUICK_SIZES if options.quick else SIZES)
-    todo = all_runs(sizes, **(QUICK if options.quick else FULL))
-    return runs.conclude("learning_curve", todo, options, table, check, figure)
+    return all_runs(sizes, options.seeds, **(QUICK if options.quick else FULL))
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "learning_curve",
+    __doc__,
+    plan,
+    table,
+    check,
+    figure,
+    seeds=1,
+    options={"--inducing": {"type": int, "nargs": "+", "help": "numbers of inducing points"}},
+)

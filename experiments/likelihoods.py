@@ -8,118 +8,53 @@ Few predictions in a bin make even perfect probabilities look uncalibrated. "Cha
 predicted probabilities. "Pooled" is the ECE of the predictions of all splits together, which suffers less. Splits 0 to 2 were
 used to choose the concentrations of the Dirichlet likelihood, so the default splits start at 3.
 
-``python -m experiments.likelihoods --out results`` writes likelihoods.json and prints the table, in under two hours on one
-core. ``--quick`` is one small split, in minutes. ``--data mnist --device cuda`` takes 5,000 MNIST digits. ``--jobs`` trains
-several models at a time. Each result is written to likelihoods.jsonl as soon as it is there.
+``python -m experiments likelihoods`` takes under two hours on one core. ``--quick`` is one small split, in minutes.
+``--data mnist --device cuda`` takes 5,000 MNIST digits.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from experiments import harness
+from experiments.harness import Record, Records, Settings
 from orbitgp import metrics
 from orbitgp.datasets import Dataset, digits, mnist
-from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.orbits import Identity, Rotation
-from orbitgp.report.provenance import provenance
-from orbitgp.saving import atomic as files
 
 NAMES = ("gaussian", "dirichlet", "stick-breaking")
+ORBITS = {"none": "none", "rotation": "rotation(15)"}
+MNIST_DIGITS = 5000
 
 
 @dataclass(frozen=True)
-class Config:
-    """How large; see the top of this file."""
+class Likelihoods(harness.Training):
+    """One likelihood with one orbit on one split; ``model`` is the orbit's name."""
 
-    data: str = "digits"
-    names: tuple[str, ...] = NAMES
-    orbits: tuple[str, ...] = ("none", "rotation")
-    first_seed: int = 3
-    seeds: int = 4
-    num_train: int | None = None
+    experiment = "likelihoods"
+
     num_inducing: int = 200
     num_samples: int = 16
     max_steps: int = 300
-    device: str = "cpu"
+    batch_size: int | None = None
+    source: str = "digits"
+    num_train: int | None = None
 
+    def name(self) -> str:
+        return harness.slug(self.source, self.likelihood, self.model, self.seed)
 
-@dataclass(frozen=True)
-class Job:
-    """One model to train."""
+    def data(self) -> Dataset:
+        """A split of the embedded digits, or the first MNIST digits after ``seed`` times as many."""
+        if self.source == "digits":
+            return harness.cut(digits(seed=self.seed), slice(self.num_train))
+        count = self.num_train or MNIST_DIGITS
+        return harness.cut(mnist(), slice(self.seed * count, (self.seed + 1) * count))
 
-    likelihood: str
-    orbit: str
-    seed: int
-
-
-@dataclass(frozen=True)
-class Fit(Job):
-    """One trained model and its scores on the test digits."""
-
-    error: float
-    nll: float
-    brier: float
-    ece: float
-    ece_chance: float
-    calibration: list[float]
-    num_test: int
-    bound: float
-    degrees: float
-    seconds: float
-
-
-def load(config: Config, seed: int) -> Dataset:
-    """A split of the embedded digits, or the first MNIST digits after ``seed`` times as many."""
-    if config.data == "digits":
-        return digits(seed=seed)
-    data, count = mnist(), config.num_train or 5000
-    rows = slice(seed * count, (seed + 1) * count)
-    return replace(data, x_train=data.x_train[rows], y_train=data.y_train[rows])
-
-
-def fit(job: Job, config: Config) -> Fit:
-    """Train one model, and score its probabilities for the test digits."""
-    data = load(config, job.seed)
-    model = InvariantGPClassifier(
-        Rotation(15.0) if job.orbit == "rotation" else Identity(),
-        likelihood=job.likelihood,
-        num_inducing=config.num_inducing,
-        num_samples=config.num_samples,
-        max_steps=config.max_steps,
-        device=config.device,
-        random_state=job.seed,
-    )
-    rows = slice(config.num_train)
-    begin = time.perf_counter()
-    model.fit(data.x_train[rows], data.y_train[rows])
-    seconds = time.perf_counter() - begin
-    probs = model.predict_proba(data.x_test)
-    degrees = model.orbit_.describe().get("degrees", 0.0)
-    assert isinstance(degrees, float)
-    return Fit(
-        **asdict(job),
-        error=metrics.error_rate(probs, data.y_test),
-        nll=metrics.nll(probs, data.y_test),
-        brier=metrics.brier(probs, data.y_test),
-        ece=metrics.ece(probs, data.y_test),
-        ece_chance=_ece_of_the_calibrated(probs),
-        calibration=metrics.calibration(probs, data.y_test).tolist(),
-        num_test=len(probs),
-        bound=float(model.evidence_) / len(data.x_train[rows]),
-        degrees=degrees,
-        seconds=seconds,
-    )
+    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
+        calibration = metrics.calibration(probs, labels).tolist()
+        return super().scores(probs, labels) | {"ece_chance": _ece_of_the_calibrated(probs), "calibration": calibration}
 
 
 def _ece_of_the_calibrated(probs: np.ndarray, draws: int = 50) -> float:
@@ -129,81 +64,51 @@ def _ece_of_the_calibrated(probs: np.ndarray, draws: int = 50) -> float:
     return float(np.mean([metrics.ece(probs, drawn) for drawn in labels]))
 
 
-def fits(config: Config, processes: int = 1) -> Iterator[Fit]:
-    """All models, split by split, as they are done."""
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    todo = [Job(name, orbit, seed) for seed in seeds for orbit in reversed(config.orbits) for name in config.names]
-    if processes == 1:
-        yield from (fit(job, config) for job in todo)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:
-        yield from pool.imap_unordered(partial(fit, config=config), todo)
+def plan(options: argparse.Namespace) -> list[Likelihoods]:
+    """Every likelihood with every orbit, split by split."""
+    of_mnist: Settings = {"num_train": MNIST_DIGITS} if options.data == "mnist" else {}
+    settings: Settings = {"num_inducing": options.inducing or (500 if of_mnist else 200), "max_steps": options.steps}
+    settings |= of_mnist
+    if options.quick:
+        settings |= {"num_train": 500, "num_inducing": 100, "max_steps": 60}
+    return [
+        Likelihoods(orbit, ORBITS[orbit], likelihood, seed=seed, source=options.data, **settings)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
+        for orbit in reversed(options.orbits)
+        for likelihood in options.names
+    ]
 
 
-def summary(done: list[Fit]) -> list[dict[str, Any]]:
+def pooled_ece(group: Records) -> float:
+    """The ECE of the predictions of all these records together."""
+    pooled = np.sum([r["metrics"]["calibration"] for r in group], 0)
+    return float(np.abs(pooled).sum() / sum(r["data"]["test"] for r in group))
+
+
+def table(records: Records) -> str:
     """One row for each orbit and likelihood: means over splits, and their standard errors."""
-    rows = []
-    for orbit, name in sorted({(f.orbit, f.likelihood) for f in done}, key=lambda key: (key[0], NAMES.index(key[1]))):
-        group = sorted((f for f in done if (f.orbit, f.likelihood) == (orbit, name)), key=lambda f: f.seed)
-        row: dict[str, Any] = {"likelihood": name, "orbit": orbit, "fits": [asdict(f) for f in group]}
-        for score in ("error", "nll", "brier", "ece", "ece_chance", "bound", "degrees", "seconds"):
-            values = np.array([getattr(f, score) for f in group])
-            row[score] = float(values.mean())
-            row[f"{score}_stderr"] = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
-        pooled = np.sum([f.calibration for f in group], 0)
-        row["ece_pooled"] = float(np.abs(pooled).sum() / sum(f.num_test for f in group))
-        rows.append(row)
-    return rows
+    groups = harness.grouped(records, "source", "model", "likelihood")
+    cells = []
+    for source, orbit, likelihood in sorted(groups, key=lambda key: (*key[:2], NAMES.index(key[2]))):
+        group = groups[source, orbit, likelihood]
+        error, brier, chance = (np.mean([r["metrics"][name] for r in group]) for name in ("error_rate", "brier", "ece_chance"))
+        several = "{:.4f} ± {:.4f}" if len(group) > 1 else "{:.4f}"
+        nll, ece = (several.format(*harness.mean([r["metrics"][name] for r in group])) for name in ("nll", "ece"))
+        bound = np.mean([r["evidence"]["value"] / r["data"]["train"] for r in group])
+        angle = np.mean([r["orbit"].get("degrees", 0.0) for r in group])
+        seconds = np.mean([r["seconds"]["fit"] for r in group])
+        scores = [f"{error:.2%}", nll, f"{brier:.4f}", ece, f"{chance:.4f}", f"{pooled_ece(group):.4f}", f"{bound:.3f}"]
+        cells.append([source, likelihood, orbit, *scores, f"±{angle:.0f}°" if angle else "", f"{seconds:.0f}"])
+    scores = ["error", "NLL", "Brier", "ECE", "chance", "pooled", "bound a datum"]
+    return harness.markdown(["data", "likelihood", "orbit", *scores, "angle", "seconds"], cells)
 
 
-COLUMNS = ("likelihood", "orbit", "error", "NLL", "Brier", "ECE", "chance", "pooled", "bound a datum", "angle", "seconds")
-HEADER = "| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS)
-
-
-def line(row: dict[str, Any]) -> str:
-    """One row of the table, in Markdown."""
-    angle = f"±{row['degrees']:.0f}°" if row["orbit"] == "rotation" else ""
-    nll, ece = (f"{row[score]:.4f} ± {row[f'{score}_stderr']:.4f}" for score in ("nll", "ece"))
-    ece += f" | {row['ece_chance']:.4f} | {row['ece_pooled']:.4f}"
-    scores = f"{row['error']:.2%} | {nll} | {row['brier']:.4f} | {ece} | {row['bound']:.3f}"
-    return f"| {row['likelihood']} | {row['orbit']} | {scores} | {angle} | {row['seconds']:.0f} |"
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the experiment, print its table, write ``likelihoods.json``."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.likelihoods", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for likelihoods.json (default: results)")
-    parser.add_argument("--data", choices=("digits", "mnist"), default="digits")
-    parser.add_argument("--names", nargs="+", choices=NAMES, default=list(NAMES), help="likelihoods (default: all)")
-    parser.add_argument("--orbits", nargs="+", choices=("none", "rotation"), default=["none", "rotation"])
-    parser.add_argument("--seeds", type=int, default=Config.seeds, help="splits of the data (default: %(default)s)")
-    parser.add_argument("--first-seed", type=int, default=Config.first_seed, help="the first of them (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=Config.max_steps, help="of training (default: %(default)s)")
-    parser.add_argument("--inducing", type=int, help="inducing points (default: 200, or 500 for MNIST)")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="models to train at a time")
-    parser.add_argument("--quick", action="store_true", help="one split, 500 digits, fewer steps")
-    given = parser.parse_args(arguments)
-    config = Config(given.data, tuple(given.names), tuple(given.orbits), given.first_seed, given.seeds, device=given.device)
-    config = replace(config, max_steps=given.steps, num_inducing=given.inducing or (500 if given.data == "mnist" else 200))
-    if given.data == "mnist":
-        config = replace(config, num_train=5000)
-    if given.quick:
-        config = replace(config, seeds=1, num_train=500, num_inducing=100, max_steps=60)
-    given.out.mkdir(parents=True, exist_ok=True)
-    done = []
-    with (given.out / "likelihoods.jsonl").open("w") as lines:
-        for result in fits(config, given.jobs):
-            done.append(result)
-            print(json.dumps(asdict(result)), file=lines, flush=True)
-    rows = summary(done)
-    print(HEADER, *map(line, rows), sep="\n")
-    path = given.out / "likelihoods.json"
-    files.write_json(
-        path, {"experiment": "likelihoods", "config": asdict(config), "results": rows, **provenance(config.device)}
-    )
-    print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()
+OPTIONS: dict[str, Settings] = {
+    "--data": {"choices": ["digits", "mnist"], "default": "digits"},
+    "--names": {"nargs": "+", "choices": NAMES, "default": NAMES, "help": "likelihoods (default: all)"},
+    "--orbits": {"nargs": "+", "choices": list(ORBITS), "default": list(ORBITS)},
+    "--first-seed": {"type": int, "default": 3, "help": "the first split (default: 3)"},
+    "--steps": {"type": int, "default": 300, "help": "training steps (default: 300)"},
+    "--inducing": {"type": int, "help": "inducing points (default: 200, or 500 for MNIST)"},
+}
+EXPERIMENT = harness.Experiment("likelihoods", __doc__, plan, table, seeds=4, options=OPTIONS)

@@ -4,20 +4,22 @@ Odd against even digits by the logistic likelihood, with learned rotations, for 
 gradients and by Adam, as in the paper. Two bounds are measured afterwards on fresh draws: with the local parameters that the
 source itself gives, and with those that are best for the q(u) that was reached.
 
-``python -m experiments.local_parameters --out results`` writes local_parameters.json and prints the table; ``--quick``
-takes a fifth of the time.
+``python -m experiments local-parameters``; ``--quick`` takes a fifth of the time. Models that train side by side slow each
+other down: ``--jobs 1``, the default, is for this comparison.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, get_args
+from dataclasses import dataclass
+from functools import cache
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from experiments import harness
+from experiments.harness import Record, Records
 from orbitgp import metrics
 from orbitgp.datasets import Dataset, digits
 from orbitgp.estimators.defaults import initial_kernel
@@ -28,8 +30,6 @@ from orbitgp.inference.local_parameters import LocalName
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import Rotation
-from orbitgp.report.provenance import provenance
-from orbitgp.saving import atomic as files
 from orbitgp.training.options import OptimizerName, TrainerSettings
 from orbitgp.training.trainer import Trainer
 
@@ -38,13 +38,16 @@ OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 
 
 @dataclass(frozen=True)
-class Config:
-    """How large; see the top of this file."""
+class LocalParameters(harness.Run):
+    """One model with one source of local parameters."""
 
+    experiment = "local_parameters"
+
+    source: LocalName
+    optimizer: OptimizerName
+    seed: int = 0
     seconds: float = 30.0
     num_train: int | None = None
-    first_seed: int = 0
-    seeds: int = 1
     batch_size: int = 256
     num_samples: int = 16
     num_groups: int = 4
@@ -52,59 +55,59 @@ class Config:
     max_steps: int = 100_000
     network_rate: float = 0.01
     degrees: float = 15.0
-    device: str = "cpu"
+
+    def name(self) -> str:
+        return harness.slug(self.optimizer, self.source, self.seed)
+
+    def measure(self, device: str) -> Record:
+        _warm_up(self.optimizer, device)
+        data = harness.cut(digits(seed=self.seed), slice(self.num_train))
+        trainer = self.trainer(data, device)
+        trainer.run()
+        trainer.local.eval()
+        model, likelihood, x, y = trainer.local.setting
+        fresh = torch.Generator(x.device).manual_seed(self.seed + 1)
+        own = _own_bound(trainer, fresh)
+        best = measure_evidence(model, likelihood, x, y, 64, 2, generator=fresh)
+        mean, variance = model.predict(torch.tensor(data.x_test, device=x.device))
+        probs, labels = Bernoulli().predict_proba(mean, variance).cpu(), data.y_test % 2
+        return {
+            "data": {"name": data.name, "source": data.source, "train": len(x), "test": len(labels)},
+            "seconds": {"training": trainer.history[-1]["seconds"]},
+            "steps": trainer.steps,
+            "evidence": {"value": best.value, "stderr": best.stderr, "own": own},
+            "orbit": model.orbit.describe().to_dict(),
+            "metrics": {score.__name__: score(probs, labels) for score in (metrics.error_rate, metrics.nll, metrics.ece)},
+        }
+
+    def trainer(self, data: Dataset, device: str) -> Trainer:
+        """A model of these data, ready to train."""
+        likelihood = Bernoulli()
+        x = torch.tensor(data.x_train, device=device)
+        y = likelihood.encode(torch.tensor(data.y_train % 2)).to(device)
+        variance, _ = likelihood.start(y)
+        generator = torch.Generator(device).manual_seed(self.seed)
+        kernel, orbit = initial_kernel(None, x, variance, generator), Rotation(self.degrees).to(device)
+        inducing = initial_inducing(x, orbit, kernel, self.num_inducing, "random", generator)
+        options = TrainerSettings(
+            optimizer=self.optimizer,
+            local=self.source,
+            network_rate=self.network_rate,
+            max_seconds=self.seconds,
+            max_steps=self.max_steps,
+            batch_size=self.batch_size,
+            num_samples=self.num_samples,
+            num_groups=self.num_groups,
+            starts=(1.0,),
+            seed=self.seed,
+        )
+        return Trainer(InvariantGP(kernel, orbit, inducing).to(device), likelihood, x, y, options)
 
 
-def train(config: Config, source: LocalName, optimizer: OptimizerName, seed: int) -> dict[str, Any]:
-    """One model with one source of local parameters."""
-    data = digits(seed=seed)
-    trainer = _trainer(config, data, source, optimizer, seed)
-    trainer.run()
-    trainer.local.eval()
-    model, likelihood, x, y = trainer.local.setting
-    fresh = torch.Generator(x.device).manual_seed(seed + 1)
-    own = _own_bound(trainer, fresh)
-    best = measure_evidence(model, likelihood, x, y, 64, 2, generator=fresh)
-    mean, variance = model.predict(torch.tensor(data.x_test, device=x.device))
-    probs, labels = Bernoulli().predict_proba(mean, variance).cpu(), data.y_test % 2
-    return {
-        "source": source,
-        "optimizer": optimizer,
-        "seed": seed,
-        "steps": trainer.steps,
-        "own_bound": own / len(x),
-        "best_bound": best.value / len(x),
-        "stderr": best.stderr / len(x),
-        "error": metrics.error_rate(probs, labels),
-        "nll": metrics.nll(probs, labels),
-        "ece": metrics.ece(probs, labels),
-        "degrees": model.orbit.describe()["degrees"],
-    }
-
-
-def _trainer(config: Config, data: Dataset, source: LocalName, optimizer: OptimizerName, seed: int) -> Trainer:
-    rows = slice(config.num_train)
-    likelihood = Bernoulli()
-    x = torch.tensor(data.x_train[rows], device=config.device)
-    y = likelihood.encode(torch.tensor(data.y_train[rows] % 2)).to(config.device)
-    variance, _ = likelihood.start(y)
-    generator = torch.Generator(config.device).manual_seed(seed)
-    kernel, orbit = initial_kernel(None, x, variance, generator), Rotation(config.degrees).to(config.device)
-    inducing = initial_inducing(x, orbit, kernel, config.num_inducing, "random", generator)
-    model = InvariantGP(kernel, orbit, inducing).to(config.device)
-    options = TrainerSettings(
-        optimizer=optimizer,
-        local=source,
-        network_rate=config.network_rate,
-        max_seconds=config.seconds,
-        max_steps=config.max_steps,
-        batch_size=config.batch_size,
-        num_samples=config.num_samples,
-        num_groups=config.num_groups,
-        starts=(1.0,),
-        seed=seed,
-    )
-    return Trainer(model, likelihood, x, y, options)
+@cache
+def _warm_up(optimizer: OptimizerName, device: str) -> None:
+    """A few steps that are not counted: they load and compile what is loaded and compiled on first use."""
+    LocalParameters("network", optimizer, seconds=1.0, max_steps=3).trainer(digits(), device).run()
 
 
 @torch.no_grad()
@@ -121,45 +124,33 @@ def _own_bound(trainer: Trainer, generator: torch.Generator, passes: int = 8) ->
     return sum(elbo_of_all(model, likelihood, map(batch, parts)) for _ in range(passes)) / passes
 
 
-COLUMNS = ("q(u)", "source", "steps", "bound a datum, its own c", "bound a datum, best c", "error", "NLL", "ECE", "angle")
-HEADER = "| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS)
+def table(records: Records) -> str:
+    """Both bounds of each model, and its scores."""
+    cells = []
+    for r in records:
+        bounds = [f"{r['evidence'][name] / r['data']['train']:.4f}" for name in ("own", "value")]
+        error, nll, ece = (r["metrics"][name] for name in ("error_rate", "nll", "ece"))
+        scores = [f"{error:.2%}", f"{nll:.4f}", f"{ece:.4f}", f"±{r['orbit']['degrees']:.0f}°"]
+        cells.append([r["settings"]["optimizer"], r["settings"]["source"], str(r["steps"]), *bounds, *scores])
+    scores = ["bound a datum, its own c", "bound a datum, best c", "error", "NLL", "ECE", "angle"]
+    return harness.markdown(["q(u)", "source", "steps", *scores], cells)
 
 
-def line(row: dict[str, Any]) -> str:
-    """One row of the table, in Markdown."""
-    bounds = f"{row['own_bound']:.4f} | {row['best_bound']:.4f}"
-    scores = f"{row['error']:.2%} | {row['nll']:.4f} | {row['ece']:.4f}"
-    return f"| {row['optimizer']} | {row['source']} | {row['steps']} | {bounds} | {scores} | ±{row['degrees']:.0f}° |"
+def plan(options: argparse.Namespace) -> list[LocalParameters]:
+    """Every source with every optimiser, split by split; a fifth of the time with ``--quick``."""
+    settings = {"seconds": options.seconds / (5 if options.quick else 1), "network_rate": options.network_rate}
+    each = [(source, optimizer) for optimizer in OPTIMIZERS for source in SOURCES]
+    return [LocalParameters(*one, seed=seed, **settings) for seed in range(options.seeds) for one in each]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the experiment, print its table, write ``local_parameters.json``."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.local_parameters", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for local_parameters.json (default: results)")
-    parser.add_argument("--seconds", type=float, default=Config.seconds, help="for each model (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=Config.seeds, help="splits of the data (default: %(default)s)")
-    parser.add_argument("--network-rate", type=float, default=Config.network_rate, help="(default: %(default)s)")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--quick", action="store_true", help="a fifth of the time")
-    given = parser.parse_args(arguments)
-    config = Config(given.seconds, seeds=given.seeds, network_rate=given.network_rate, device=given.device)
-    if given.quick:
-        config = replace(config, seconds=config.seconds / 5)
-    given.out.mkdir(parents=True, exist_ok=True)
-    print(HEADER)
-    for optimizer in OPTIMIZERS:  # not counted: what is loaded or compiled on first use is paid for here
-        train(replace(config, seconds=1.0, max_steps=3), "network", optimizer, config.first_seed)
-    rows = []
-    for seed in range(config.first_seed, config.first_seed + config.seeds):
-        for optimizer in OPTIMIZERS:
-            for source in SOURCES:
-                rows.append(train(config, source, optimizer, seed))
-                print(line(rows[-1]), flush=True)
-    path = given.out / "local_parameters.json"
-    record = {"experiment": "local_parameters", "config": asdict(config), "results": rows, **provenance(config.device)}
-    files.write_json(path, record)
-    print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "local_parameters",
+    __doc__,
+    plan,
+    table,
+    seeds=1,
+    options={
+        "--seconds": {"type": float, "default": 30.0, "help": "for each model (default: 30)"},
+        "--network-rate": {"type": float, "default": 0.01, "help": "learning rate of the network (default: 0.01)"},
+    },
+)

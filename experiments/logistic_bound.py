@@ -7,15 +7,15 @@ the quadratics used here are the sharpest that there are (de Leeuw and Lange 200
 
 A second table has the loss of the bound for one datum, as it depends on the mean and the variance of q(f).
 
-``python -m experiments.logistic_bound`` prints both tables and writes logistic_bound.json, in about two minutes.
+``python -m experiments logistic-bound`` takes about two minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpytorch
@@ -23,8 +23,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sklearn import datasets as sklearn_datasets
-from torch import Tensor, nn
+from torch import Tensor
 
+from experiments import harness
+from experiments.harness import Record, Records, Settings
+from experiments.toy import maximise
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import Groups, Setting
@@ -32,20 +35,18 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Moments
 from orbitgp.likelihoods.quadrature import normal_average
 from orbitgp.orbits import Identity
-from orbitgp.report.provenance import provenance
-from orbitgp.saving import atomic as files
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 JITTER = 1e-6
 LOG_ODDS_VARIANCE = 10.0
+ACCURACY: Settings = {"max_iter": 1000, "history_size": 50, "tolerance_change": 1e-11}
 
 
 @dataclass(frozen=True)
 class Problem:
     """Two classes of a data set that comes with scikit-learn; inputs are standardised."""
 
-    name: str
     data: str
     is_positive: Callable[[np.ndarray], np.ndarray]
     columns: tuple[int, ...] | None = None
@@ -56,15 +57,15 @@ class Problem:
         return torch.tensor((x - x.mean(0)) / x.std(0)), torch.tensor(self.is_positive(raw.target)).long()
 
 
-DIABETES = Problem("diabetes above the median, by bmi, bp, s5", "diabetes", lambda t: t > np.median(t), (2, 3, 8))
-PROBLEMS = (
-    DIABETES,
-    Problem("diabetes above the mean", "diabetes", lambda t: t > t.mean()),
-    Problem("diabetes above the median", "diabetes", lambda t: t > np.median(t)),
-    Problem("breast cancer", "breast_cancer", lambda t: t == 1),
-    Problem("iris: versicolor or not", "iris", lambda t: t == 1),
-    Problem("wine: the second or not", "wine", lambda t: t == 1),
-)
+DIABETES = Problem("diabetes", lambda t: t > np.median(t), (2, 3, 8))
+PROBLEMS = {
+    "diabetes above the median, by bmi, bp, s5": DIABETES,
+    "diabetes above the mean": Problem("diabetes", lambda t: t > t.mean()),
+    "diabetes above the median": Problem("diabetes", lambda t: t > np.median(t)),
+    "breast cancer": Problem("breast_cancer", lambda t: t == 1),
+    "iris: versicolor or not": Problem("iris", lambda t: t == 1),
+    "wine: the second or not": Problem("wine", lambda t: t == 1),
+}
 
 
 class Logistic(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
@@ -91,7 +92,6 @@ class SVGP(gpytorch.models.ApproximateGP):
 class Bounds:
     """The three bounds of one problem."""
 
-    problem: str
     num_data: int
     svgp: float
     best: float
@@ -109,7 +109,7 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     objective = gpytorch.mlls.VariationalELBO(Logistic(), svgp, len(x))
     svgp(x)  # the first call sets q(u) to the prior
     with gpytorch.settings.num_gauss_hermite_locs(60):
-        theirs = maximum(lambda: objective(svgp(x), labels.double()) * len(x), svgp.parameters())
+        theirs = maximise(lambda: objective(svgp(x), labels.double()) * len(x), svgp.parameters(), **ACCURACY)
 
     def model() -> InvariantGP:
         gp = InvariantGP(initial_kernel(None, x, LOG_ODDS_VARIANCE, generator), Identity(), inducing, jitter=JITTER)
@@ -120,7 +120,8 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     samples = joint.orbit.sample(x, None)
     # Without draws, the other groups' local parameters are the best ones, at every step of the optimiser.
     local = Groups(Setting(joint, Bernoulli(), x, y)).at(rows)
-    best = maximum(lambda: elbo(joint, Bernoulli(), samples, y, len(x), local), joint.parameters())
+    joint.q_sqrt.register_hook(torch.tril)  # the factor of a covariance is lower triangular
+    best = maximise(lambda: elbo(joint, Bernoulli(), samples, y, len(x), local), joint.parameters(), **ACCURACY)
 
     trainer = Trainer(
         model(), Bernoulli(), x, y, TrainerSettings(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed)
@@ -129,32 +130,7 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     trainer.posterior.refresh_local()
     with torch.no_grad():
         trained = float(elbo(trainer.model, trainer.likelihood, samples, y, len(x), trainer.local.at(rows)))
-    return Bounds(problem.name, len(x), theirs, best, trained)
-
-
-def maximum(objective: Callable[[], Tensor], parameters: Iterable[nn.Parameter], max_iterations: int = 1000) -> float:
-    """The largest value that L-BFGS finds, over all parameters together."""
-    learned = [p for p in parameters if p.requires_grad]
-    optimizer = torch.optim.LBFGS(
-        learned,
-        max_iter=max_iterations,
-        history_size=50,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=1e-7,
-        tolerance_change=1e-11,
-    )
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = -objective()
-        value.backward()
-        for p in learned:
-            if p.grad is not None and p.grad.ndim == 3:  # a factor of a covariance is lower triangular
-                p.grad.tril_()
-        return value
-
-    optimizer.step(loss)
-    return -float(loss().detach())
+    return Bounds(len(x), theirs, best, trained)
 
 
 class Gap(NamedTuple):
@@ -182,41 +158,54 @@ def gap_table(
     return [Gap(*(float(v) for v in row)) for row in zip(*columns, strict=True)]
 
 
-def gap_lines(table: list[Gap]) -> list[str]:
-    """The gaps in Markdown: a row for each variance, a column for each mean."""
-    means = list(dict.fromkeys(row.mean for row in table))
-    lines = ["| σ² | " + " | ".join(f"μ = {mean:g}" for mean in means) + " |", "|---" * (len(means) + 1) + "|"]
-    for variance in dict.fromkeys(row.variance for row in table):
-        cells = [f"{row.exact:.3f} ({row.gap:.3f})" for row in table if row.variance == variance]
-        lines.append(f"| {variance:g} | " + " | ".join(cells) + " |")
-    return lines
+def gap_markdown(gaps: Sequence[Gap]) -> str:
+    """E log sigma(f) and the gap behind it: a row for each variance, a column for each mean."""
+    means, variances = (dict.fromkeys(values) for values in list(zip(*gaps, strict=True))[:2])
+    cells = [[f"{v:g}", *(f"{gap.exact:.3f} ({gap.gap:.3f})" for gap in gaps if gap.variance == v)] for v in variances]
+    return harness.markdown(["σ²", *(f"μ = {mean:g}" for mean in means)], cells)
 
 
-HEADER = """| data | rows | SVGP, quadrature | our bound at its best | trained | below SVGP | trained, below its best |
-|---|---|---|---|---|---|---|"""
+@dataclass(frozen=True)
+class LogisticBound(harness.Run):
+    """The three bounds of one problem, by its name."""
+
+    experiment = "logistic_bound"
+
+    problem: str
+    num_inducing: int = 60
+    max_steps: int = 300
+    seed: int = 0
+
+    def name(self) -> str:
+        return harness.slug(self.problem, self.seed)
+
+    def measure(self, device: str) -> Record:
+        begin = time.perf_counter()
+        found = bounds(PROBLEMS[self.problem], self.num_inducing, self.max_steps, self.seed)
+        return {"bounds": asdict(found), "seconds": {"fit": time.perf_counter() - begin}}
 
 
-def line(b: Bounds) -> str:
-    """One row of the table, in Markdown."""
-    gap, left = ((above - below) / abs(b.svgp) for above, below in ((b.svgp, b.best), (b.best, b.trained)))
-    return f"| {b.problem} | {b.num_data} | {b.svgp:.2f} | {b.best:.2f} | {b.trained:.2f} | {gap:.2%} | {left:.2%} |"
+def table(records: Records) -> str:
+    """Both tables: the gaps of one datum and the bounds of each problem."""
+    return f"{gap_markdown(gap_table())}\n\n{bounds_table(records)}"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print both tables and write ``logistic_bound.json``."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.logistic_bound", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for logistic_bound.json (default: results)")
-    given = parser.parse_args(arguments)
-    given.out.mkdir(parents=True, exist_ok=True)
-    print(*gap_lines(gap_table()), "", HEADER, sep="\n")
-    rows = []
-    for problem in PROBLEMS:
-        rows.append(bounds(problem))
-        print(line(rows[-1]), flush=True)
-    path = given.out / "logistic_bound.json"
-    files.write_json(path, {"experiment": "logistic_bound", "results": [asdict(row) for row in rows], **provenance()})
-    print(f"wrote {path}")
+def bounds_table(records: Records) -> str:
+    """The bounds of each problem, and the gaps relative to GPyTorch's."""
+    cells = []
+    for r in records:
+        b = Bounds(**r["bounds"])
+        gap, left = ((above - below) / abs(b.svgp) for above, below in ((b.svgp, b.best), (b.best, b.trained)))
+        values = [f"{value:.2f}" for value in (b.svgp, b.best, b.trained)]
+        cells.append([r["settings"]["problem"], str(b.num_data), *values, f"{gap:.2%}", f"{left:.2%}"])
+    values = ["SVGP, quadrature", "our bound at its best", "trained", "below SVGP", "trained, below its best"]
+    return harness.markdown(["data", "rows", *values], cells)
 
 
-if __name__ == "__main__":
-    main()
+def plan(options: argparse.Namespace) -> list[LogisticBound]:
+    """Every problem with every seed; with ``--quick`` the first, with fewer inducing points and steps."""
+    names, settings = (list(PROBLEMS)[:1], (30, 150)) if options.quick else (list(PROBLEMS), (60, 300))
+    return [LogisticBound(name, *settings, seed) for seed in range(options.seeds) for name in names]
+
+
+EXPERIMENT = harness.Experiment("logistic_bound", __doc__, plan, table, seeds=1, on_gpu=False)

@@ -5,17 +5,19 @@ last two. Then, to see how far it goes, that composition with more time, with a 
 thickness of strokes too; and orbits of a g that sees oriented gradients instead of pixels. The seed decides
 inducing points, minibatches and orbit samples; the data are the standard split.
 
-``python -m experiments.mnist --device cuda --jobs 5`` writes results/mnist/*.json and prints the table.
+``python -m experiments mnist --device cuda --jobs 5``
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from experiments import runs
+from experiments import harness
+from experiments.harness import OPTIONS, Claims, Records, Settings
 from orbitgp.datasets import Dataset, mnist
 
 LONGER, DIRICHLET = "affine * deformation, longer", "affine * deformation, Dirichlet"
@@ -24,7 +26,7 @@ GRADIENTS = {
     f"{orbit}, gradients, Dirichlet": {"orbit": orbit.replace(" ", ""), "likelihood": "dirichlet", "gradients": {}}
     for orbit in ("none", "affine", "affine * deformation")
 }
-MODELS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, Settings] = {
     "none": {"orbit": "none"},
     "rotation": {"orbit": "rotation(10)"},
     "affine": {"orbit": "affine"},
@@ -42,38 +44,22 @@ GOALS = {
 }
 PAPER = {"none": (2.15, 0.03), "rotation": (2.08, 0.06), "affine": (1.35, 0.07), "deformation": (1.47, 0.05)}
 
-FULL: dict[str, Any] = {
-    "num_inducing": 2000,
-    "inducing_samples": 2,
-    "max_steps": 500,
-    "batch_size": 800,
-    "num_samples": 32,
-    "options": runs.OPTIONS,
-}
+FULL: Settings = harness.FULL | {"num_inducing": 2000}
 # Without an orbit a step is many times cheaper: the same time buys more of them.
 FULL_OF = {
-    "none": {"inducing_samples": 1, "max_steps": 3000, "batch_size": 2000, "options": runs.OPTIONS | {"posterior_every": 3}},
+    "none": {"inducing_samples": 1, "max_steps": 3000, "batch_size": 2000, "options": OPTIONS | {"posterior_every": 3}},
     LONGER: {"inducing_samples": 8, "max_steps": 1200},
     # With a covariance for each class a refit takes several times as long as a step.
-    DIRICHLET: {"inducing_samples": 8, "max_steps": 600, "options": runs.OPTIONS | {"posterior_every": 4}},
-    THICKNESS: {"inducing_samples": 8, "max_steps": 1000, "options": runs.OPTIONS | {"posterior_every": 4}},
-    **{name: {"inducing_samples": 8, "max_steps": 800, "options": runs.OPTIONS | {"posterior_every": 4}} for name in GRADIENTS},
-    "none, gradients, Dirichlet": {"inducing_samples": 1, "max_steps": 1500, "options": runs.OPTIONS | {"posterior_every": 4}},
+    DIRICHLET: {"inducing_samples": 8, "max_steps": 600, "options": OPTIONS | {"posterior_every": 4}},
+    THICKNESS: {"inducing_samples": 8, "max_steps": 1000, "options": OPTIONS | {"posterior_every": 4}},
+    **{name: {"inducing_samples": 8, "max_steps": 800, "options": OPTIONS | {"posterior_every": 4}} for name in GRADIENTS},
+    "none, gradients, Dirichlet": {"inducing_samples": 1, "max_steps": 1500, "options": OPTIONS | {"posterior_every": 4}},
 }
-QUICK: dict[str, Any] = {
-    "num_train": 1000,
-    "num_test": 500,
-    "num_inducing": 100,
-    "max_steps": 40,
-    "batch_size": 200,
-    "num_samples": 8,
-    "num_predict_samples": 32,
-    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10},
-}
+QUICK: Settings = harness.QUICK | {"num_train": 1000, "num_predict_samples": 32}
 
 
 @dataclass(frozen=True)
-class MNIST(runs.Run):
+class MNIST(harness.Training):
     """One model of MNIST, or of its first ``num_train`` digits."""
 
     experiment = "mnist"
@@ -82,30 +68,22 @@ class MNIST(runs.Run):
     num_test: int = 10_000
 
     def data(self) -> Dataset:
-        data = mnist()
-        train, test = slice(self.num_train), slice(self.num_test)
-        return replace(
-            data,
-            x_train=data.x_train[train],
-            y_train=data.y_train[train],
-            x_test=data.x_test[test],
-            y_test=data.y_test[test],
-        )
+        return harness.cut(mnist(), slice(self.num_train), slice(self.num_test))
 
 
 def all_runs(
-    seeds: int = 3, models: Iterable[str] = MODELS, of: dict[str, dict[str, Any]] | None = None, **settings: Any
+    seeds: int = 3, models: Iterable[str] = MODELS, of: dict[str, Settings] | None = None, **settings: Any
 ) -> list[MNIST]:
     """Every model with every seed; ``of`` are settings of single models."""
     each = {name: {**settings, **(of or {}).get(name, {}), **MODELS[name]} for name in models}
     return [MNIST(name, seed=seed, **each[name]) for seed in range(seeds) for name in models]
 
 
-def check(records: Sequence[runs.Record]) -> runs.Claims:
+def check(records: Records) -> Claims:
     """What the experiment is to show; the paper's errors are asked of the full size alone."""
-    found = runs.rows(records)
+    found = harness.rows(records)
     none, pixels = (next((row for row in found if row.model == name), None) for name in ("none", DIRICHLET))
-    wrong = runs.disagreements(found)
+    wrong = harness.disagreements(found)
     claims = {"the bound ranks the models as the test error does" + "".join(f"; not {a} / {b}" for a, b in wrong): not wrong}
     for row in found:
         if none is not None and row is not none and row.likelihood == none.likelihood:
@@ -123,18 +101,19 @@ def check(records: Sequence[runs.Record]) -> runs.Claims:
     return claims
 
 
-def table(records: Sequence[runs.Record]) -> str:
+def table(records: Records) -> str:
     """Our figures, the paper's beside them."""
-    found = runs.rows(records)
+    found = harness.rows(records)
     paper = {name: f"{mean:.2f} ± {stderr:.2f} %" for name, (mean, stderr) in PAPER.items()}
-    return runs.table(found, {"the paper": paper, "learned": runs.learned(found)})
+    return harness.table(found, {"the paper": paper, "learned": harness.learned(found)})
 
 
-def main(arguments: list[str] | None = None) -> runs.Claims:
-    """Train what has no record yet, print the table and what holds of it."""
-    description = __doc__.split("\n")[0]
-    return runs.compare_models("mnist", description, arguments, MODELS, all_runs, FULL | {"of": FULL_OF}, QUICK, table, check)
+def plan(options: argparse.Namespace) -> list[MNIST]:
+    """The models that were asked for."""
+    settings = harness.chosen(options, FULL | {"of": FULL_OF}, QUICK)
+    return all_runs(options.seeds, options.models, **settings)
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "mnist", __doc__, plan, table, check, models=list(MODELS), options=harness.model_options(MODELS)
+)

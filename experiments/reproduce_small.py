@@ -1,10 +1,10 @@
 """Every experiment in reduced form, on two cores in minutes: do the directions of all claims hold?
 
-Figures at this size are not those of the paper; which model has more evidence, and which has less error, is what is looked at.
+Numbers at this size are not those of the paper: the claims are about which model has more evidence, and which less error.
 MNIST is downloaded unless ``ORBITGP_DATA`` says where it is.
 
-``python -m experiments.reproduce_small`` (or ``make reproduce-small``) writes records and pictures to
-out/reproduce-small/, prints a line for each claim, and exits with 1 if one does not hold.
+``python -m experiments reproduce-small`` (or ``make reproduce-small``) writes records and pictures to out/reproduce-small/,
+prints a line for each claim, and exits with 1 if one does not hold.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from experiments.runs import Claims
+from experiments.harness import Claims
 
 EXPERIMENTS = (
     "toy",
@@ -29,19 +29,17 @@ EXPERIMENTS = (
     "small_data",
     "augmentation",
 )
-ALONE = ("toy", "exact")  # nothing in them is done side by side
 
 
 def run(name: str, out: Path, jobs: int) -> Claims:
     """One experiment at its small size."""
-    arguments = ["--out", str(out), "--quick"] + ([] if name in ALONE else ["--jobs", str(jobs)])
-    claims: Claims = import_module(f"experiments.{name}").main(arguments)
+    claims: Claims = import_module(f"experiments.{name}").EXPERIMENT.main(["--out", str(out), "--quick", "--jobs", str(jobs)])
     return claims
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run all, say what holds."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.reproduce_small", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m experiments reproduce-small", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out/reproduce-small"), help="folder for records and pictures")
     parser.add_argument("--jobs", type=int, default=2, help="models to train at a time")
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=EXPERIMENTS, help="some of the experiments")
@@ -58,7 +56,3 @@ def main(arguments: list[str] | None = None) -> None:
         print(claim)
     if failed:
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,41 +1,39 @@
 """Learned angles on embedded digits, each rotated by a random angle within ±A, against the profile of the bound.
 
-``python -m experiments.rotated_digits --out results`` writes rotated_digits.json and rotated_digits.png;
-``--device cuda --jobs 10`` runs several models at a time on one GPU, ``--quick`` a small version in a few minutes on two cores.
+``python -m experiments rotated-digits --device cuda --jobs 10 --seeds 1`` runs several models at a time on one GPU, ``--quick``
+a small version in a few minutes on two cores.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
-from experiments import profiles
-from experiments.runs import Claims
-from orbitgp.datasets import digits, rotate
-from orbitgp.orbits import Orbit, Rotation
+from experiments import harness, profiles
+from orbitgp.datasets import Dataset, digits, rotate
 
 
 @dataclass(frozen=True)
-class RotatedDigits(profiles.Problem):
+class RotatedDigits(profiles.Profiled):
     """Digits rotated within ±``rotated`` degrees; the orbit is rotations within ± one angle."""
 
-    rotated: float
-
+    experiment = "rotated_digits"
     key = "degrees"
     unit = "°"
     grid: ClassVar[tuple[float, ...]] = (5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 75.0, 90.0, 105.0, 120.0, 150.0, 180.0)
     starts: ClassVar[tuple[float, ...]] = (5.0, 45.0, 150.0)
 
-    def data(self, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        data = digits(seed=seed)
-        x_train, _ = rotate(data.x_train, self.rotated, seed=2 * seed)
-        x_test, _ = rotate(data.x_test, self.rotated, seed=2 * seed + 1)
-        return x_train, data.y_train, x_test, data.y_test
+    rotated: float = 0.0
 
-    def orbit(self, value: float, learn: bool) -> Orbit:
-        return Rotation(value, learn=learn)
+    def data(self) -> Dataset:
+        data = digits(seed=self.seed)
+        x_train, _ = rotate(data.x_train, self.rotated, seed=2 * self.seed)
+        x_test, _ = rotate(data.x_test, self.rotated, seed=2 * self.seed + 1)
+        return replace(data, x_train=x_train, x_test=x_test)
+
+    def at(self, value: float, learn: bool) -> str:
+        return f"rotation({value}, learn={learn})"
 
     def title(self) -> str:
         return f"digits rotated within ±{self.rotated:.0f}°"
@@ -47,15 +45,23 @@ class CoarselyRotatedDigits(RotatedDigits):
 
     grid = (30.0, 90.0, 150.0)
     starts = (5.0, 150.0)
+    short = profiles.SHORT
 
 
-PROBLEMS = [RotatedDigits(rotated) for rotated in (0.0, 30.0, 60.0, 90.0)]
+def plan(options: argparse.Namespace) -> list[profiles.Profiled]:
+    """The profile of each angle of the data."""
+    if options.quick:
+        return profiles.plan([CoarselyRotatedDigits(rotated=60.0)], options.seeds, **profiles.QUICK)
+    problems = [RotatedDigits(rotated=rotated, num_inducing=options.inducing) for rotated in (0.0, 30.0, 60.0, 90.0)]
+    return profiles.plan(problems, options.seeds)
 
 
-def main(arguments: list[str] | None = None) -> Claims:
-    """Run the experiment, print its table, write the record and the picture."""
-    return profiles.main("rotated_digits", __doc__.split("\n")[0], PROBLEMS, lambda: [CoarselyRotatedDigits(60.0)], arguments)
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "rotated_digits",
+    __doc__,
+    plan,
+    profiles.table,
+    profiles.check,
+    profiles.figure,
+    options={"--inducing": {"type": int, "default": 300, "help": "inducing points (default: 300)"}},
+)

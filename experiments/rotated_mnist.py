@@ -7,21 +7,23 @@ times their first range too: of these starts, the bound chooses.
 
 The set is generated from MNIST with a fixed seed; its figures do not compare with those published for the Montreal files.
 
-``python -m experiments.rotated_mnist --device cuda --jobs 5`` writes results/rotated_mnist/*.json and prints the table.
+``python -m experiments rotated-mnist --device cuda --jobs 5``
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import runs
+from experiments import harness
+from experiments.harness import Claims, Records, Settings
 from orbitgp.datasets import Dataset, rotated_mnist
 
 FIXED = "rotation, fixed at 180°"
 WIDER = {"starts": [1.0, 4.0, 16.0]}
-MODELS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, Settings] = {
     "none": {"orbit": "none"},
     FIXED: {"orbit": "rotation(180, learn=False)"},
     "rotation, learned from 5°": {"orbit": "rotation(5)", "options": WIDER},
@@ -31,28 +33,14 @@ MODELS: dict[str, dict[str, Any]] = {
 CLOSE = 0.001  # in error: a tenth of a point
 FULL_SIZE = 12_000
 
-FULL: dict[str, Any] = {
-    "num_inducing": 1000,
-    "inducing_samples": 2,
-    "max_steps": 1200,
-    "batch_size": 800,
-    "num_samples": 32,
-    "options": runs.OPTIONS | {"posterior_samples": 32},  # rotations by any angle are noisier than what MNIST itself asks for
-}
-QUICK: dict[str, Any] = {
-    "num_train": 1000,
-    "num_test": 500,
-    "num_inducing": 100,
-    "max_steps": 60,
-    "batch_size": 200,
-    "num_samples": 8,
-    "num_predict_samples": 16,
-    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10, "orbit_rate": 0.15},
-}
+# Rotations by any angle are noisier than what MNIST itself needs: twice the samples for q(u).
+FULL: Settings = harness.FULL | {"max_steps": 1200, "options": harness.OPTIONS | {"posterior_samples": 32}}
+QUICK: Settings = harness.QUICK | {"num_train": 1000, "max_steps": 60}
+QUICK["options"] = QUICK["options"] | {"orbit_rate": 0.15}
 
 
 @dataclass(frozen=True)
-class RotatedMNIST(runs.Run):
+class RotatedMNIST(harness.Training):
     """One model of the generated set."""
 
     experiment = "rotated_mnist"
@@ -71,9 +59,9 @@ def all_runs(seeds: int = 3, models: Iterable[str] = MODELS, **settings: Any) ->
     return [RotatedMNIST(name, seed=seed, **each[name]) for seed in range(seeds) for name in models]
 
 
-def check(records: Sequence[runs.Record]) -> runs.Claims:
+def check(records: Records) -> Claims:
     """Learned orbits against the fixed one: as good at full size; of few digits, in few steps, nearer to it than to none."""
-    found = {row.model: row for row in runs.rows(records)}
+    found = {row.model: row for row in harness.rows(records)}
     if not {"none", FIXED} <= set(found):
         return {}
     none, fixed = (found[name] for name in ("none", FIXED))
@@ -93,22 +81,22 @@ def check(records: Sequence[runs.Record]) -> runs.Claims:
     return claims
 
 
-def allowance(row: runs.Row, other: runs.Row) -> float:
+def allowance(row: harness.Row, other: harness.Row) -> float:
     """By how many nats two bounds may differ and still be called equal: a thousandth a datum, or three standard errors."""
     return max(0.001 * row.train, 3 * (row.evidence_stderr**2 + other.evidence_stderr**2) ** 0.5)
 
 
-def table(records: Sequence[runs.Record]) -> str:
+def table(records: Records) -> str:
     """Errors and bounds with what was learned."""
-    found = runs.rows(records)
-    return runs.table(found, {"learned": runs.learned(found)})
+    found = harness.rows(records)
+    return harness.table(found, {"learned": harness.learned(found)})
 
 
-def main(arguments: list[str] | None = None) -> runs.Claims:
-    """Train what has no record yet, print the table and what holds of it."""
-    description = __doc__.split("\n")[0]
-    return runs.compare_models("rotated_mnist", description, arguments, MODELS, all_runs, FULL, QUICK, table, check)
+def plan(options: argparse.Namespace) -> list[RotatedMNIST]:
+    """The models that were asked for."""
+    return all_runs(options.seeds, options.models, **harness.chosen(options, FULL, QUICK))
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "rotated_mnist", __doc__, plan, table, check, models=list(MODELS), options=harness.model_options(MODELS)
+)

@@ -4,54 +4,39 @@
 learned local deformations, and learned affine maps for a g that sees oriented gradients instead of pixels. Of the four, the
 one with the highest bound is the one to use: no digit is held out to choose.
 
-``python -m experiments.small_data --device cuda --jobs 5`` writes results/small_data/*.json and results/small_data.png.
+``python -m experiments small-data --device cuda --jobs 6``
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments import runs
+from experiments import harness
+from experiments.harness import Claims, Records, Settings
 from orbitgp.datasets import Dataset, mnist
-from orbitgp.saving import atomic as files
 
 SIZES = (312, 1250, 5000, 20_000, 60_000)
-MODELS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, Settings] = {
     "none": {"orbit": "none"},
     "affine": {"orbit": "affine"},
     "affine * deformation": {"orbit": "affine*deformation"},
     "affine, gradients": {"orbit": "affine", "gradients": {}},
 }
 
-FULL: dict[str, Any] = {
-    "num_inducing": 1000,
-    "inducing_samples": 2,
-    "max_steps": 400,
-    "batch_size": 800,
-    "num_samples": 32,
-    "options": runs.OPTIONS,
-}
+FULL: Settings = harness.FULL | {"max_steps": 400}
 POINTS_PER_DIGIT = 4  # inducing points, where that is fewer than what the settings allow
 QUICK_SIZES = (150, 600)
-QUICK: dict[str, Any] = {
-    "num_test": 500,
-    "num_inducing": 100,
-    "max_steps": 40,
-    "batch_size": 200,
-    "num_samples": 8,
-    "num_predict_samples": 16,
-    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10},
-}
 
 
 @dataclass(frozen=True)
-class SmallData(runs.Run):
+class SmallData(harness.Training):
     """One model of some digits of MNIST, which the seed chooses."""
 
     experiment = "small_data"
@@ -65,9 +50,7 @@ class SmallData(runs.Run):
     def data(self) -> Dataset:
         data = mnist()
         train = np.random.default_rng(self.seed).permutation(len(data.y_train))[: self.num_train]
-        test = slice(self.num_test)
-        x, y = data.x_train[train], data.y_train[train]
-        return replace(data, x_train=x, y_train=y, x_test=data.x_test[test], y_test=data.y_test[test])
+        return harness.cut(data, train, slice(self.num_test))
 
 
 def all_runs(seeds: int, sizes: Sequence[int] = SIZES, **settings: Any) -> list[SmallData]:
@@ -81,13 +64,13 @@ def all_runs(seeds: int, sizes: Sequence[int] = SIZES, **settings: Any) -> list[
     ]
 
 
-def by_size(records: Sequence[runs.Record]) -> dict[int, list[runs.Row]]:
+def by_size(records: Records) -> dict[int, list[harness.Row]]:
     """The rows of each number of digits."""
     sizes = sorted({record["data"]["train"] for record in records})
-    return {size: runs.rows([r for r in records if r["data"]["train"] == size]) for size in sizes}
+    return {size: harness.rows([r for r in records if r["data"]["train"] == size]) for size in sizes}
 
 
-def check(records: Sequence[runs.Record]) -> runs.Claims:
+def check(records: Records) -> Claims:
     """At every size, the model that the bound picks is a learned one, and its test error is below that of no orbit."""
     claims = {}
     for size, found in by_size(records).items():
@@ -97,18 +80,18 @@ def check(records: Sequence[runs.Record]) -> runs.Claims:
     return claims
 
 
-def table(records: Sequence[runs.Record]) -> str:
+def table(records: Records) -> str:
     """Test errors over the number of digits; that of the model that the bound picks in bold."""
-    lines = ["| digits | " + " | ".join(MODELS) + " |", "|---" * (1 + len(MODELS)) + "|"]
+    lines = []
     for size, found in by_size(records).items():
         picked = max(found, key=attrgetter("evidence"))
         cells = {row.model: f"{100 * row.error:.2f} %" for row in found}
         cells[picked.model] = f"**{cells[picked.model]}**"
-        lines.append(f"| {size:,} | " + " | ".join(cells.get(name, "") for name in MODELS) + " |")
-    return "\n".join(lines)
+        lines.append([f"{size:,}", *(cells.get(name, "") for name in MODELS)])
+    return harness.markdown(["digits", *MODELS], lines)
 
 
-def figure(records: Sequence[runs.Record], path: Path) -> None:
+def figure(records: Records, path: Path) -> None:
     """Test error over the number of digits, with the choice of the bound."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
@@ -129,20 +112,22 @@ def figure(records: Sequence[runs.Record], path: Path) -> None:
     ax.minorticks_off()
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
-    files.replace(path, lambda beside: fig.savefig(beside, dpi=130))
+    harness.save_figure(fig, path)
 
 
-def main(arguments: list[str] | None = None) -> runs.Claims:
-    """Train what has no record yet, print the table and what holds of it, draw the picture."""
-    parser = runs.parser("small_data", __doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3, help="draws of the digits (default: 3)")
-    parser.add_argument("--sizes", type=int, nargs="+", help="numbers of digits")
-    options = parser.parse_args(arguments)
+def plan(options: argparse.Namespace) -> list[SmallData]:
+    """Every model of the sizes that were asked for."""
     sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
-    seeds, settings = (1, QUICK) if options.quick else (options.seeds, FULL)
-    todo = all_runs(seeds, sizes, **settings)
-    return runs.conclude("small_data", todo, options, table, check, figure)
+    return all_runs(options.seeds, sizes, **(harness.QUICK if options.quick else FULL))
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "small_data",
+    __doc__,
+    plan,
+    table,
+    check,
+    figure,
+    models=list(MODELS),
+    options={"--sizes": {"type": int, "nargs": "+", "help": "numbers of digits"}},
+)

@@ -16,15 +16,14 @@ the statements hold for each of 0 to 19, exact and sparse. All hyperparameters (
 marginal likelihood, best of three starts, or, with the inducing points, its bound; neither sees the test error, which is
 against f itself, on a grid over the whole square.
 
-    python -m experiments.toy --out results
+    python -m experiments toy
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,25 +34,29 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
 
-from experiments.runs import Claims, say
+from experiments import harness
+from experiments.harness import Claims, Record, Records
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import FiniteOrbit, Identity, Permutation
-from orbitgp.report.provenance import provenance
-from orbitgp.saving.atomic import replace, write_json
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
+ORBITS: dict[str, FiniteOrbit] = {"invariant": Permutation.swap(0, 1), "non-invariant": Identity()}
 STARTS = (0.3, 1.0, 3.0)  # lengthscales to start from; the best marginal likelihood is kept
 
 
 @dataclass(frozen=True)
-class Config:
-    """The setting; see the top of this file."""
+class Toy(harness.Run):
+    """One model; for the setting see the top of this file."""
 
+    experiment = "toy"
+
+    model: str = "invariant"
+    inference: str = "exact"
     num_train: int = 100
     share_on_one_side: float = 0.9
     half_width: float = 3.0
@@ -61,6 +64,16 @@ class Config:
     grid: int = 61
     num_inducing: int = 50
     seed: int = 0
+
+    def name(self) -> str:
+        return harness.slug(self.model, self.inference, self.seed)
+
+    def measure(self, device: str) -> Record:
+        data, orbit = make_data(self), ORBITS[self.model]
+        begin = time.perf_counter()
+        exact = self.inference == "exact"
+        found = fit_exact(data, orbit) if exact else fit_sparse(data, orbit, self.num_inducing, self.seed)
+        return found | {"seconds": {"fit": time.perf_counter() - begin}}
 
 
 class Data(NamedTuple):
@@ -72,32 +85,13 @@ class Data(NamedTuple):
     f_test: Float[Tensor, " points"]
 
 
-@dataclass(frozen=True)
-class Fit:
-    """One fitted model: three numbers, its hyperparameters, and the posterior mean on the grid."""
-
-    model: str
-    inference: str
-    train_rmse: float
-    test_rmse: float
-    log_marginal_likelihood: float
-    lengthscale: float
-    variance: float
-    noise: float
-    seconds: float
-    mean: Float[Tensor, " points"] = field(repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "mean"}
-
-
 def target(x: Float[Tensor, "*batch 2"]) -> Float[Tensor, "*batch"]:
     """f(a, b) = cos(2a - b) + cos(2b - a) = f(b, a)."""
     a, b = x.unbind(-1)
     return torch.cos(2 * a - b) + torch.cos(2 * b - a)
 
 
-def make_data(config: Config) -> Data:
+def make_data(config: Toy) -> Data:
     """Uniform inputs, of which a share lies on the side a > b; the rest on the other."""
     generator = torch.Generator().manual_seed(config.seed)
     points = config.half_width * (2 * torch.rand(config.num_train, 2, generator=generator, dtype=torch.float64) - 1)
@@ -126,8 +120,14 @@ class _ExactGP(gpytorch.models.ExactGP):
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
+    def means(self, data: Data) -> Tensor:
+        """The posterior mean at the training inputs and then on the grid."""
+        self.eval()
+        with torch.no_grad(), gpytorch.settings.skip_posterior_variances():
+            return self(torch.cat([data.x, data.x_test])).mean
 
-def fit_exact(data: Data, orbit: FiniteOrbit, name: str) -> Fit:
+
+def fit_exact(data: Data, orbit: FiniteOrbit) -> Record:
     """The exact Gaussian process with the double-mean kernel over the orbit."""
 
     def start(lengthscale: float) -> tuple[float, _ExactGP]:
@@ -136,18 +136,12 @@ def fit_exact(data: Data, orbit: FiniteOrbit, name: str) -> Fit:
         # GPyTorch divides by N.
         return maximise(lambda: len(data.x) * mll(model(data.x), data.y), model.parameters()), model
 
-    begin = time.perf_counter()
     value, model = max(map(start, STARTS), key=itemgetter(0))
-    model.eval()
-    with torch.no_grad(), gpytorch.settings.skip_posterior_variances():
-        mean = model(torch.cat([data.x, data.x_test])).mean
-    kernel = model.covar_module.base_kernel
-    return _summary(data, name, "exact", mean, value, kernel, model.likelihood.noise, begin)
+    return _results(data, model.means(data), value, model.covar_module.base_kernel, model.likelihood.noise)
 
 
-def fit_sparse(data: Data, orbit: FiniteOrbit, name: str, num_inducing: int, seed: int) -> Fit:
+def fit_sparse(data: Data, orbit: FiniteOrbit, num_inducing: int, seed: int) -> Record:
     """The library's own model and training: inducing variables on g, the whole orbit enumerated, and the bound."""
-    begin = time.perf_counter()
     y, count = data.y[:, None], len(data.x)
     kernel, likelihood = base_kernel(1.0), Gaussian()
     inducing = initial_inducing(data.x, orbit, kernel, num_inducing, "greedy", torch.Generator().manual_seed(seed))
@@ -160,12 +154,30 @@ def fit_sparse(data: Data, orbit: FiniteOrbit, name: str, num_inducing: int, see
     with torch.no_grad():
         value = elbo(model, likelihood, orbit.sample(data.x, None), y, count).item()
     mean, _ = model.predict(torch.cat([data.x, data.x_test]), num_samples=None)
-    return _summary(data, name, "sparse", mean[:, 0], value, kernel, likelihood.noise, begin)
+    return _results(data, mean[:, 0], value, kernel, likelihood.noise)
 
 
-def maximise(objective: Callable[[], Tensor], parameters: Iterable[Tensor], max_iter: int = 200) -> float:
-    """The value that L-BFGS reaches."""
-    optimizer = torch.optim.LBFGS(list(parameters), max_iter=max_iter, line_search_fn="strong_wolfe", tolerance_change=1e-10)
+def _results(data: Data, mean: Tensor, value: float, kernel: Kernel, noise: Tensor) -> Record:
+    """What a record keeps of a fitted model; ``mean`` is of the training inputs and then of the grid."""
+    at_train, at_test = mean.split([len(data.x), len(data.x_test)])
+    train, test = (float((a - b).square().mean().sqrt()) for a, b in ((at_train, data.y), (at_test, data.f_test)))
+    learned = {
+        "lengthscale": kernel.base_kernel.lengthscale.item(),
+        "variance": kernel.outputscale.item(),
+        "noise": noise.sqrt().item(),
+    }
+    return {
+        "evidence": {"value": value, "stderr": 0.0},
+        "metrics": {"train_rmse": train, "test_rmse": test},
+        "learned": learned,
+    }
+
+
+def maximise(objective: Callable[[], Tensor], parameters: Iterable[Tensor], max_iter: int = 200, **accuracy: Any) -> float:
+    """The value that L-BFGS reaches, over all parameters together; ``accuracy`` are further options of torch's L-BFGS."""
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    accuracy = {"tolerance_change": 1e-10, "line_search_fn": "strong_wolfe", **accuracy}
+    optimizer = torch.optim.LBFGS(learned, max_iter=max_iter, **accuracy)
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -178,84 +190,73 @@ def maximise(objective: Callable[[], Tensor], parameters: Iterable[Tensor], max_
         return float(objective())
 
 
-def _summary(
-    data: Data, name: str, inference: str, mean: Tensor, value: float, kernel: Kernel, noise: Tensor, begin: float
-) -> Fit:
-    at_train, at_test = mean.split([len(data.x), len(data.x_test)])
-    return Fit(
-        model=name,
-        inference=inference,
-        train_rmse=float((at_train - data.y).square().mean().sqrt()),
-        test_rmse=float((at_test - data.f_test).square().mean().sqrt()),
-        log_marginal_likelihood=value,
-        lengthscale=kernel.base_kernel.lengthscale.item(),
-        variance=kernel.outputscale.item(),
-        noise=noise.sqrt().item(),
-        seconds=time.perf_counter() - begin,
-        mean=at_test,
-    )
-
-
-def run(config: Config) -> tuple[Data, list[Fit]]:
+def all_runs(seeds: int) -> list[Toy]:
     """Both models, exact and sparse."""
-    data = make_data(config)
-    models: tuple[tuple[str, FiniteOrbit], ...] = (("invariant", Permutation.swap(0, 1)), ("non-invariant", Identity()))
-    exact = [fit_exact(data, orbit, name) for name, orbit in models]
-    sparse = [fit_sparse(data, orbit, name, config.num_inducing, config.seed) for name, orbit in models]
-    return data, exact + sparse
+    each = [(model, inference) for inference in ("exact", "sparse") for model in ORBITS]
+    return [Toy(*one, seed=seed) for seed in range(seeds) for one in each]
 
 
-def check(fits: list[Fit]) -> Claims:
-    """What the paper says of the two models, for the exact ones and for the sparse ones."""
-    claims = {}
+def by_model(records: Records) -> dict[tuple[Any, ...], list[Record]]:
+    """The records of each inference and model, seed by seed."""
+    names = ("inference", "model", "seed")
+    ordered = sorted(records, key=lambda record: [record["settings"][name] for name in names])
+    return harness.grouped(ordered, "inference", "model")
+
+
+def check(records: Records) -> Claims:
+    """What the paper says of the two models, for the exact ones and for the sparse ones, for every seed."""
+    claims: Claims = {}
+    found = by_model(records)
     for inference in ("exact", "sparse"):
-        invariant, plain = (_find(fits, name, inference) for name in ("invariant", "non-invariant"))
-        claims[f"{inference}: the non-invariant model fits the training data at least as well"] = (
-            plain.train_rmse <= invariant.train_rmse
-        )
-        claims[f"{inference}: the invariant model generalises better"] = invariant.test_rmse < plain.test_rmse
-        claims[f"{inference}: the marginal likelihood prefers the invariant model"] = (
-            invariant.log_marginal_likelihood > plain.log_marginal_likelihood
-        )
+        pairs = list(zip(*(found[inference, model] for model in ORBITS), strict=True))
+        claims |= {
+            f"{inference}: the non-invariant model fits the training data at least as well": all(
+                plain["metrics"]["train_rmse"] <= invariant["metrics"]["train_rmse"] for invariant, plain in pairs
+            ),
+            f"{inference}: the invariant model generalises better": all(
+                invariant["metrics"]["test_rmse"] < plain["metrics"]["test_rmse"] for invariant, plain in pairs
+            ),
+            f"{inference}: the marginal likelihood prefers the invariant model": all(
+                invariant["evidence"]["value"] > plain["evidence"]["value"] for invariant, plain in pairs
+            ),
+        }
     return claims
 
 
-def _find(fits: list[Fit], model: str, inference: str) -> Fit:
-    return next(fit for fit in fits if (fit.model, fit.inference) == (model, inference))
+def table(records: Records) -> str:
+    """The three numbers of each model, means over seeds."""
+    cells = []
+    for (inference, model), group in by_model(records).items():
+        train, test = (harness.mean([r["metrics"][name] for r in group])[0] for name in ("train_rmse", "test_rmse"))
+        evidence = harness.mean([r["evidence"]["value"] for r in group])[0]
+        cells.append([model, inference, f"{train:.3f}", f"{test:.3f}", f"{evidence:.1f}"])
+    return harness.markdown(["model", "inference", "train RMSE", "test RMSE", "log marginal likelihood, or its bound"], cells)
 
 
-def table(fits: list[Fit]) -> str:
-    """The three numbers of each model, to read in a terminal."""
-    lines = [f"{'':<22}  train RMSE  test RMSE  log marginal likelihood"]
-    for fit in fits:
-        bound = "" if fit.inference == "exact" else " (bound)"
-        numbers = f"{fit.train_rmse:>10.3f}  {fit.test_rmse:>9.3f}  {fit.log_marginal_likelihood:>23.2f}{bound}"
-        lines.append(f"{fit.model + ', ' + fit.inference:<22}  {numbers}")
-    return "\n".join(lines)
+def posterior_mean(record: Record) -> Tensor:
+    """The exact posterior mean on the grid, from the hyperparameters of the record."""
+    data, learned = make_data(Toy(**record["settings"])), record["learned"]
+    kernel = base_kernel(learned["lengthscale"])
+    kernel.outputscale = learned["variance"]
+    model = _ExactGP(data, InvariantKernel(kernel, ORBITS[record["settings"]["model"]]))
+    model.likelihood.noise = learned["noise"] ** 2
+    return model.means(data)[len(data.x) :]
 
 
-def markdown(fits: list[Fit]) -> str:
-    """The same as a table of a page."""
-    lines = ["| model | inference | train RMSE | test RMSE | log marginal likelihood, or its bound |", "|---" * 5 + "|"]
-    for fit in fits:
-        numbers = f"{fit.train_rmse:.3f} | {fit.test_rmse:.3f} | {fit.log_marginal_likelihood:.1f}"
-        lines.append(f"| {fit.model} | {fit.inference} | {numbers} |")
-    return "\n".join(lines)
-
-
-def figure(data: Data, fits: list[Fit], path: Path) -> None:
-    """Data, invariant and non-invariant posterior mean (exact) side by side, on one colour scale."""
+def figure(records: Records, path: Path) -> None:
+    """Data, invariant and non-invariant posterior mean (exact, first seed) side by side, on one colour scale."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
-    invariant, plain = (_find(fits, name, "exact") for name in ("invariant", "non-invariant"))
+    invariant, plain = (by_model(records)["exact", model][0] for model in ORBITS)
+    data = make_data(Toy(**invariant["settings"]))
     panels = [
         (
             "The function, and the data",
             f"{len(data.x)} noisy values of f(a, b) = f(b, a),\nfew of them above the diagonal",
             data.f_test,
         ),
-        ("Invariant GP", _caption(invariant), invariant.mean),
-        ("Non-invariant GP", _caption(plain), plain.mean),
+        ("Invariant GP", _caption(invariant), posterior_mean(invariant)),
+        ("Non-invariant GP", _caption(plain), posterior_mean(plain)),
     ]
     side = round(len(data.f_test) ** 0.5)
     edge = float(data.x_test.max())
@@ -279,42 +280,17 @@ def figure(data: Data, fits: list[Fit], path: Path) -> None:
         ax.set_yticks([-edge, 0, edge])
     axes[0].set_ylabel("b", rotation=0)
     fig.colorbar(shown, ax=axes, shrink=0.8, pad=0.015, label="f")
-    replace(path, lambda beside: fig.savefig(beside, dpi=160, format="png"))
+    harness.save_figure(fig, path)
 
 
-def _caption(fit: Fit) -> str:
+def _caption(record: Record) -> str:
+    scores = record["metrics"]
     return (
-        f"RMSE {fit.train_rmse:.3f} train, {fit.test_rmse:.3f} test\n"
-        f"log marginal likelihood {fit.log_marginal_likelihood:.1f}".replace("-", "\N{MINUS SIGN}")
+        f"RMSE {scores['train_rmse']:.3f} train, {scores['test_rmse']:.3f} test\n"
+        f"log marginal likelihood {record['evidence']['value']:.1f}".replace("-", "\N{MINUS SIGN}")
     )
 
 
-def record(config: Config, fits: list[Fit]) -> dict[str, Any]:
-    """Everything that is needed to make these numbers again, and the numbers."""
-    return {
-        "experiment": "toy",
-        "config": asdict(config),
-        "results": [fit.to_dict() for fit in fits],
-        **provenance(),
-    }
-
-
-def main(arguments: list[str] | None = None) -> Claims:
-    """Run the experiment, print its table, write ``toy.json`` and ``toy.png``."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.toy", description="The paper's figure 2.")
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for toy.json and toy.png (default: results)")
-    parser.add_argument("--seed", type=int, default=Config.seed, help="of the data (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="the same: it is small as it is")
-    options = parser.parse_args(arguments)
-    config = Config(seed=options.seed)
-    options.out.mkdir(parents=True, exist_ok=True)
-    data, fits = run(config)
-    print(table(fits))
-    write_json(options.out / "toy.json", record(config, fits))
-    figure(data, fits, options.out / "toy.png")
-    print(f"wrote {options.out / 'toy.json'} and {options.out / 'toy.png'}")
-    return say(check(fits))
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "toy", __doc__, lambda options: all_runs(options.seeds), table, check, figure, seeds=1, on_gpu=False
+)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,131 +18,124 @@ from experiments import __main__ as command
 from experiments import (
     augmentation,
     exact,
+    figure1,
+    harness,
     learning_curve,
     mnist,
     odd_even,
     profiles,
     reproduce_small,
+    rotated_digits,
     rotated_mnist,
-    runs,
     small_data,
     tables,
     toy,
 )
-from orbitgp.datasets import Dataset, digits
+from orbitgp.datasets import digits
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Rotate90
 
 ROOT = Path(__file__).parents[2]
-TINY = {
-    "num_test": 8,
-    "num_inducing": 6,
-    "max_steps": 2,
-    "batch_size": 8,
-    "num_samples": 4,
-    "num_predict_samples": 4,
-    "options": {"start_steps": 0},
-}
-
-
-@pytest.fixture(autouse=True)
-def few_digits(monkeypatch):
-    """Noise in place of MNIST, whose files a test does not have."""
-    rng = np.random.default_rng(0)
-    x, y = rng.random((40, 8, 8), dtype=np.float32), np.arange(40) % 10
-    data = Dataset(x[:24], y[:24], x[24:], y[24:], name="noise", source="a seed")
-    for module in (mnist, small_data, odd_even):
-        monkeypatch.setattr(module, "mnist", lambda: data)
-    monkeypatch.setattr(rotated_mnist, "rotated_mnist", lambda num_train, num_test: data)
-    return data
-
-
-def record(model, error, evidence, seed=0, train=60_000, test=10_000, likelihood="gaussian", **further):
-    """A record with nothing in it but what tables and claims look at."""
-    budget = {"num_inducing": 9, "num_samples": 8, "batch_size": 7, "max_steps": 6}
-    return {
-        "settings": {"model": model, "likelihood": likelihood, "seed": seed, **budget},
-        "data": {"train": train, "test": test},
-        "metrics": {"error_rate": error, "nll": 0.1, "ece": 0.01},
-        "evidence": {"value": evidence, "stderr": 1.0},
-        "seconds": {"fit": 60.0},
-        "orbit": {"angle": [-3.0, 4.5]},
-        "hardware": {"cpus": 2},
-        "versions": {"torch": "2"},
-        **further,
-    }
-
-
-def failing(claims):
-    return [claim for claim, holds in claims.items() if not holds]
 
 
 @pytest.mark.slow
-def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch):
-    todo = mnist.all_runs(2, ["none", "affine"], num_train=24, **TINY)
-    found = runs.execute(todo, tmp_path)
-    assert sorted(path.stem for path in tmp_path.iterdir()) == ["affine-0", "affine-1", "none-0", "none-1"]
+def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch, tiny):
+    path = tmp_path / "new" / "mnist.jsonl"
+    todo = mnist.all_runs(2, ["none", "affine"], num_train=24, **tiny)
+    found = harness.execute(todo, path)
+    assert len(path.read_text().splitlines()) == 4
+    assert list(harness.load(path)) == ["none-0", "affine-0", "none-1", "affine-1"]
     assert [r["settings"]["model"] for r in found] == ["none", "affine", "none", "affine"]
     assert found[0]["data"] == {"name": "noise", "source": "a seed", "train": 24, "test": 8}
-    assert found[1]["history"]
+    assert {"lengthscale", "noise"} <= set(found[1]["learned"])
     assert len(found[1]["orbit"]) == 6
-    assert {"versions", "hardware", "evidence", "metrics"} <= set(found[0])
+    assert {"versions", "hardware", "evidence", "metrics", "commit"} <= set(found[0])
     assert len(mnist.table(found).splitlines()) == 4
 
     made = []
-    monkeypatch.setattr(mnist.MNIST, "run", lambda self, device: made.append(self) or found[0])
-    runs.execute(todo, tmp_path)
-    assert not made
-    first = tmp_path / "none-0.json"  # as the first records were, without a setting that came later
-    settings = {name: value for name, value in found[0]["settings"].items() if name != "gradients"}
-    first.write_text(json.dumps({**found[0], "settings": settings}))
-    runs.execute(todo[:1], tmp_path)
+    monkeypatch.setattr(mnist.MNIST, "run", lambda self, device: made.append(self) or {**found[0], "settings": vars(self)})
+    harness.execute(todo, path)
     assert not made
     other = replace(todo[0], num_inducing=5)  # not what the record is of
-    runs.execute([other], tmp_path)
+    harness.execute([other], path)
     assert made == [other]
-    with pytest.raises(ValueError, match="one name"):
-        runs.execute([todo[0], other], tmp_path)
+    assert len(harness.load(path)) == 4  # it replaces the old one
+    with pytest.raises(ValueError, match="same name"):
+        harness.execute([todo[0], other], path)
 
 
-def test_a_run_that_sees_gradients(tmp_path):
-    (run,) = mnist.all_runs(1, ["affine, gradients, Dirichlet"], num_train=24, **TINY)
-    (found,) = runs.execute([run], tmp_path)
-    assert {"window", "smoothing", "sharpness", "power"} <= set(found["history"][-1])
+def test_records_name_the_commit(monkeypatch, tmp_path):
+    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    known = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or None
+    harness.commit.cache_clear()
+    assert harness.commit() == known
+    harness.commit.cache_clear()
+    monkeypatch.setattr(harness, "__file__", str(tmp_path / "harness.py"))  # outside of any checkout
+    assert harness.commit() is None
+    harness.commit.cache_clear()
+
+
+@dataclass(frozen=True)
+class Process(harness.Run):
+    """Records the process that it ran in."""
+
+    experiment = "process"
+    number: int
+
+    def name(self):
+        return str(self.number)
+
+    def measure(self, device):
+        return {"process": os.getpid()}
+
+
+@pytest.mark.slow
+def test_several_jobs_work_in_processes_of_their_own(tmp_path):
+    path = tmp_path / "process.jsonl"
+    found = harness.execute([Process(3), Process(1)], path, jobs=2)
+    assert [r["settings"] for r in found] == [{"number": 3}, {"number": 1}]
+    assert list(harness.load(path)) == ["3", "1"]  # as planned, whichever ended first
+    assert os.getpid() not in {r["process"] for r in found}
+
+
+def test_a_run_that_sees_gradients(tmp_path, tiny):
+    (run,) = mnist.all_runs(1, ["affine, gradients, Dirichlet"], num_train=24, **tiny)
+    (found,) = harness.execute([run], tmp_path / "records.jsonl")
+    assert {"window", "smoothing", "sharpness", "power"} <= set(found["learned"])
     assert found["settings"]["gradients"] == {}
 
 
-def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
-    good, bad = mnist.all_runs(1, ["none", "affine"], num_train=24, **TINY)
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path, tiny):
+    good, bad = mnist.all_runs(1, ["none", "affine"], num_train=24, **tiny)
     with pytest.raises(ExceptionGroup, match="1 of 2 runs failed") as caught:
-        runs.execute([replace(bad, likelihood="bernoulli"), good], tmp_path)
+        harness.execute([replace(bad, likelihood="bernoulli"), good], tmp_path / "records.jsonl")
     (error,) = caught.value.exceptions
     assert isinstance(error, ValueError)
     assert "likelihood='bernoulli'" in error.__notes__[0]
-    assert [path.stem for path in tmp_path.iterdir()] == ["none-0"]
+    assert list(harness.load(tmp_path / "records.jsonl")) == ["none-0"]
 
 
-def test_standard_errors_are_over_seeds_or_of_the_test_set():
+def test_standard_errors_are_over_seeds_or_of_the_test_set(record):
     several = [record("none", error, evidence, seed) for seed, (error, evidence) in enumerate([(0.02, 5.0), (0.04, 9.0)])]
-    (row,) = runs.rows(several)
+    (row,) = harness.rows(several)
     assert (row.error, row.evidence) == pytest.approx((0.03, 7.0))
     assert (row.error_stderr, row.evidence_stderr) == pytest.approx((0.01, 2.0))
-    (row,) = runs.rows(several[:1])
+    (row,) = harness.rows(several[:1])
     assert (row.error_stderr, row.evidence_stderr) == pytest.approx(((0.02 * 0.98 / 10_000) ** 0.5, 1.0))
 
 
-def test_only_clear_differences_can_disagree():
+def test_only_clear_differences_can_disagree(record):
     good, bad = record("good", 0.01, 100.0), record("bad", 0.02, 50.0)
-    assert runs.disagreements(runs.rows([good, bad])) == []
+    assert harness.disagreements(harness.rows([good, bad])) == []
     misled = record("bad", 0.02, 150.0)
-    assert runs.disagreements(runs.rows([good, misled])) == [("good", "bad")]
+    assert harness.disagreements(harness.rows([good, misled])) == [("good", "bad")]
     of_another_kind = record("bad", 0.02, 150.0, likelihood="dirichlet")
-    assert runs.disagreements(runs.rows([good, of_another_kind])) == []
+    assert harness.disagreements(harness.rows([good, of_another_kind])) == []
     unclear = record("bad", 0.0101, 150.0)
-    assert runs.disagreements(runs.rows([good, unclear])) == []
+    assert harness.disagreements(harness.rows([good, unclear])) == []
 
 
-def test_mnist_is_held_against_the_paper():
+def test_mnist_is_held_against_the_paper(record, failing):
     found = [record("none", 0.0215, 10.0), record("rotation", 0.0208, 20.0), record("affine", 0.0150, 30.0)]
     assert failing(mnist.check(found)) == ["affine: error at most the paper's 1.35 + 0.07 %"]
     assert "| 1.35 ± 0.07 % |" in mnist.table(found)
@@ -154,7 +150,7 @@ def test_mnist_is_held_against_the_paper():
     assert failing(mnist.check([worse, blind]))[-3] == f"{blind['settings']['model']}: more evidence than {mnist.DIRICHLET}"
 
 
-def test_learned_rotations_are_held_against_the_fixed_one(tmp_path):
+def test_learned_rotations_are_held_against_the_fixed_one(tmp_path, record, failing, tiny):
     names = list(rotated_mnist.MODELS)
     values = [(0.06, 100.0), (0.03, 900.0), (0.0305, 895.0), (0.0315, 890.0), (0.03, 800.0)]
     found = [record(name, *value, train=12_000, test=50_000) for name, value in zip(names, values, strict=True)]
@@ -166,11 +162,11 @@ def test_learned_rotations_are_held_against_the_fixed_one(tmp_path):
     assert failing(rotated_mnist.check(few)) == []
     few[4]["evidence"] = {"value": 400.0, "stderr": 1.0}
     assert failing(rotated_mnist.check(few)) == [f"{names[4]}: nearer to the fixed one than to none, in error and evidence"]
-    todo = rotated_mnist.all_runs(1, names[:2], num_train=24, **TINY)
-    assert len(rotated_mnist.table(runs.execute(todo, tmp_path)).splitlines()) == 4
+    todo = rotated_mnist.all_runs(1, names[:2], num_train=24, **tiny)
+    assert len(rotated_mnist.table(harness.execute(todo, tmp_path / "records.jsonl")).splitlines()) == 4
 
 
-def test_small_data_reports_what_the_bound_picks(tmp_path):
+def test_small_data_reports_what_the_bound_picks(tmp_path, record, failing, tiny):
     sizes = {
         100: [(0.2, 1.0), (0.1, 2.0), (0.15, 3.0), (0.3, 0.0)],
         400: [(0.1, 9.0), (0.2, 8.0), (0.3, 7.0), (0.05, 6.0)],
@@ -184,7 +180,7 @@ def test_small_data_reports_what_the_bound_picks(tmp_path):
     assert "| 100 | 20.00 % | 10.00 % | **15.00 %** | 30.00 % |" in small_data.table(found)
     small_data.figure(found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-    todo = small_data.all_runs(2, (4, 20), **TINY)
+    todo = small_data.all_runs(2, (4, 20), **tiny)
     assert [run.num_inducing for run in todo[::8]] == [6, 6]
     assert len({run.name() for run in todo}) == len(todo) == 16
     assert [run.gradients for run in todo[:4]] == [None, None, None, {}]
@@ -193,24 +189,29 @@ def test_small_data_reports_what_the_bound_picks(tmp_path):
     assert not np.array_equal(first.x_train, second.x_train)
 
 
-def learned(num_inducing, evidence, errors, train=60_000, seconds=10.0):
-    """A record with a curve: these errors, the last of them of the finished model, one every so many seconds."""
-    curve = [
-        {
-            "seconds": seconds * (i + 1),
-            "training": seconds * i + 1,
-            "step": 4 * (i + 1),
-            "bound": evidence - 9**-i,
-            "error_rate": e,
-        }
-        for i, e in enumerate(errors[:-1])
-    ]
-    found = record("affine", errors[-1], evidence, train=train, curve=curve)
-    found["settings"] |= {"num_inducing": num_inducing}
-    return found | {"seconds": {"fit": seconds * len(errors)}}
+@pytest.fixture
+def learned(record):
+    """Makes a record with a curve: these errors, the last of them of the finished model, one every so many seconds."""
+
+    def make(num_inducing, evidence, errors, train=60_000, seconds=10.0):
+        curve = [
+            {
+                "seconds": seconds * (i + 1),
+                "training": seconds * i + 1,
+                "step": 4 * (i + 1),
+                "bound": evidence - 9**-i,
+                "error_rate": e,
+            }
+            for i, e in enumerate(errors[:-1])
+        ]
+        found = record("affine", errors[-1], evidence, train=train, curve=curve)
+        found["settings"] |= {"num_inducing": num_inducing}
+        return found | {"seconds": {"fit": seconds * len(errors)}}
+
+    return make
 
 
-def test_a_learning_curve_says_when_the_paper_is_reached(tmp_path):
+def test_a_learning_curve_says_when_the_paper_is_reached(tmp_path, learned, failing):
     few, some, many = (
         learned(250, 10.0, [0.5, 0.04, 0.03, 0.02]),
         learned(500, 20.0, [0.5, 0.03, 0.02, 0.0135], seconds=30.0),
@@ -256,7 +257,7 @@ def test_a_watched_run_ends_as_one_that_nobody_watches(small_digits, monkeypatch
     models = []
     original = InvariantGPClassifier.fit
     monkeypatch.setattr(InvariantGPClassifier, "fit", lambda self, *a, **k: models.append(original(self, *a, **k)) or self)
-    (watched,) = runs.execute([watched_run()], tmp_path)
+    (watched,) = harness.execute([watched_run()], tmp_path / "records.jsonl")
     plain = mnist.MNIST(
         **{name: value for name, value in vars(watched_run()).items() if name not in ("watch_samples", "spacing")}
     )
@@ -280,7 +281,6 @@ def test_watching_sees_the_model_as_it_is_and_takes_no_time(small_digits, monkey
     found = watched_run(options={"polish_passes": 0}).run()
     assert found["curve"][-1]["error_rate"] == found["metrics"]["error_rate"]
     assert found["curve"][0]["error_rate"] != found["curve"][-1]["error_rate"]
-    assert [point["bound"] for point in found["curve"]] == [r["bound"] for r in found["history"] if r["step"] in (3, 5, 7, 10)]
     seconds, training = ([point[name] for point in found["curve"]] for name in ("seconds", "training"))
     assert seconds == sorted(seconds)
     assert all(a > b for a, b in zip(seconds, training, strict=True))
@@ -291,19 +291,19 @@ def test_watching_sees_the_model_as_it_is_and_takes_no_time(small_digits, monkey
 
 
 @pytest.mark.slow
-def test_learning_curves_through_the_command_line(few_digits, tmp_path, monkeypatch):
-    tiny = {name: value for name, value in TINY.items() if name != "num_inducing"}
+def test_learning_curves_through_the_command_line(few_digits, tmp_path, monkeypatch, tiny):
+    tiny = {name: value for name, value in tiny.items() if name != "num_inducing"}
     monkeypatch.setattr(learning_curve, "QUICK", tiny | {"num_train": 24, "watch_samples": 4})
-    claims = learning_curve.main(["--quick", "--inducing", "4", "6", "--out", str(tmp_path)])
-    assert sorted(path.stem for path in (tmp_path / "learning_curve").iterdir()) == ["4-affine-0", "6-affine-0"]
+    claims = learning_curve.EXPERIMENT.main(["--quick", "--inducing", "4", "6", "--out", str(tmp_path)])
+    assert list(harness.load(tmp_path / "learning_curve.jsonl")) == ["4-affine-0", "6-affine-0"]
     assert (tmp_path / "learning_curve.png").exists()
     assert len(claims) == 1
     assert tables.table("learning_curve", tmp_path).startswith("| M | test error |")
     assert "| learning_curve | 24 / 8 | 4–6 |" in tables.table("settings", tmp_path)
 
 
-def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path):
-    none, copies, fixed, _ = augmentation.all_runs(1, num_train=5, **TINY)
+def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path, tiny):
+    none, copies, fixed, _ = augmentation.all_runs(1, num_train=5, **tiny)
     assert np.array_equal(none.data().x_train, few_digits.x_train[:5])
     augmented = copies.data()
     assert augmented.x_train.shape == (50, 8, 8)
@@ -311,7 +311,7 @@ def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path):
     near, far = (np.abs(augmented.x_train[:10] - few_digits.x_train[i]).mean() for i in (0, 1))
     assert near < far
     assert not np.array_equal(augmented.x_train[0], augmented.x_train[1])
-    (found,) = runs.execute([replace(fixed, num_train=24)], tmp_path)
+    (found,) = harness.execute([replace(fixed, num_train=24)], tmp_path / "records.jsonl")
     assert found["orbit"]["angle"] == pytest.approx([-8.6, 8.6])  # as it started
 
 
@@ -327,20 +327,34 @@ def test_exact_and_bound_agree_where_they_must():
     assert exact.bound(x, y, orbit, *exact.start(x), 4, "f") < value - 1
 
 
-def test_exact_claims_and_table(tmp_path):
+def test_inducing_points_are_at_most_the_elements_of_all_orbits(monkeypatch):
+    asked = []
+    monkeypatch.setattr(exact, "bound", lambda *arguments: float(asked.append(arguments[-2:]) or 1.5))
+    exact.evidence.cache_clear()
+    sizes = {"f": (2, 4), "g": (4, 16, 90)}
+    values = [run.run()["evidence"]["value"] for run in exact.all_runs(sizes) if run.orbit == "rotate90" and run.size]
+    exact.evidence.cache_clear()
+    assert values == [1.5] * 5
+    assert asked == [(2, "f"), (4, "f"), (4, "g"), (16, "g")]  # 90 are the 16 that were known
+
+
+def test_exact_claims_and_table(tmp_path, failing):
+    def record(orbit, inference, size, value):
+        settings = {"orbit": orbit, "inference": inference, "size": size}
+        return {"settings": settings, "evidence": {"value": value, "stderr": 0.0}}
+
     evidence = {"none": 10.0, "flip": 5.0, "rotate90": 50.0, "flip*rotate90": 40.0}
-    results = []
-    for name, value in evidence.items():
-        results.append({"orbit": name, "inference": "exact", "size": None, "value": value})
-        for variable in exact.SIZES:
-            for size, gap in ((30, 0.1), (10, 20.0)):
-                results.append({"orbit": name, "inference": variable, "size": size, "value": value - gap})
-    assert failing(exact.check(results)) == []
-    assert "| exact | 10.0 | 5.0 | **50.0** | 40.0 |" in exact.table(results)
-    exact.figure(results, tmp_path / "picture.png")
+    records = [record(name, "exact", None, value) for name, value in evidence.items()]
+    gaps = [(variable, *gap) for variable in exact.SIZES for gap in ((30, 0.1), (10, 20.0))]
+    records += [record(name, v, size, value - gap) for name, value in evidence.items() for v, size, gap in gaps]
+    assert failing(exact.check(records)) == []
+    assert "| exact | 10.0 | 5.0 | **50.0** | 40.0 |" in exact.table(records)
+    exact.figure(records, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").exists()
-    above = [{**r, "value": r["value"] + 1.0} if r["size"] == 30 and r["orbit"] == "flip" else r for r in results]
-    assert len(failing(exact.check(above))) == 2  # for f and for g
+    for r in records:
+        if (r["settings"]["size"], r["settings"]["orbit"]) == (30, "flip"):
+            r["evidence"]["value"] += 1.0
+    assert len(failing(exact.check(records))) == 2  # for f and for g
 
 
 @pytest.mark.slow
@@ -348,50 +362,82 @@ def test_odd_even_through_the_command_line(few_digits, tmp_path, monkeypatch):
     monkeypatch.setattr(odd_even.FewOddEven, "grid", (90.0,))
     monkeypatch.setattr(odd_even, "digits", lambda: few_digits)
     monkeypatch.setattr(odd_even, "QUICK", {"num_inducing": 6, "max_steps": 2, "batch_size": 8, "num_samples": 4})
-    claims = odd_even.main(["--quick", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "odd_even.json").read_text())
-    assert [r["kind"] for r in found["results"]] == ["none", "fixed", "learned", "learned"]
-    assert (tmp_path / "odd_even.png").exists()
+    claims = odd_even.EXPERIMENT.main(["--quick", "--out", str(tmp_path)])
+    found = harness.load(tmp_path / "odd_even.jsonl").values()
+    assert [r["settings"]["kind"] for r in found] == ["none", "fixed", "learned", "learned"]
+    assert [r["orbit"].get("degrees", 0.0) > 0 for r in found] == [False, True, True, True]
     assert len(claims) == 3
     (tmp_path / "odd_even.png").unlink()
-    assert odd_even.main(["--quick", "--draw", "--out", str(tmp_path)]) == claims
+    assert odd_even.EXPERIMENT.main(["--quick", "--draw", "--out", str(tmp_path)]) == claims
     assert (tmp_path / "odd_even.png").exists()
-    _, labels, _, _ = odd_even.OddEven(90.0).data(0)
-    assert list(labels[:4]) == [0, 1, 0, 1]
+    assert list(odd_even.OddEven(rotated=90.0).data().y_train[:4]) == [0, 1, 0, 1]
 
 
-def test_odd_even_claims():
-    learned = [{"start": 5.0, "value": 88.0, "behind": -3.0, "tolerance": 10.0}]
-    seeds = [{"seed": 0, "gain": 5.0, "error_none": 0.2, "error_learned": 0.1}]
-    summary = {
-        "title": "t",
-        "unit": "°",
-        "problem": {"rotated": 90.0, "num_train": 6000},
-        "top": 120.0,
-        "learned": learned,
-        "seeds": seeds,
-    }
-    assert failing(odd_even.check([summary])) == []  # it is above the profile, so its place is the top's
-    low = {"start": 45.0, "value": 70.0, "behind": 11.0, "tolerance": 10.0}
-    assert len(failing(odd_even.check([{**summary, "learned": [*learned, low]}]))) == 3
-    assert len(failing(profiles.check([{**summary, "learned": [*learned, low]}]))) == 1
-    half_turn = {**summary, "problem": {"rotated": 180.0, "num_train": 6000}}
-    assert failing(odd_even.check([half_turn])) == ["t: every learned angle is at least 150°"]
+def test_a_profile_has_a_grid_and_starts_and_further_seeds():
+    problem = rotated_digits.CoarselyRotatedDigits(rotated=60.0)
+    todo = profiles.plan([problem], seeds=2, num_inducing=7)
+    assert [(run.kind, run.start, run.seed) for run in todo] == [
+        ("none", 0.0, 0),
+        *(("fixed", value, 0) for value in problem.grid),
+        *(("learned", value, 0) for value in problem.starts),
+        ("none", 0.0, 1),
+        ("learned", 150.0, 1),
+    ]
+    assert todo[1].orbit == "rotation(30.0, learn=False)"
+    assert todo[-1].orbit == "rotation(150.0, learn=True)"
+    assert {run.num_inducing for run in todo} == {7}
+    assert len({run.name() for run in todo}) == len(todo)
+
+
+@pytest.fixture
+def profiled():
+    """Makes a record of a profile."""
+
+    def make(kind, start, value, evidence, rotated=90.0, error=0.2):
+        return {
+            "settings": {"kind": kind, "start": start, "seed": 0, "rotated": rotated, "num_train": 6000},
+            "profile": {"title": "t", "key": "degrees", "unit": "°", "short": 0.0},
+            "orbit": {"degrees": value} if value else {},
+            "evidence": {"value": evidence, "stderr": 0.0},
+            "metrics": {"error_rate": error},
+        }
+
+    return make
+
+
+def test_odd_even_claims(profiled, failing):
+    none, top = profiled("none", 0.0, 0.0, 100.0), profiled("fixed", 120.0, 120.0, 200.0)
+    good, low = profiled("learned", 5.0, 88.0, 203.0, error=0.1), profiled("learned", 45.0, 70.0, 189.0, error=0.1)
+    assert failing(odd_even.check([none, top, good])) == []  # it is above the profile, so its place is the top's
+    assert len(failing(odd_even.check([none, top, good, low]))) == 3
+    assert failing(profiles.check([none, top, good, low])) == ["t, from 45°: within 10 nats of the profile's top"]
+    half_turn = [{**r, "settings": r["settings"] | {"rotated": 180.0}} for r in (none, top, good)]
+    assert failing(odd_even.check(half_turn)) == ["t: every learned angle is at least 150°"]
+    assert "| t | 120° (200 nats) | 88° (+3.0 nats) | +103 nats | 20.00 % | 10.00 % |" in profiles.table([none, top, good])
+
+
+@pytest.mark.slow
+def test_figure1_is_drawn_from_its_record(tmp_path):
+    arguments = ["--quick", "--train", "20", "--inducing", "6", "--steps", "2", "--batch", "8", "--samples", "4"]
+    figure1.EXPERIMENT.main([*arguments, "--out", str(tmp_path)])
+    (found,) = harness.load(tmp_path / "figure1.jsonl").values()
+    again = figure1.learned_orbit(found["orbit"]).describe().to_dict()
+    assert again["angle"] == pytest.approx(found["orbit"]["angle"])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["figure1.jsonl", "figure1.png", "figure1_ranges.png"]
 
 
 def test_pages_have_the_tables_of_the_records():
     for name in tables.PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")
         assert "<!-- table: " in text
-        assert tables.page(text, ROOT / "results") == text, "run python -m experiments.tables"
+        assert tables.page(text, ROOT / "results") == text, "run python -m experiments tables"
 
 
-def test_a_table_follows_its_records(tmp_path):
+def test_a_table_follows_its_records(tmp_path, record):
     text = "before\n<!-- table: mnist -->\nold\n<!-- end -->\nafter <!-- table: settings -->"
     assert "*Not recorded yet.*" in tables.page(text, tmp_path)
-    (tmp_path / "mnist").mkdir()
-    for model, error in (("affine", 0.0123), ("none", 0.02)):
-        (tmp_path / "mnist" / f"{model}.json").write_text(json.dumps(record(model, error, 5.0 - 100 * error)))
+    errors = {"affine": 0.0123, "none": 0.02}
+    harness.store(tmp_path / "mnist.jsonl", [record(model, error, 5.0 - 100 * error) for model, error in errors.items()])
     page = tables.page(text, tmp_path)
     assert page.startswith("before\n<!-- table: mnist -->\n\n| model |")
     assert page.endswith("\n\n<!-- end -->\nafter <!-- table: settings -->")
@@ -400,29 +446,45 @@ def test_a_table_follows_its_records(tmp_path):
     assert tables.page(page, tmp_path) == page
     assert "| mnist | 60,000 / 10,000 | 9 | 1 | 8 | 7 | 6 | 1 | 60 |" in tables.table("settings", tmp_path)
     with pytest.raises(ValueError, match="no table 'mnits'"):
-        tables.table("mnits", tmp_path / "mnist")
+        tables.table("mnits", tmp_path)
 
 
 def test_reproduce_small_says_what_does_not_hold(tmp_path, monkeypatch, capsys):
     seen = []
-    monkeypatch.setattr(toy, "main", lambda arguments: seen.append(arguments) or {"it is so": True})
-    monkeypatch.setattr(mnist, "main", lambda arguments: seen.append(arguments) or {"it is not": False})
+    holds = {"toy": {"it is so": True}, "mnist": {"it is not": False}}
+    monkeypatch.setattr(harness.Experiment, "main", lambda self, arguments: seen.append(arguments) or holds[self.name])
     reproduce_small.main(["--only", "toy", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="1"):
         reproduce_small.main(["--only", "toy", "mnist", "--out", str(tmp_path)])
     assert "mnist: it is not" in capsys.readouterr().out
-    assert seen[0] == ["--out", str(tmp_path), "--quick"]
-    assert seen[2] == ["--out", str(tmp_path), "--quick", "--jobs", "2"]
+    assert seen == [["--out", str(tmp_path), "--quick", "--jobs", "2"]] * 3
 
 
 def test_the_command_lists_experiments_and_hands_on_their_options(monkeypatch, capsys):
     command.main([])
     listed = capsys.readouterr().out
     assert "\ntoy " in listed
+    assert "\ntables " in listed
     assert "\n__main__" not in listed
+    assert "\nharness" not in listed
     seen: list[list[str]] = []
-    monkeypatch.setattr(toy, "main", seen.append)
-    command.main(["toy", "--out", "results", "--seed", "3"])
-    assert seen == [["--out", "results", "--seed", "3"]]
+    monkeypatch.setattr(harness.Experiment, "main", lambda self, arguments: seen.append([self.name, *arguments]))
+    command.main(["toy", "--out", "results", "--seeds", "3"])
+    assert seen == [["toy", "--out", "results", "--seeds", "3"]]
     with pytest.raises(SystemExit, match="there is no experiment 'nothing'"):
         command.main(["nothing"])
+
+
+def test_every_experiment_has_the_same_options(capsys):
+    modules = [import_module(f"experiments.{name}") for name in command.available()]
+    found = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
+    assert len(found) == 14
+    for experiment in found:
+        options = experiment.parser().parse_args([])
+        assert {"out", "device", "jobs", "seeds", "quick", "draw", "label"} <= set(vars(options))
+        small = experiment.parser().parse_args(["--quick", "--seeds", "1"])
+        names = [run.name() for run in experiment.plan(small)]
+        assert len(set(names)) == len(names) > 0
+    with pytest.raises(SystemExit):
+        toy.EXPERIMENT.parser().parse_args(["--device", "cuda"])  # it runs on the CPU only
+    assert "choose from" in capsys.readouterr().err

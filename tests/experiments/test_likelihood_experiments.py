@@ -1,46 +1,57 @@
-"""The two experiments run, at a size that says nothing, and write what they say."""
+"""The experiments on likelihoods run, at a size that says nothing, and record what they say."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from experiments import likelihoods, local_parameters
+from experiments import harness, likelihoods, local_parameters, logistic_bound
+
+
+def smaller(monkeypatch, module, **settings):
+    """Let an experiment plan smaller models."""
+    plan = module.plan
+    small = replace(module.EXPERIMENT, plan=lambda options: [replace(run, **settings) for run in plan(options)])
+    monkeypatch.setattr(module, "EXPERIMENT", small)
 
 
 @pytest.mark.slow
-def test_likelihoods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    original = likelihoods.fits
-    small = {"num_train": 300, "num_inducing": 15, "num_samples": 4, "max_steps": 2}
-    monkeypatch.setattr(likelihoods, "fits", lambda config, jobs: original(replace(config, **small), jobs))
-    likelihoods.main(["--quick", "--out", str(tmp_path), "--names", "gaussian", "dirichlet"])
-    results = json.loads((tmp_path / "likelihoods.json").read_text())["results"]
-    assert [(row["orbit"], row["likelihood"]) for row in results] == [
-        (orbit, name) for orbit in ("none", "rotation") for name in ("gaussian", "dirichlet")
+def test_likelihoods(monkeypatch, tmp_path, capsys):
+    smaller(monkeypatch, likelihoods, num_train=300, num_inducing=15, num_samples=4, max_steps=2)
+    likelihoods.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--names", "gaussian", "dirichlet"])
+    found = list(harness.load(tmp_path / "likelihoods.jsonl").values())
+    assert [(r["settings"]["model"], r["settings"]["likelihood"]) for r in found] == [
+        (orbit, name) for orbit in ("rotation", "none") for name in ("gaussian", "dirichlet")
     ]
-    for row in results:
-        assert 0.0 <= row["error"] < 0.95
-        assert row["nll"] > 0.0
-        assert row["ece_pooled"] == pytest.approx(row["ece"])  # one split
-        assert (row["degrees"] > 0) == (row["orbit"] == "rotation")
-    assert len((tmp_path / "likelihoods.jsonl").read_text().splitlines()) == 4
-    assert "| dirichlet | rotation |" in capsys.readouterr().out
+    for r in found:
+        assert 0.0 <= r["metrics"]["error_rate"] < 0.95
+        assert r["metrics"]["nll"] > 0.0
+        assert likelihoods.pooled_ece([r]) == pytest.approx(r["metrics"]["ece"])  # one split
+        assert (r["orbit"].get("degrees", 0.0) > 0) == (r["settings"]["model"] == "rotation")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[1:3] for line in lines[2:]] == [
+        [name, orbit] for orbit in ("none", "rotation") for name in ("gaussian", "dirichlet")
+    ]
 
 
 @pytest.mark.slow
-def test_local_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    original = local_parameters.train
-    small = {"seconds": 5.0, "max_steps": 3, "num_train": 100, "num_inducing": 20, "num_samples": 4}
-    monkeypatch.setattr(local_parameters, "train", lambda config, *rest: original(replace(config, **small), *rest))
-    local_parameters.main(["--quick", "--out", str(tmp_path)])
-    results = json.loads((tmp_path / "local_parameters.json").read_text())["results"]
-    assert [(row["optimizer"], row["source"]) for row in results] == [
+def test_local_parameters(monkeypatch, tmp_path):
+    smaller(monkeypatch, local_parameters, seconds=5.0, max_steps=3, num_train=100, num_inducing=20, num_samples=4)
+    local_parameters.EXPERIMENT.main(["--quick", "--out", str(tmp_path)])
+    found = list(harness.load(tmp_path / "local_parameters.jsonl").values())
+    assert [(r["settings"]["optimizer"], r["settings"]["source"]) for r in found] == [
         (optimizer, source) for optimizer in ("natural", "adam") for source in ("kept", "network", "groups")
     ]
-    for row in results:
-        assert row["steps"] > 0
+    for r in found:
+        assert r["steps"] > 0
         # Local parameters that are best for the same q(u) give the better bound, up to the noise of both.
-        assert row["own_bound"] < row["best_bound"] + 0.1
+        assert r["evidence"]["own"] < r["evidence"]["value"] + 0.1 * r["data"]["train"]
+
+
+def test_logistic_bound(monkeypatch, tmp_path, capsys):
+    bounds = logistic_bound.Bounds(442, -100.0, -102.0, -103.0)
+    monkeypatch.setattr(logistic_bound, "bounds", lambda *_: bounds)
+    logistic_bound.EXPERIMENT.main(["--out", str(tmp_path)])
+    assert list(harness.load(tmp_path / "logistic_bound.jsonl"))[-1] == "wine-the-second-or-not-0"
+    assert "| breast cancer | 442 | -100.00 | -102.00 | -103.00 | 2.00% | 1.00% |" in capsys.readouterr().out

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 
 import pytest
 import torch
 
-from experiments.toy import Config, Fit, base_kernel, fit_exact, main, make_data, maximise, table, target
+from experiments import harness
+from experiments.toy import EXPERIMENT, Toy, base_kernel, fit_exact, make_data, maximise, posterior_mean, target
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
@@ -17,7 +17,7 @@ from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Identity, Permutation
 from orbitgp.saving.atomic import replace
 
-SMALL = Config(num_train=24, half_width=2.0, grid=9, num_inducing=10)
+SMALL = Toy(num_train=24, half_width=2.0, grid=9, num_inducing=10)
 ORBITS = [Permutation.swap(0, 1), Identity()]
 
 
@@ -37,14 +37,14 @@ def textbook(x, y, orbit, lengthscale, variance, noise):
 
 
 def test_data_are_symmetric_lopsided_and_reproducible():
-    config = Config()
+    config = Toy()
     data = make_data(config)
     torch.testing.assert_close(target(data.x), target(data.x.flip(1)))
     assert (data.x[:, 0] > data.x[:, 1]).sum() == 90
     assert data.x.abs().max() <= 3
     assert ((data.y - target(data.x)).std() - 0.1).abs() < 0.03
     assert all(torch.equal(a, b) for a, b in zip(data, make_data(config), strict=True))
-    assert not torch.equal(data.x, make_data(Config(seed=1)).x)
+    assert not torch.equal(data.x, make_data(Toy(seed=1)).x)
     assert data.x_test.shape == (61 * 61, 2)
     torch.testing.assert_close(data.f_test.reshape(61, 61), data.f_test.reshape(61, 61).mT)
 
@@ -52,13 +52,13 @@ def test_data_are_symmetric_lopsided_and_reproducible():
 @pytest.mark.parametrize("orbit", ORBITS, ids=["swap", "identity"])
 def test_exact_evidence_is_the_textbook_one_at_its_maximum(orbit):
     data = make_data(SMALL)
-    fit = fit_exact(data, orbit, "model")
-    best = {"lengthscale": fit.lengthscale, "variance": fit.variance, "noise": fit.noise}
-    assert fit.log_marginal_likelihood == pytest.approx(textbook(data.x, data.y, orbit, **best), rel=1e-8)
+    fit = fit_exact(data, orbit)
+    best, evidence = fit["learned"], fit["evidence"]["value"]
+    assert evidence == pytest.approx(textbook(data.x, data.y, orbit, **best), rel=1e-8)
     for name in best:
         for factor in (0.97, 1.03):
             other = textbook(data.x, data.y, orbit, **best | {name: factor * best[name]})
-            assert other < fit.log_marginal_likelihood
+            assert other < evidence
 
 
 @pytest.mark.parametrize("orbit", ORBITS, ids=["swap", "identity"])
@@ -96,33 +96,33 @@ def test_maximise_finds_a_known_maximum():
 def test_figure_two(tmp_path, capsys):
     """What the paper claims, for the exact models and for the sparse ones; and what the command leaves behind."""
     out = tmp_path / "new" / "folder"
-    main(["--out", str(out)])
+    EXPERIMENT.main(["--out", str(out)])
     printed = capsys.readouterr().out
-    record = json.loads((out / "toy.json").read_text())
-    assert record["config"] == vars(Config())
-    assert {"torch", "gpytorch", "orbitgp"} <= set(record["versions"])
-    assert record["hardware"]["cpus"] >= 1
+    records = harness.load(out / "toy.jsonl").values()
     assert (out / "toy.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(p.name for p in out.iterdir()) == ["toy.json", "toy.png"]
-    results = {(r["model"], r["inference"]): r for r in record["results"]}
+    assert sorted(p.name for p in out.iterdir()) == ["toy.jsonl", "toy.png"]
+    results = {(r["settings"]["model"], r["settings"]["inference"]): r for r in records}
+    for r in records:
+        assert {"torch", "gpytorch", "orbitgp"} <= set(r["versions"])
+        assert r["hardware"]["cpus"] >= 1
     for inference in ("exact", "sparse"):
         invariant, plain = results["invariant", inference], results["non-invariant", inference]
-        assert plain["train_rmse"] <= invariant["train_rmse"]
-        assert invariant["test_rmse"] < 0.5 * plain["test_rmse"]
-        assert invariant["log_marginal_likelihood"] > plain["log_marginal_likelihood"] + 5
-        assert f"{invariant['test_rmse']:.3f}" in printed
+        assert plain["metrics"]["train_rmse"] <= invariant["metrics"]["train_rmse"]
+        assert invariant["metrics"]["test_rmse"] < 0.5 * plain["metrics"]["test_rmse"]
+        assert invariant["evidence"]["value"] > plain["evidence"]["value"] + 5
+        assert f"{invariant['metrics']['test_rmse']:.3f}" in printed
     for model in ("invariant", "non-invariant"):
         exact, sparse = results[model, "exact"], results[model, "sparse"]
-        assert sparse["log_marginal_likelihood"] < exact["log_marginal_likelihood"]
-        assert sparse["log_marginal_likelihood"] > exact["log_marginal_likelihood"] - 5
-        assert sparse["test_rmse"] == pytest.approx(exact["test_rmse"], rel=0.2)
+        assert sparse["evidence"]["value"] < exact["evidence"]["value"]
+        assert sparse["evidence"]["value"] > exact["evidence"]["value"] - 5
+        assert sparse["metrics"]["test_rmse"] == pytest.approx(exact["metrics"]["test_rmse"], rel=0.2)
 
 
-def test_table_reads_well():
-    fit = Fit("invariant", "sparse", 0.1, 0.2, -3.0, 1.0, 1.0, 0.1, 2.0, torch.zeros(4))
-    lines = table([fit]).splitlines()
-    assert lines[1] == "invariant, sparse            0.100      0.200                    -3.00 (bound)"
-    assert lines[0].index("log marginal likelihood") + len("log marginal likelihood") == lines[1].index(" (bound)")
+def test_the_posterior_mean_comes_from_the_record():
+    record = SMALL.run()
+    f = make_data(SMALL).f_test
+    rmse = (posterior_mean(record) - f).square().mean().sqrt()
+    assert float(rmse) == pytest.approx(record["metrics"]["test_rmse"])
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):

@@ -1,0 +1,65 @@
+"""What tests of experiments share: small data in place of MNIST, and records with nothing in them but what is looked at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from experiments import figure1, likelihoods, mnist, odd_even, rotated_mnist, small_data
+from orbitgp.datasets import Dataset
+
+TINY = {
+    "num_test": 8,
+    "num_inducing": 6,
+    "max_steps": 2,
+    "batch_size": 8,
+    "num_samples": 4,
+    "num_predict_samples": 4,
+    "options": {"start_steps": 0},
+}
+
+
+@pytest.fixture(autouse=True)
+def few_digits(monkeypatch):
+    """Noise in place of MNIST, whose files a test does not have."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((40, 8, 8), dtype=np.float32), np.arange(40) % 10
+    data = Dataset(x[:24], y[:24], x[24:], y[24:], name="noise", source="a seed")
+    for module in (mnist, small_data, odd_even, likelihoods, figure1):
+        monkeypatch.setattr(module, "mnist", lambda: data)
+    monkeypatch.setattr(rotated_mnist, "rotated_mnist", lambda num_train, num_test: data)
+    return data
+
+
+@pytest.fixture
+def tiny():
+    """Settings of a model that trains in no time."""
+    return dict(TINY)
+
+
+@pytest.fixture
+def record():
+    """Makes a record with nothing in it but what tables and claims look at."""
+
+    def make(model, error, evidence, seed=0, train=60_000, test=10_000, likelihood="gaussian", **further):
+        budget = {"num_inducing": 9, "num_samples": 8, "batch_size": 7, "max_steps": 6}
+        return {
+            "name": f"{model}-{seed}",
+            "settings": {"model": model, "likelihood": likelihood, "seed": seed, **budget},
+            "data": {"train": train, "test": test},
+            "metrics": {"error_rate": error, "nll": 0.1, "ece": 0.01},
+            "evidence": {"value": evidence, "stderr": 1.0},
+            "seconds": {"fit": 60.0},
+            "orbit": {"angle": [-3.0, 4.5]},
+            "hardware": {"cpus": 2},
+            "versions": {"torch": "2"},
+            **further,
+        }
+
+    return make
+
+
+@pytest.fixture
+def failing():
+    """The claims that do not hold."""
+    return lambda claims: [claim for claim, holds in claims.items() if not holds]

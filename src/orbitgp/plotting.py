@@ -18,6 +18,7 @@ from torch import Tensor
 
 from orbitgp.orbits.base import Orbit
 from orbitgp.orbits.description import Change, Description, changes, with_unit
+from orbitgp.orbits.ranges import Range
 from orbitgp.orbits.sampling import base_draws
 
 if TYPE_CHECKING:
@@ -258,8 +259,11 @@ def draw(orbit: Orbit, x: Tensor, num_samples: int, seed: int) -> Tensor:
 
 
 def _between(first: Orbit, last: Orbit, t: float) -> Orbit:
-    orbit = copy.deepcopy(first)
-    ends = zip(first.state_dict().items(), last.state_dict().values(), strict=True)
+    orbit, last = copy.deepcopy(first), copy.deepcopy(last)
+    for part in (*orbit.modules(), *last.modules()):
+        if isinstance(part, Range):  # a symmetric range on the way to a lopsided one
+            part.allow_skew()
+    ends = zip(orbit.state_dict().items(), last.state_dict().values(), strict=True)
     orbit.load_state_dict({name: torch.lerp(a, b, t) if a.is_floating_point() else a for (name, a), b in ends})
     return orbit
 

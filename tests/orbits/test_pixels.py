@@ -102,11 +102,13 @@ def test_thickness_moves_both_edges_by_that_many_pixels(amount):
 
 
 def test_thickness_never_saturates():
-    orbit = Thickness((2.1, 3.9))
+    orbit = Thickness((-0.5, 4.5))  # half-width 0.25 in tens of pixels, tanh(skew) = 0.8
     x = bar(1)
-    xa = orbit.transform(x, torch.tensor([0.1, 0.6]).view(1, 2, 1))
+    xa = orbit.transform(x, torch.tensor([0.6, 0.9]).view(1, 2, 1))  # 2.5 and 4 pixels
     xa[..., 4, :].sum().backward()
-    assert orbit.thickness.centre.grad.item() == pytest.approx(2 * 2 * 10, rel=1e-4)  # two edges, two samples, tens of pixels
+    two_edges = 2 * 10  # tens of pixels
+    assert orbit.thickness.half_width.grad.item() == pytest.approx(two_edges * ((0.8 + 0.2) + (0.8 + 0.8)), rel=1e-4)
+    assert orbit.thickness.skew.grad.item() == pytest.approx(two_edges * 2 * 0.25 * (1 - 0.8**2), rel=1e-4)
 
 
 def test_dilation_and_erosion_undo_each_other_on_a_fat_square():

@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("matplotlib")
 
-from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Permutation, Rotation
+from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Permutation, Rotation, Translation
 from orbitgp.plotting import film, ranges, show
 from orbitgp.report.sections import ranges_section
 
@@ -79,6 +79,15 @@ def test_the_film_goes_from_the_first_to_the_last_orbit():
     np.testing.assert_allclose(pictures[3], images(film([middle, end], x, frames=2, num_samples=3))[0], atol=1e-5)
     assert start.describe()["degrees"] == pytest.approx(10)  # nobody touched it
     assert len(images(film([start, Rotation(30), end], x, labels=["0", "50", "100"]))) == 15
+
+
+def test_a_film_from_symmetric_to_two_sided_ranges():
+    x = torch.rand(6, 6)
+    start, end = Translation(1, (-1, 2)), Translation((-1, 3), 2)
+    pictures = images(film([start, end], x, frames=2, num_samples=3))
+    for orbit, column in ((start, pictures[:3]), (end, pictures[3:])):
+        np.testing.assert_allclose(column, images(film([orbit, orbit], x, frames=2, num_samples=3))[:3], atol=1e-5)
+    assert list(start.state_dict()) == list(Translation(1, (-1, 2)).state_dict())  # nobody touched it
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

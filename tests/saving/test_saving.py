@@ -233,6 +233,36 @@ class TestOrbits:
         assert back.describe()["angle"] == orbit.describe()["angle"]
         assert not any(p.requires_grad for p in back.parameters())
 
+    @pytest.mark.parametrize("make", [
+        lambda: Affine(angle=(-3, 12), scale_x=(0.9, 1.3), scale_y=None, shift_y=(0, 2)),
+        lambda: Scale((1, 1.3)), lambda: Shear((-0.2, 0.1)), lambda: Translation(1, (-2, 1)), lambda: Brightness((0, 0.3)),
+        lambda: Contrast((0.9, 1.4), pivot=0), lambda: Thickness((-0.5, 0)), lambda: TangentDeformation(thickness=(-0.1, 0.4)),
+    ], ids=range(8))  # fmt: skip
+    def test_two_sided_and_one_sided_ranges(self, tmp_path: Path, make: Any) -> None:
+        orbit = make()
+        back = through_file(orbit, tmp_path / "orbit.safetensors")
+        x, draws = torch.rand(3, 6, 6), torch.rand(3, 8, orbit.draws_for(torch.Size((6, 6))))
+        assert torch.equal(back.transform(x, draws), orbit.transform(x, draws))
+        assert back.describe().to_dict() == orbit.describe().to_dict()
+        learned = [[(n, p.requires_grad) for n, p in o.named_parameters()] for o in (orbit, back)]
+        assert learned[0] == learned[1]
+
+    def test_a_fixed_range_that_two_parts_share(self, tmp_path: Path) -> None:
+        shift = Translation((2, 3), (-4, -3), frozen=("shift_x", "shift_y"))
+        back = through_file(shift * shift, tmp_path / "orbit.safetensors")
+        for part in back.parts:
+            assert part.describe().to_dict() == shift.describe().to_dict()
+
+    @pytest.mark.parametrize("fixed", [[], ["ranges.scale.centre", "ranges.scale.half_width"]], ids=["learned", "frozen"])
+    def test_a_range_whose_centre_was_learned(self, fixed: list[str]) -> None:
+        """As files had it before a learned range contained the identity: the samples stay, the centre is learned no more."""
+        packed = {"class": "Scale", "build": {"$object": ["orbit:Scale", {}]}, "fixed": fixed, "shared": {}}
+        tensors = {"orbit.ranges.scale.centre": torch.tensor(0.2), "orbit.ranges.scale.half_width": torch.tensor(-0.015)}
+        orbit = unpack(packed, tensors, "orbit")
+        assert isinstance(orbit, Scale)
+        assert orbit.describe()["scale"] == pytest.approx((math.exp(0.185), math.exp(0.215)))
+        assert [n for n, p in orbit.named_parameters() if p.requires_grad] == ([] if fixed else ["ranges.scale.half_width"])
+
     def test_parameters_that_two_parts_share_stay_shared(self, tmp_path: Path) -> None:
         turn = Rotation(20.0)
         orbit = turn * turn
@@ -726,6 +756,8 @@ class TestOldFiles:
         np.testing.assert_allclose(found, wanted["predictions"], rtol=1e-4, atol=1e-5)
         if kind is InvariantGPClassifier:
             assert loaded.predict(X).tolist() == wanted["predict"]
+            low, high = loaded.orbit_.describe()["brightness"]
+            assert low != -high  # its centre was learned, and counts
         assert loaded.evidence_.value == wanted["evidence"]
         clone(loaded)
 

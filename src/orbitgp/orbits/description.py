@@ -75,8 +75,18 @@ class Quantity:
         texts = (number(end, min(self.value) < 0, decimals) for end in self.value)
         return [with_unit(text, self.unit if unit is None else unit) for text in texts]
 
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether it lies around zero, as far as its digits tell: a range, or the half-width that a number of degrees is."""
+        if not isinstance(self.value, tuple):
+            return self.unit == "°"
+        low, high = (text.lstrip("−+") for text in self.ends(""))
+        return low == high and min(self.value) <= 0 <= max(self.value)
+
     def __str__(self) -> str:
-        """As in "±17°", "−16° … +17°", "×0.90 … ×1.17", "0.40 px", "−1.0 … +2.0 px"."""
+        """As in "±17°", "−16° … +40°", "×0.90 … ×1.17", "0.40 px", "±1.0 px", "−1.0 … +2.0 px"."""
+        if isinstance(self.value, tuple) and self.is_symmetric:
+            return "±" + with_unit(self.ends("")[1].lstrip("+"), self.unit)
         if isinstance(self.value, tuple):
             return " … ".join(self.ends()) if self.unit in _SIGNS else with_unit(" … ".join(self.ends("")), self.unit)
         counted = not self.unit and float(self.value).is_integer()

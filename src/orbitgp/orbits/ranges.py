@@ -1,13 +1,22 @@
-"""A learned interval, in which a quantity is drawn uniformly.
+"""A learned interval, in which a quantity is drawn uniformly. It contains zero, where nothing happens.
 
-phi = centre + half_width * (2 u - 1). Both parameters are unconstrained: the sign of the half-width does not change the
-density. So the ends cannot cross, nothing saturates, and the gradient vanishes only at width zero. A learned range must not
-start there: a symmetric range of width zero has an expected gradient of zero.
+If all inputs were transformed alike, g would learn from the transformed inputs instead. That is preprocessing, not an
+invariance. So a learned range has no free centre. With the half-width h and t = tanh(skew), it lies between h (t - 1) and
+h (t + 1), on both sides of zero:
+
+    phi = h (t + 2 u - 1),    -1 < t < 1.
+
+A range is symmetric, without a skew, unless it is given as a pair that is not symmetric. Both parameters are unconstrained.
+A negative h mirrors the range: where the data ask for the other side, h passes through zero, smoothly. With |h| t for h t, a
+range that leans to the wrong side would shrink to width zero and stay there. A learned range must not start at width zero: a
+symmetric one has an expected gradient of zero there.
+
+A range that is not learned may lie anywhere, around a fixed centre.
 """
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import atanh, copysign, inf, isfinite, tanh
 
 import torch
 from jaxtyping import Float
@@ -18,11 +27,21 @@ PIXELS = 10.0  # one unit of a parameter that is a length: 0.01 of it moves abou
 Number = float | int
 Ends = tuple[Number, Number]
 
+_ROUNDING = 1e-6  # a pair so close to symmetric, or to ending at zero, is taken to be so: tanh in float32 has no more digits
+_ONE_SIDED = 20.0  # the skew of a range that ends at zero: its tanh is one in float64
+
 
 class Range(nn.Module):
-    """Uniform in [low, high], in a unit where values are about 0.1 to 1: then one learning rate suits all parameters."""
+    """Uniform in [low, high], in a unit where values are about 0.1 to 1: then one learning rate suits all parameters.
+
+    Zero stands for no change: factors are given as logarithms. A learned range contains zero. If it ends there, it stays
+    one-sided and its width is learned. ``centre`` is zero, or the centre of a range that is not learned. It is a buffer under
+    the name that it had when it was learned, so that files from then give the same samples.
+    """
 
     reach = ("half_width",)
+    centre: Tensor
+    skew: nn.Parameter | None
 
     def __init__(self, low: Number, high: Number, learn: bool = True, name: str = "range") -> None:
         super().__init__()
@@ -30,16 +49,44 @@ class Range(nn.Module):
             raise ValueError(f"{name} must be a (low, high) pair of finite numbers with low <= high, got ({low}, {high}).")
         if learn and low == high:
             raise ValueError(f"{name} starts with width zero, where its gradient vanishes: give it some width or freeze it.")
-        self.centre = nn.Parameter(torch.tensor((low + high) / 2), requires_grad=learn)
-        self.half_width = nn.Parameter(torch.tensor((high - low) / 2), requires_grad=learn)
+        centre, half_width = (low + high) / 2, (high - low) / 2
+        self.half_width = nn.Parameter(torch.tensor(half_width), requires_grad=learn)
+        self.register_buffer("centre", torch.tensor(0.0 if learn else centre))
+        self.register_parameter("skew", None)
+        if learn:
+            self._lean(centre / half_width, name)
+
+    def _lean(self, t: float, name: str) -> None:
+        """Give a learned range its skew, if t = centre / half-width is not zero."""
+        if abs(t) > 1 + _ROUNDING:
+            raise ValueError(
+                f"{name} is a learned range and must contain the value that changes nothing (0, or the factor 1): widen it, "
+                "fix it with learn=False or frozen=..., or transform the data beforehand."
+            )
+        if abs(t) >= 1 - _ROUNDING:
+            self.skew = nn.Parameter(torch.tensor(copysign(_ONE_SIDED, t)), requires_grad=False)
+        elif abs(t) > _ROUNDING:
+            self.skew = nn.Parameter(torch.tensor(atanh(t)))
 
     def forward(self, u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return self.centre + self.half_width * (2 * u - 1)
+        centre = self.centre if self.skew is None else self.centre + self.half_width * self.skew.tanh()
+        return centre + self.half_width * (2 * u - 1)
 
     def ends(self) -> tuple[float, float]:
         """(low, high), in order."""
-        centre, half_width = self.centre.item(), abs(self.half_width.item())
-        return centre - half_width, centre + half_width
+        half_width = self.half_width.item()
+        centre = self.centre.item() + (0.0 if self.skew is None else half_width * tanh(self.skew.item()))
+        return centre - abs(half_width), centre + abs(half_width)
+
+    def allow_skew(self) -> None:
+        """Give a range without a skew one of zero, which changes no sample."""
+        if self.skew is None:
+            self.skew = nn.Parameter(torch.zeros_like(self.half_width), requires_grad=False)
+
+    @property
+    def same_kind(self) -> tuple[float, float]:
+        """Ends with which a range with the same parameters is built, whatever their values."""
+        return (-1.0, 1.0 if self.skew is None else 2.0)
 
 
 def symmetric(value: Number | Ends, name: str) -> tuple[float, float]:

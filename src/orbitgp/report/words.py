@@ -73,15 +73,13 @@ def _set_phrase(key: str, description: Description, value: Quantity) -> str:
 
 
 def _extent(value: Quantity) -> str:
-    """As in "within ±17°" for ranges around zero, "from −16° to +40°" for others, "by ×0.9 to ×1.2" for factors."""
+    """As in "within ±17°" for symmetric ranges, "from −16° to +40°" for others, "by ×0.9 to ×1.2" for factors."""
+    if value.is_symmetric:
+        return f"within {value}"
     if not isinstance(value.value, tuple):
         return f"within ±{with_unit(number(value.value), value.unit)}"
-    (low, high), (low_text, high_text) = value.value, value.ends()
-    if value.unit == "×":
-        return f"by {low_text} to {high_text}"
-    if abs(low + high) <= 0.15 * (high - low):
-        return f"within ±{with_unit(number((high - low) / 2), value.unit)}"
-    return f"from {low_text} to {high_text}"
+    low, high = value.ends()
+    return f"by {low} to {high}" if value.unit == "×" else f"from {low} to {high}"
 
 
 def sentence(description: Description, over_plain: float | int | None = None) -> str:

@@ -57,8 +57,8 @@ def unpack(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Mod
     if not isinstance(module, nn.Module):
         raise ValueError(f"{packed['class']} is no module")
     for name, first in packed["shared"].items():
-        owner, attribute = _owner(module, name)
-        setattr(owner, attribute, module.get_parameter(first))
+        (owner, attribute), (first_owner, first_attribute) = _owner(module, name), _owner(module, first)
+        setattr(owner, attribute, getattr(first_owner, first_attribute))
     put(module, {name.removeprefix(f"{path}."): t for name, t in tensors.items() if name.startswith(f"{path}.")})
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name not in packed["fixed"])
@@ -68,7 +68,8 @@ def unpack(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Mod
 def put(module: nn.Module, state: Tensors) -> None:
     """Put these tensors into the module: the same names and shapes, whatever their precision."""
     # A tensor that occurs under several names is stored under the first.
-    here = {id(tensor): (name, tensor) for name, tensor in reversed(module.state_dict(keep_vars=True).items())}
+    present = module.state_dict(keep_vars=True)
+    here = {id(tensor): (name, tensor) for name, tensor in reversed(present.items())}
     own = dict(here.values())
     for name in sorted(own.keys() ^ state.keys()):
         where = "the file has none" if name in own else f"{class_name(type(module))} has none"
@@ -84,8 +85,9 @@ def put(module: nn.Module, state: Tensors) -> None:
             tensor.data = value
         else:
             # Not in place: GPyTorch's priors also keep the tensor elsewhere, in another precision.
-            owner, attribute = _owner(module, name)
-            owner.register_buffer(attribute, value)
+            for same in (other for other, one in present.items() if one is tensor):
+                owner, attribute = _owner(module, same)
+                owner.register_buffer(attribute, value)
 
 
 def outline(module: nn.Module) -> list[str]:

@@ -101,7 +101,12 @@ class _Ranged(Warp):
 
     def saved_arguments(self) -> dict[str, Any]:
         names = signature(type(self)).parameters.keys() & self.units.keys()
-        return {name: None for name in sorted(names) if name not in self.ranges}
+        arguments: dict[str, Any] = {name: None for name in sorted(names) if name not in self.ranges}
+        for name, interval in self.ranges.items():
+            assert isinstance(interval, Range)
+            if interval.skew is not None:
+                arguments[name] = tuple(_from_parameter(name, end) for end in interval.same_kind)
+        return arguments
 
 
 def _to_parameter(name: str, value: Number | Ends) -> Ends:
@@ -124,12 +129,13 @@ def _from_parameter(name: str, value: float) -> float:
 
 
 class Affine(_Ranged):
-    """Six parameters, each uniform in a learned [min, max]: ``Affine = Scale * Shear * Rotation * Translation``.
+    """Six parameters, each uniform in a learned range: ``Affine = Scale * Shear * Rotation * Translation``.
 
     The picture is scaled along its axes, then sheared, then rotated, then shifted:
     x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with D = diag(scale_x, scale_y), H = [[1, shear], [0, 1]].
 
-    Args, each a half-width, a (min, max) pair, or None to leave it out (a left-out parameter does nothing and costs no draw):
+    Args, each a half-width, a (min, max) pair, or None to leave it out (a left-out parameter does nothing and costs no draw).
+    A learned range contains the value that changes nothing. It stays symmetric unless the pair is not:
         angle: degrees. A range beyond a half turn covers some angles twice, which does no harm.
         scale_x, scale_y: factors; 1.16 stands for 1/1.16 to 1.16. Uniform in the logarithm.
         shear: pixels to the right per pixel down.

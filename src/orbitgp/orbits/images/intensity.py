@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import exp, log
-from typing import Literal
+from typing import Any, Literal
 
 from orbitgp.orbits.base import Orbit
 from orbitgp.orbits.description import Description, Quantity
@@ -12,7 +12,10 @@ from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
 class Brightness(Orbit):
-    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels."""
+    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels.
+
+    A learned range contains zero: what all images gain alike is no invariance.
+    """
 
     num_draws = 1
 
@@ -26,12 +29,15 @@ class Brightness(Orbit):
     def describe(self) -> Description:
         return Description("Brightness", {"brightness": Quantity(self.brightness.ends())})
 
+    def saved_arguments(self) -> dict[str, Any]:
+        return {} if self.brightness.skew is None else {"brightness": self.brightness.same_kind}
+
 
 class Contrast(Orbit):
     """x_a = pivot + c (x - pivot) with the factor c uniform, in its logarithm, in a learned range.
 
     Args:
-        contrast: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors.
+        contrast: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. A learned range contains 1.
         pivot: the value that stays: ``"mean"`` of the image over pixels and channels, or a number. 0 scales the ink of digits
             and keeps their background at 0, which warps need.
         learn: whether the range is learned.
@@ -56,3 +62,7 @@ class Contrast(Orbit):
     def describe(self) -> Description:
         low, high = self.contrast.ends()
         return Description("Contrast", {"contrast": Quantity((exp(low), exp(high)), "×")})
+
+    def saved_arguments(self) -> dict[str, Any]:
+        low, high = self.contrast.same_kind
+        return {"pivot": self.pivot} | ({} if self.contrast.skew is None else {"contrast": (exp(low), exp(high))})

@@ -86,7 +86,8 @@ class TangentDeformation(ImageOrbit):
         return Description("TangentDeformation", quantities)
 
     def saved_arguments(self) -> dict[str, Any]:
-        return {**self.field.saved_arguments(), "thickness": None if self.thickness is None else 0.3, "blur": self.blur}
+        thickness = None if self.thickness is None else 0.3 if self.thickness.skew is None else self.thickness.same_kind
+        return {**self.field.saved_arguments(), "thickness": thickness, "blur": self.blur}
 
 
 def tangents(

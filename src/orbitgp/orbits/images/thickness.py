@@ -8,6 +8,7 @@ image and never paints halos. It is exact at zero and differentiable in the rang
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,8 @@ class Thickness(ImageOrbit):
     """Bright strokes whose edges move outwards by a number of pixels uniform in a learned range; negative ones thin them.
 
     Args:
-        thickness: a half-width or a (min, max) pair, in pixels. Thinning by more than half the width of a stroke removes it.
+        thickness: a half-width or a (min, max) pair, in pixels. Thinning by more than half the width of a stroke removes it. A
+            learned range contains zero.
         learn: whether the range is learned.
     """
 
@@ -50,6 +52,9 @@ class Thickness(ImageOrbit):
     def describe(self) -> Description:
         low, high = self.thickness.ends()
         return Description("Thickness", {"thickness": Quantity((PIXELS * low, PIXELS * high), "px")})
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {} if self.thickness.skew is None else {"thickness": self.thickness.same_kind}
 
 
 def dilated(x: Float[Tensor, "rows *features"], reach: int) -> list[Float[Tensor, "rows *features"]]:

@@ -169,19 +169,26 @@ def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
     return pairing.off * ((total * weight[:, None]).mT @ total) + (pairing.diag - pairing.off) * same
 
 
-@torch.no_grad()
-def set_posterior(model: InvariantGP, stats: Statistics, last: float = 0.0) -> float:
-    """Set q(u) from its statistics, and return how much of the biased estimate had to be blended in.
+def precision(stats: Statistics, last: float = 0.0) -> tuple[Float[Tensor, "covariances inducing inducing"], float]:
+    """S^-1, and how much of the biased estimate had to be blended in to keep it above I/2.
 
     ``last`` is the blend that the last step needed. This step tries the next smaller one first.
     """
-    identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
+    identity = torch.eye(stats.unbiased.shape[-1], dtype=stats.unbiased.dtype, device=stats.unbiased.device)
     for blend in _BLENDS[max(0, _BLENDS.index(last) - 1) :]:
         second = torch.lerp(stats.unbiased, stats.positive, blend)
         if blend == 1.0 or not torch.linalg.cholesky_ex(second + 0.5 * identity).info.any():
             break
+    return identity + second, blend
+
+
+@torch.no_grad()
+def set_posterior(model: InvariantGP, stats: Statistics, last: float = 0.0) -> float:
+    """Set q(u) from its statistics, and return how much of the biased estimate had to be blended in (:func:`precision`)."""
+    inverse_covariance, blend = precision(stats, last)
+    identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
     # S^-1 = U U^T with U upper triangular (a Cholesky factor of the reversed matrix), so that U^-T is lower triangular.
-    upper = torch.linalg.cholesky((identity + second).flip(-2, -1)).flip(-2, -1)
+    upper = torch.linalg.cholesky(inverse_covariance.flip(-2, -1)).flip(-2, -1)
     root = torch.linalg.solve_triangular(upper, identity.expand_as(upper), upper=True).mT.contiguous()
     model.q_sqrt.copy_(root)
     linear = stats.linear.mT[..., None]  # (L, M, 1)

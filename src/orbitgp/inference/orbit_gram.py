@@ -65,7 +65,7 @@ def _blocks(seen: Seen) -> Iterator[tuple[slice, slice]]:
     start = 0
     while start < len(seen):
         # Blocks grow shorter as their columns grow more.
-        step = _rows(seen, start + 1)
+        step = min(_rows(seen, start + 1), len(seen) - start)
         stop = min(len(seen), start + max(1, min(step, _rows(seen, start + step))))
         yield slice(start, stop), slice(0, stop)
         start = stop

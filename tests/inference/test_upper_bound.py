@@ -1,0 +1,353 @@
+"""Both sides of the log evidence: lower <= exact <= upper, on random problems, and equality where nothing is lost.
+
+The exact log evidence is that of exact inference, which has oracles of its own (test_exact.py). The formulas of the upper
+bound are checked against dense matrices here.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import NamedTuple
+
+import jaxtyping
+import pytest
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from orbitgp.inference import upper_bound as module
+from orbitgp.inference.elbo import Batch, elbo, elbo_of_all
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.natural_gradient import set_posterior, statistics
+from orbitgp.inference.slack import slack
+from orbitgp.inference.upper_bound import upper_bound
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood, StickBreaking
+from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90, Rotation
+from orbitgp.orbits.sampling import base_draws
+
+pytestmark = pytest.mark.usefixtures("double")
+
+PROBLEMS, BLOCKS = 500, 10
+CYCLE = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
+
+
+class Problem(NamedTuple):
+    model: InvariantGP
+    exact: ExactGP
+    likelihood: Likelihood
+    x: Tensor
+    y: Tensor
+    num_samples: int | None
+
+
+def random_kernel(choose: random.Random, unit: float) -> Kernel:
+    base = choose.choice([RBFKernel(), *(MaternKernel(nu=nu) for nu in (0.5, 1.5, 2.5))])
+    base.lengthscale = unit * 10 ** choose.uniform(-0.7, 0.7)
+    scaled = ScaleKernel(base)
+    scaled.outputscale = 10 ** choose.uniform(-1, 1)
+    return scaled
+
+
+def random_orbit(choose: random.Random, images: bool) -> tuple[Orbit, int | None]:
+    """An orbit and the number of fixed draws: None for those that are enumerated."""
+    if images:
+        finite: list[Orbit] = [Flip(), Rotate90(), Flip() * Rotate90()]
+        sampled: list[Orbit] = [Rotation(choose.uniform(5, 180)), Rotation(30.0) * Flip()]
+    else:
+        finite = [Identity(), Permutation(CYCLE), Permutation(CYCLE[:2])]
+        sampled = [GaussianNoise(choose.uniform(0.1, 1.0))]
+    if choose.random() < 0.5:
+        orbit = choose.choice(finite)
+        subset = orbit.size > 2 and choose.random() < 0.2  # fixed elements of a larger orbit
+        return orbit, orbit.size - 1 if subset else None
+    return choose.choice(sampled), choose.randint(1, 6)
+
+
+def random_likelihood(choose: random.Random, rows: int) -> tuple[Likelihood, Tensor]:
+    kind, noise = choose.choice(["gaussian", "indicators", "dirichlet"]), 10 ** choose.uniform(-3, 0)
+    if kind == "gaussian":
+        latents = choose.randint(1, 2)
+        return Gaussian(latents, noise), choose.choice([0.1, 1.0, 5.0]) * torch.randn(rows, latents)
+    likelihood = GaussianIndicators(3, noise) if kind == "indicators" else Dirichlet(3, noise)
+    return likelihood, likelihood.encode(torch.randint(3, (rows,)))
+
+
+def random_problem(seed: int) -> Problem:
+    choose = random.Random(seed)
+    torch.manual_seed(seed)
+    rows, inducing, images = choose.randint(3, 15), choose.randint(1, 10), choose.random() < 0.5
+    side = choose.randint(3, 5)
+    x = torch.rand(rows, side, side) if images else torch.randn(rows, 3)
+    orbit, num_samples = random_orbit(choose, images)
+    likelihood, y = random_likelihood(choose, rows)
+    kernel = random_kernel(choose, 1.0)
+    z = x[torch.randint(rows, (inducing,))] + choose.choice([0.01, 0.3]) * torch.randn(inducing, *x.shape[1:])
+    model = InvariantGP(
+        kernel,
+        orbit.double(),
+        z,
+        likelihood.num_latents,
+        "zero",
+        likelihood.shares_curvature,
+        jitter=choose.choice([1e-10, 1e-8, 1e-6]),
+        inducing_samples=choose.randint(1, 4),
+    )
+    exact = ExactGP(kernel, orbit, x, likelihood.num_latents, "zero", num_samples)
+    return Problem(model, exact, likelihood, x, y, num_samples)
+
+
+@torch.no_grad()
+def collapsed(problem: Problem) -> float:
+    """The lower bound at the best q(u) for the fixed draws."""
+    model, _, likelihood, x, y, num_samples = problem
+    samples = model.orbit.fixed(x, num_samples)
+    set_posterior(model, statistics(model, model.whitened_means(samples), likelihood.quadratic(y, None), len(x)))
+    return elbo(model, likelihood, samples, y, len(x)).item()
+
+
+def log_evidence(problem: Problem) -> float:
+    return problem.exact.condition(problem.likelihood, problem.y).log_evidence
+
+
+def upper(problem: Problem, **options: float) -> float:
+    return upper_bound(problem.model, problem.likelihood, problem.x, problem.y, problem.num_samples, **options)
+
+
+def rounding(value: float) -> float:
+    return 1e-7 * (1 + abs(value))
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_lower_exact_upper(block, monkeypatch):
+    if block:  # shapes were checked on the first block; checks take half of the time
+        monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for seed in range(block, PROBLEMS, BLOCKS):
+        problem = random_problem(seed)
+        exact = log_evidence(problem)
+        assert collapsed(problem) <= exact + rounding(exact), seed
+        above = upper(problem)
+        assert exact <= above + rounding(exact), seed
+        if seed % 3 == 0:
+            assert above <= upper(problem, max_iterations=0) + rounding(exact), seed
+
+
+def dense(problem: Problem) -> tuple[Tensor, Tensor]:
+    """K_f and Q as matrices."""
+    with torch.no_grad():
+        a = problem.model.whitened_means(problem.model.orbit.fixed(problem.x, problem.num_samples)).a[:, 0]
+    return problem.exact.gram(), a @ a.mT
+
+
+def dense_bound(problem: Problem, in_determinant: Tensor, in_fit: Tensor) -> float:
+    """sum const + 1/2 sum (eta^2 / lam + log 2 pi / lam) + sum log N(eta / lam; 0, .), with these matrices for K_f."""
+    with torch.no_grad():
+        const, eta, lam = problem.likelihood.quadratic(problem.y, None)
+    value = const.sum() + 0.5 * (eta.square() / lam).sum()
+    for e, p in zip(eta.unbind(1), lam.unbind(1), strict=True):
+        value -= 0.5 * torch.logdet(torch.eye(len(p)) + p * in_determinant)
+        value -= 0.5 * (e / p) @ torch.linalg.solve(in_fit + torch.diag(1 / p), e / p)
+    return float(value)
+
+
+SOME = range(24)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_the_dense_formula_is_the_log_evidence(seed):
+    problem = random_problem(seed)
+    k, _ = dense(problem)
+    assert dense_bound(problem, k, k) == pytest.approx(log_evidence(problem), abs=1e-7)
+
+
+def test_a_broken_bound_is_found():
+    """With Q <= K_f in the determinant the bound holds. With a matrix above K_f there, or Q in the fit, it does not."""
+    determinant, fit = 0, 0
+    for seed in SOME:
+        problem = random_problem(seed)
+        (k, q), exact = dense(problem), log_evidence(problem)
+        assert dense_bound(problem, q, k) >= exact - rounding(exact)
+        determinant += dense_bound(problem, k + (k - q), k) < exact - 1e-3
+        fit += dense_bound(problem, k, q) < exact - 1e-3
+    assert determinant > len(SOME) / 2
+    assert fit > len(SOME) / 2
+
+
+def test_a_determinant_of_the_wrong_direction_is_found(monkeypatch):
+    """log(1 + x) <= x: with mu_1 in place of the quadrature the order breaks."""
+    monkeypatch.setattr(module, "_log_det_gain", lambda first, second: first)
+    below = [upper(problem) < log_evidence(problem) - 1e-3 for problem in map(random_problem, SOME)]
+    assert sum(below) > len(SOME) / 2
+
+
+def test_the_determinant_is_tighter_than_that_of_q():
+    """Conjugate gradients leave nothing, so what lies above the dense bound with K_f in the fit is the determinant's."""
+    for seed in SOME:
+        problem = random_problem(seed)
+        k, q = dense(problem)
+        titsias, above = dense_bound(problem, q, k), upper(problem, tolerance=1e-12)
+        assert above <= titsias + rounding(titsias)
+
+
+def test_moments_of_the_residual_are_those_of_the_dense_matrix():
+    problem = random_problem(7)
+    k, q = dense(problem)
+    lam = torch.rand(len(k), 2) + 0.5
+    a = torch.linalg.cholesky(q + 1e-13 * torch.eye(len(q)))
+    sparse = module._SparseSystem(a, lam)
+    gram = module._Gram(problem.model.covariance, problem.exact.seen(problem.x), k.diagonal(), keep=True)
+    traces = (lam * (k - a @ a.mT).diagonal()[:, None]).sum(0)
+    first, second = module._residual_moments(gram, a, lam, sparse, traces)
+    for column in range(2):
+        root = lam[:, column].sqrt()
+        x = torch.linalg.solve(torch.eye(len(k)) + root[:, None] * (a @ a.mT) * root, root[:, None] * (k - a @ a.mT) * root)
+        assert first[column].item() == pytest.approx(x.trace().item(), rel=1e-8)
+        assert second[column].item() == pytest.approx((x @ x).trace().item(), rel=1e-8)
+
+
+def test_without_products_it_is_the_bound_of_titsias():
+    """Gaussian noise: log N(y; 0, .) with Q in the determinant and Q + tr(K_f - Q) I in the fit."""
+    found = 0
+    for seed in SOME:
+        problem = random_problem(seed)
+        if isinstance(problem.likelihood, Gaussian):
+            k, q = dense(problem)
+            expected = dense_bound(problem, q, q + (k - q).trace() * torch.eye(len(k)))
+            assert upper(problem, max_iterations=0) == pytest.approx(expected, rel=1e-8, abs=1e-6)
+            found += 1
+    assert found > 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_that_are_made_again_give_the_same_bound(seed, monkeypatch):
+    problem = random_problem(seed)
+    kept = upper(problem)
+    for name in ("orbit_gram", "upper_bound"):
+        monkeypatch.setattr(f"orbitgp.inference.{name}.chunk_elements", lambda device: 150)
+    assert upper(problem) == pytest.approx(kept, rel=1e-9)
+    assert upper(problem, max_bytes=0.0) == pytest.approx(kept, rel=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(2, 0.05), GaussianIndicators(3, 0.1), Dirichlet(3, 1e-3)])
+@pytest.mark.parametrize(("orbit", "num_samples"), [(Permutation(CYCLE), None), (GaussianNoise(0.4), 5)])
+def test_with_values_of_f_at_the_data_all_three_agree(likelihood, orbit, num_samples):
+    """u = f(X) on the draws of the data."""
+    x, kernel, orbit = torch.randn(12, 3), ScaleKernel(RBFKernel()).double(), orbit.double()
+    y = torch.randn(12, 2) if isinstance(likelihood, Gaussian) else likelihood.encode(torch.randint(3, (12,)))
+    latents, shared = likelihood.num_latents, likelihood.shares_curvature
+    model = InvariantGP(kernel, orbit, x, latents, "zero", shared, jitter=1e-11, inducing_samples=num_samples or 3)
+    if num_samples:
+        generator = torch.Generator().manual_seed(0)
+        draws = base_draws("qmc", 1, 1, num_samples, orbit.draws_for(x.shape[1:]), generator=generator, dtype=x.dtype)
+        model.inducing_draws = draws[0].expand(12, -1, -1)
+    problem = Problem(model, ExactGP(kernel, orbit, x, latents, "zero", num_samples), likelihood, x, y, num_samples)
+    exact = log_evidence(problem)
+    assert collapsed(problem) == pytest.approx(exact, abs=1e-6)
+    assert upper(problem, tolerance=1e-9) == pytest.approx(exact, abs=1e-6)
+    assert upper(problem, max_iterations=0) == pytest.approx(exact, abs=1e-6)
+
+
+def test_a_mean_is_part_of_the_model():
+    """A constant prior mean at a given value: as if it had been taken off the targets."""
+    problem = random_problem(next(s for s in SOME if isinstance(random_problem(s).likelihood, Gaussian)))
+    before = upper(problem)
+    problem.model.prior_mean.bias.data.fill_(0.7)
+    assert upper(problem._replace(y=problem.y + 0.7)) == pytest.approx(before, rel=1e-9)
+
+
+def test_single_precision_inputs_are_bounded_too():
+    """The bound is computed in double precision from what single precision sees of the orbit."""
+    x, y, kernel = torch.randn(30, 3).float(), torch.randn(30, 1), ScaleKernel(RBFKernel(ard_num_dims=3)).double()
+    model = InvariantGP(kernel, Permutation(CYCLE), x[:12], 1, "zero", jitter=1e-10, inducing_samples=3)
+    exact = ExactGP(kernel, Permutation(CYCLE), x.double(), 1, "zero")
+    problem = Problem(model, exact, Gaussian(1, 1e-3), x, y, None)
+    value = log_evidence(problem)
+    assert value <= upper(problem) + rounding(value)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), StickBreaking(3)])
+def test_other_likelihoods_have_no_upper_bound(likelihood):
+    x = torch.randn(5, 3)
+    model = InvariantGP(RBFKernel(), Identity(), x, likelihood.num_latents)
+    with pytest.raises(ValueError, match=f"{type(likelihood).__name__} is not: use the lower bound"):
+        upper_bound(model, likelihood, x, likelihood.encode(torch.tensor([0, 1, 0, 1, 1])))
+
+
+def batches(problem: Problem, local: Tensor | None = None) -> list[Batch]:
+    """In two parts, as where data are streamed."""
+    model, _, _, x, y, num_samples = problem
+    parts = [slice(0, 2), slice(2, len(x))]
+    return [Batch(model.orbit.fixed(x[p], num_samples), y[p], None if local is None else local[p]) for p in parts]
+
+
+class TestSlack:
+    def test_variance_is_the_weighted_trace(self):
+        for seed in SOME:
+            problem = random_problem(seed)
+            (k, q), lam = dense(problem), problem.likelihood.quadratic(problem.y, None).lam.detach()
+            expected = 0.5 * float((lam * (k - q).diagonal()[:, None]).sum())
+            assert slack(problem.model, problem.likelihood, batches(problem)).variance == pytest.approx(expected, abs=1e-6)
+
+    def test_the_posterior_loses_what_the_collapsed_bound_gains(self):
+        for seed in SOME:
+            problem = random_problem(seed)
+            model = problem.model
+            with torch.no_grad():
+                model.q_mean.normal_()
+                model.q_sqrt.copy_(0.3 * torch.randn_like(model.q_sqrt).tril() + torch.eye(len(model.q_mean)))
+            now = elbo_of_all(model, problem.likelihood, batches(problem))
+            lost = slack(model, problem.likelihood, batches(problem)).posterior
+            best = collapsed(problem)
+            assert lost == pytest.approx(best - now, rel=1e-7, abs=1e-6)
+            assert slack(model, problem.likelihood, batches(problem)).posterior == pytest.approx(0.0, abs=1e-6)
+
+    def test_it_covers_the_determinant_and_the_trace(self):
+        """evidence - collapsed = slack - 1/2 log|I + X| + 1/2 h.(P^-1 - B^-1) h."""
+        problem = random_problem(next(s for s in SOME if isinstance(random_problem(s).likelihood, Dirichlet)))
+        (k, q), lower = dense(problem), collapsed(problem)
+        determinant = dense_bound(problem, q, k) - dense_bound(problem, k, k)
+        fit = dense_bound(problem, k, k) - dense_bound(problem, k, q)
+        expected = float(slack(problem.model, problem.likelihood, batches(problem))) - determinant + fit
+        assert log_evidence(problem) - lower == pytest.approx(expected, abs=1e-6)
+
+    def test_fresh_draws_estimate_the_variance_without_bias(self):
+        """GaussianNoise under an RBF kernel in one dimension: k_ff and k_fu are RBFs again."""
+        x, z, width, reach = torch.randn(6, 1), torch.randn(3, 1), 1.0, 0.6
+        kernel = ScaleKernel(RBFKernel()).double()
+        kernel.outputscale, kernel.base_kernel.lengthscale = 1.0, width
+        model = InvariantGP(kernel, GaussianNoise(reach).double(), z, 1, "zero", jitter=1e-10)
+        likelihood, y = Gaussian(1, 0.5), torch.randn(6, 1)
+
+        def rbf(a: Tensor, b: Tensor, times: int) -> Tensor:
+            wide = width**2 + times * reach**2
+            return math.sqrt(width**2 / wide) * torch.exp(-0.5 * (a - b.mT).square() / wide)
+
+        kfu = rbf(x, z, 1)
+        q = (kfu @ torch.linalg.solve(rbf(z, z, 0), kfu.mT)).diagonal()
+        expected = 0.5 / 0.5 * float((rbf(x, x, 2).diagonal() - q).sum())
+        many, targets = x.repeat(20, 1), y.repeat(20, 1)
+        draws = [model.orbit.sample(many, 8, 4, "iid") for _ in range(30)]
+        values = torch.tensor([slack(model, likelihood, [Batch(samples, targets, None)]).variance / 20 for samples in draws])
+        assert abs(values.mean().item() - expected) < 4 * values.std().item() / math.sqrt(len(values))
+
+    def test_a_likelihood_with_local_parameters(self):
+        problem = random_problem(3)
+        likelihood = StickBreaking(3)
+        x, y = problem.x, likelihood.encode(torch.randint(3, (len(problem.x),)))
+        model = InvariantGP(problem.model.kernel, problem.model.orbit, x[:2], likelihood.num_latents, "zero", False)
+        changed = problem._replace(model=model, likelihood=likelihood, y=y)
+        local = torch.rand(len(x), likelihood.num_locals) + 0.5
+        quadratic = likelihood.quadratic(y, local)
+        (k, q), before = dense(changed), elbo_of_all(model, likelihood, batches(changed, local))
+        found = slack(model, likelihood, batches(changed, local))
+        assert found.variance == pytest.approx(0.5 * float((quadratic.lam * (k - q).diagonal()[:, None]).sum()), abs=1e-6)
+        samples = model.orbit.fixed(x, problem.num_samples)
+        with torch.no_grad():
+            set_posterior(model, statistics(model, model.whitened_means(samples), quadratic, len(x)))
+        assert found.posterior == pytest.approx(elbo_of_all(model, likelihood, batches(changed, local)) - before, abs=1e-6)
+
+    def test_no_data(self):
+        problem = random_problem(0)
+        with pytest.raises(ValueError, match="at least one batch"):
+            slack(problem.model, problem.likelihood, [])

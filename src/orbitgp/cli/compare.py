@@ -104,22 +104,22 @@ def compare(
             typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models of {steps} steps{at_a_time}", err=True)
         starts = {text: make_orbit(text, shape).describe() for text in orbits}
         units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
-        with Progress(models * steps, units, quiet) as progress:
+        with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
             ranking = comparison.compare(
                 data.x_train,
                 data.y_train,
                 orbits,
                 seeds=seeds,
                 check_inducing=check_inducing,
-                watch=progress.watch(steps),
+                watch=progress.watch,
                 **common,
             )
         curve = None
         if profiled is not None and profile is not None:
             chosen = values or grid(profiled, profile, shape)
-            with Progress(len(chosen) * steps, None, quiet) as progress:
+            with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
                 curve = comparison.profile(
-                    data.x_train, data.y_train, profiled, profile, chosen, watch=progress.watch(steps), **common
+                    data.x_train, data.y_train, profiled, profile, chosen, watch=progress.watch, **common
                 )
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best

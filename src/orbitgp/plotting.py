@@ -137,27 +137,26 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     rows = changes(old, new)
     if not rows:
         raise ValueError(f"nothing to compare between {old.title} and {new.title}: they share no parameter.")
-    head, row_height = 0.34, 0.5
-    height = head + row_height * len(rows)
+    height = 0.34 + 0.5 * len(rows)
     figure, top = _figure(7.2, height, colours, title)
-    body = top * (1 - head / height)
-    grid = figure.add_gridspec(len(rows), 1, left=0.19, right=0.57, bottom=0.26 / height * top, top=body, hspace=1.0)
-    for row, change in enumerate(rows):
-        axes = figure.add_subplot(grid[row, 0])
+    grid = {"left": 0.19, "right": 0.57, "bottom": 0.26 / height * top, "top": top * (1 - 0.34 / height), "hspace": 1.0}
+    panels = figure.subplots(len(rows), squeeze=False, gridspec_kw=grid)[:, 0]
+    for axes, change in zip(panels, rows, strict=True):
         draw_change(axes, change, colours)
         _label_change(axes, change, colours)
-        text: dict[str, Any] = {"transform": axes.transAxes, "va": "center"}
         unit = change.after.unit
         label = f"{change.name} ({unit})" if unit not in ("", "°", "×") else change.name
-        axes.text(-0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink, **text)
-        axes.text(1.30, 0.4, str(change.before), ha="center", fontsize=8.5, color=colours.soft, **text)
-        axes.text(1.78, 0.4, str(change.after), ha="center", fontsize=10, color=colours.accent, **text)
-        if row == 0:
-            place = axes.get_position()
-            for x, word, colour in ((1.30, "start", colours.soft), (1.78, "learned", colours.accent)):
-                at = place.x0 + x * place.width
-                figure.text(at, body + 0.12 / height, word, ha="center", va="bottom", fontsize=9, color=colour, weight="bold")
+        _beside(axes, -0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink)
+        _beside(axes, 1.3, 0.4, str(change.before), fontsize=8.5, color=colours.soft)
+        _beside(axes, 1.8, 0.4, str(change.after), fontsize=10, color=colours.accent)
+    _beside(panels[0], 1.3, 1.5, "start", fontsize=9, weight="bold", color=colours.soft)
+    _beside(panels[0], 1.8, 1.5, "learned", fontsize=9, weight="bold", color=colours.accent)
     return figure
+
+
+def _beside(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
+    """Text at a place given in widths and heights of the axes."""
+    axes.text(x, y, text, transform=axes.transAxes, va="center", ha=ha, **style)
 
 
 def draw_change(axes: Axes, change: Change, colours: Colours) -> None:

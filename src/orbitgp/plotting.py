@@ -29,7 +29,9 @@ Theme = Literal["light", "dark"]
 
 
 @dataclass(frozen=True)
-class _Colours:
+class Colours:
+    """The colours of a theme."""
+
     paper: str
     ink: str
     soft: str
@@ -37,10 +39,9 @@ class _Colours:
 
 
 # The accent is darker than both greys on paper and lighter on slides, so that it stands out without colour, too.
-_THEMES = {
-    "light": _Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c"),
-    "dark": _Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c"),
-}
+PAPER = Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c")
+SLIDE = Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c")
+_THEMES = {"light": PAPER, "dark": SLIDE}
 
 
 def show(
@@ -137,50 +138,58 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     rows = changes(old, new)
     if not rows:
         raise ValueError(f"nothing to compare between {old.title} and {new.title}: they share no parameter.")
-    head, row_height = 0.34, 0.5
-    height = head + row_height * len(rows)
+    height = 0.34 + 0.5 * len(rows)
     figure, top = _figure(7.2, height, colours, title)
-    body = top * (1 - head / height)
-    grid = figure.add_gridspec(len(rows), 1, left=0.19, right=0.57, bottom=0.26 / height * top, top=body, hspace=1.0)
-    for row, change in enumerate(rows):
-        axes = figure.add_subplot(grid[row, 0])
-        _range_row(axes, change, colours)
-        text: dict[str, Any] = {"transform": axes.transAxes, "va": "center"}
+    grid = {"left": 0.19, "right": 0.57, "bottom": 0.26 / height * top, "top": top * (1 - 0.34 / height), "hspace": 1.0}
+    panels = figure.subplots(len(rows), squeeze=False, gridspec_kw=grid)[:, 0]
+    for axes, change in zip(panels, rows, strict=True):
+        draw_change(axes, change, colours)
+        _label_change(axes, change, colours)
         unit = change.after.unit
         label = f"{change.name} ({unit})" if unit not in ("", "°", "×") else change.name
-        axes.text(-0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink, **text)
-        axes.text(1.30, 0.4, str(change.before), ha="center", fontsize=8.5, color=colours.soft, **text)
-        axes.text(1.78, 0.4, str(change.after), ha="center", fontsize=10, color=colours.accent, **text)
-        if row == 0:
-            place = axes.get_position()
-            for x, word, colour in ((1.30, "start", colours.soft), (1.78, "learned", colours.accent)):
-                at = place.x0 + x * place.width
-                figure.text(at, body + 0.12 / height, word, ha="center", va="bottom", fontsize=9, color=colour, weight="bold")
+        _beside(axes, -0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink)
+        _beside(axes, 1.3, 0.4, str(change.before), fontsize=8.5, color=colours.soft)
+        _beside(axes, 1.8, 0.4, str(change.after), fontsize=10, color=colours.accent)
+    _beside(panels[0], 1.3, 1.5, "start", fontsize=9, weight="bold", color=colours.soft)
+    _beside(panels[0], 1.8, 1.5, "learned", fontsize=9, weight="bold", color=colours.accent)
     return figure
 
 
-def _range_row(axes: Axes, change: Change, colours: _Colours) -> None:
+def _beside(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
+    """Text at a place given in widths and heights of the axes."""
+    axes.text(x, y, text, transform=axes.transAxes, va="center", ha=ha, **style)
+
+
+def draw_change(axes: Axes, change: Change, colours: Colours) -> None:
+    """A range before and after on a scale with a line where nothing happens; factors have a logarithmic scale."""
+    low, high = change.limits
+    if change.after.unit == "×":
+        pad = (high / low) ** 0.06 if high > low else 1.1
+        axes.set(xscale="log", xlim=(low / pad, high * pad))
+    else:
+        pad = 0.06 * (high - low) or 1.0
+        axes.set_xlim(low - pad, high + pad)
+    for quantity, y, colour, width in ((change.before, 0.75, colours.soft, 3.0), (change.after, 0.0, colours.accent, 6.5)):
+        axes.plot(quantity.span, [y, y], color=colour, linewidth=width, solid_capstyle="butt")
+        axes.plot(quantity.span, [y, y], "|", color=colour, markersize=width)  # seen even where a range has no width
+    axes.axvline(change.after.neutral, color=colours.ink, linewidth=0.8)
+    axes.set_ylim(-0.75, 1.2)
+
+
+def _label_change(axes: Axes, change: Change, colours: Colours) -> None:
+    """Numbers below the scale."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     (low, high), unit = change.limits, change.after.unit
     if unit == "×":
-        axes.set_xscale("log")
-        pad = (high / low) ** 0.06 if high > low else 1.1
-        axes.set_xlim(low / pad, high * pad)
         steps = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 2.0, 3.0, 5.0, 10.0)
         wide = high / low > 1.7
         axes.xaxis.set_major_locator(FixedLocator([t for t in steps if not (wide and t in (0.8, 0.9, 1.1, 1.2))]))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
-        pad = 0.06 * (high - low) or 1.0
-        axes.set_xlim(low - pad, high + pad)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     sign = unit if unit in ("°", "×") else ""
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: with_unit(f"{value:g}".replace("-", "−"), sign)))
-    for quantity, y, colour, width in ((change.before, 0.75, colours.soft, 3.0), (change.after, 0.0, colours.accent, 6.5)):
-        axes.plot(quantity.span, [y, y], color=colour, linewidth=width, solid_capstyle="butt")
-    axes.axvline(change.after.neutral, color=colours.ink, linewidth=0.8)
-    axes.set_ylim(-0.75, 1.2)
     axes.set_yticks([])
     axes.tick_params(axis="x", colors=colours.soft, labelsize=6.5, length=2, pad=1.5)
     for side, spine in axes.spines.items():
@@ -188,18 +197,33 @@ def _range_row(axes: Axes, change: Change, colours: _Colours) -> None:
     axes.set_facecolor("none")
 
 
-def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: _Colours, title: str | None) -> Figure:
+def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: Colours, title: str | None) -> Figure:
     figure, top = _figure(4.0 * len(inputs), 2.4, colours, title)
     panels = figure.add_gridspec(1, len(inputs), left=0.1 / len(inputs), right=0.98, bottom=0.12, top=top - 0.03)
     for panel, (signal, others) in enumerate(zip(inputs, drawn, strict=True)):
         axes = figure.add_subplot(panels[0, panel])
-        axes.plot(others.T.numpy(), color=colours.soft, linewidth=0.7, alpha=0.7)
-        axes.plot(signal.numpy(), color=colours.accent, linewidth=2.2)
+        draw_vector(axes, signal.numpy(), others.numpy(), colours)
         axes.set_facecolor("none")
         axes.tick_params(colors=colours.soft, labelsize=7)
         for side, spine in axes.spines.items():
             spine.set(visible=side in ("left", "bottom"), color=colours.soft)
     return figure
+
+
+def draw_vector(
+    axes: Axes, x: Shaped[np.ndarray, " features"], others: Shaped[np.ndarray, "samples features"], colours: Colours
+) -> None:
+    """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines."""
+    if len(x) > 2:
+        axes.plot(others.T, color=colours.soft, linewidth=0.7, alpha=0.7)
+        axes.plot(x, color=colours.accent, linewidth=2.2)
+        axes.set_xlabel("feature")
+        axes.locator_params("x", integer=True)
+        return
+    flat = len(x) == 1
+    axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=colours.soft, markersize=4, alpha=0.7)
+    axes.plot(x[0], 0.0 if flat else x[1], "o", color=colours.accent, markersize=8)
+    axes.set(xlabel="first feature", ylabel="" if flat else "second feature")
 
 
 class GreyScale:
@@ -230,7 +254,7 @@ class GreyScale:
             spine.set(color=frame, linewidth=width, zorder=10)
 
 
-def _theme(theme: str) -> _Colours:
+def _theme(theme: str) -> Colours:
     if theme not in _THEMES:
         raise ValueError(f"theme must be one of {', '.join(_THEMES)}, got {theme!r}.")
     return _THEMES[theme]
@@ -277,11 +301,13 @@ def _new_figure(width: float, height: float, **arguments: Any) -> Figure:
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Axes alone on a new figure of so many inches."""
-    return _new_figure(width, height, layout="constrained").subplots()
+    """Axes alone on a new figure of so many inches, without a box around them."""
+    axes = _new_figure(width, height, layout="constrained").subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
-def _figure(width: float, height: float, colours: _Colours, title: str | None) -> tuple[Figure, float]:
+def _figure(width: float, height: float, colours: Colours, title: str | None) -> tuple[Figure, float]:
     """A figure of that many inches plus its title, and the height at which the title begins."""
     extra = 0.36 if title else 0.0
     figure = _new_figure(width, height + extra, dpi=160, facecolor=colours.paper)

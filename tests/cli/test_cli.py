@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -19,7 +20,9 @@ typer_testing = pytest.importorskip("typer.testing")
 from orbitgp import InvariantGPClassifier  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
+from orbitgp.comparison.parallel import Job  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
+from orbitgp.orbits import Identity  # noqa: E402
 
 QUICK = ["-m", "12", "--num-samples", "4", "--max-steps", "12", "--batch-size", "40"]
 
@@ -331,16 +334,41 @@ def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkey
 
 
 def test_progress_in_plain_lines(capsys):
-    with Progress(20, {"degrees": "°"}) as progress:
+    with Progress(1, 20, {"degrees": "°"}) as progress:
         progress.record("rotation", {"step": 20, "bound": 1234.5, "orbit": {"degrees": 17.2, "elements": 2.0}})
     line = capsys.readouterr().err
     assert line.startswith("rotation: 20/20 steps")
     assert "bound 1,234" in line
     assert "degrees ±17°" in line
     assert "left" in line
-    with Progress(20, quiet=True) as progress:
+    with Progress(1, 20, quiet=True) as progress:
         progress.record("rotation", {"step": 20, "bound": 1.0, "orbit": {}})
     assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_workers_are_counted_in_models(stream, monkeypatch):
+    """Their records come all at once when a model is done: a time left that rests on them would be wrong."""
+    monkeypatch.setattr("orbitgp.cli.progress._EVERY", 0.0)
+    shown = stream()
+    monkeypatch.setattr(sys, "stderr", shown)
+    jobs = [Job("rotation", Identity(), seed, InvariantGPClassifier) for seed in (0, 1)]
+    with Progress(3, 20, live=False) as progress:
+        progress.bar.mininterval = 0.0
+        for job in jobs:
+            progress.watch(job, {"step": 20, "bound": 1.0, "orbit": {}})
+            progress.watch(job, None)
+    text = shown.getvalue()
+    assert "rotation, seed 0: " in text
+    assert "1 of 3 models done" in text
+    assert "rotation, seed 1: " in text
+    assert "2 of 3 models done" in text
+    assert "left" not in text
 
 
 def run(*arguments: str, **options):

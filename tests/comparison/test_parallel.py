@@ -20,6 +20,8 @@ from orbitgp.comparison.parallel import Job, as_done, train_all
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.orbits import Identity
 
+pytestmark = pytest.mark.slow  # every worker process imports torch, which takes seconds
+
 SCRIPT = Path(__file__).with_name("work_to_kill.py")
 
 

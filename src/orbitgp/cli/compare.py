@@ -97,30 +97,22 @@ def compare(
     with folder.removed_if_empty():
         print_notes(data, config, quiet)
         workers = jobs or (joblib.cpu_count() if torch.device(settings.device).type == "cpu" else 1)
-        common = {"n_jobs": workers, "task": config["task"], **estimator_settings(config)}
+        common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, **estimator_settings(config)}
         models, steps = len(orbits) * (seeds + check_inducing), settings.max_steps
         if not quiet:
             at_a_time = f", {workers} at a time" if workers > 1 else ""
             typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models of {steps} steps{at_a_time}", err=True)
         starts = {text: make_orbit(text, shape).describe() for text in orbits}
         units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
-        with Progress(models * steps, units, quiet) as progress:
+        with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
             ranking = comparison.compare(
-                data.x_train,
-                data.y_train,
-                orbits,
-                seeds=seeds,
-                check_inducing=check_inducing,
-                watch=progress.watch(steps),
-                **common,
+                orbits=orbits, seeds=seeds, check_inducing=check_inducing, watch=progress.watch, **common
             )
         curve = None
         if profiled is not None and profile is not None:
             chosen = values or grid(profiled, profile, shape)
-            with Progress(len(chosen) * steps, None, quiet) as progress:
-                curve = comparison.profile(
-                    data.x_train, data.y_train, profiled, profile, chosen, watch=progress.watch(steps), **common
-                )
+            with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
+                curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best
     # The evidence without invariance, as far below the best model's as it was on average over the seeds.
@@ -144,12 +136,14 @@ def _profiled(orbits: list[str], quantity: str) -> str:
     """The first orbit that has this quantity."""
     from orbitgp.orbits.parse import quantity_names
 
-    names = {text: quantity_names(text) for text in orbits}
+    known: list[str] = []
     for text in orbits:
-        if quantity in names[text]:
+        names = quantity_names(text)
+        if quantity in names:
             return text
-    known = ", ".join(sorted({name for found in names.values() for name in found})) or "none"
-    raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {known}.")
+        known += names
+    listed = ", ".join(sorted(set(known))) or "none"
+    raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {listed}.")
 
 
 def _values(text: str | None) -> list[float] | None:

@@ -4,93 +4,83 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitgp.comparison.parallel import Job
 
 _EVERY = 10.0  # seconds between plain lines
-_BAR = "{desc} |{bar:16}| {n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"
+_STEPS = "{n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"
+_MODELS = "{n_fmt} of {total_fmt} models done{postfix}"
 
 
 class Progress:
-    """The steps that one or several models have done, with the bound, what is learned, the rate and the time left.
+    """How far one or several models are, and what they learn.
 
     Args:
-        total: steps of all models together.
+        models: how many there are to train.
+        steps: of each model.
         units: the unit of each learned quantity, by name.
+        live: whether records arrive while a model trains. Steps are counted then, and the time left is estimated. Workers send
+            their records when a model is done, so only the models that are done are counted.
         quiet: print nothing.
     """
 
     def __init__(
-        self, total: int, units: Mapping[str, str] | None = None, quiet: bool = False, stream: TextIO | None = None
+        self, models: int, steps: int, units: Mapping[str, str] | None = None, live: bool = True, quiet: bool = False
     ) -> None:
-        self.total, self.units, self.quiet = total, dict(units or {}), quiet
-        self.stream = stream or sys.stderr
-        self.done: dict[Any, int] = {}
-        self.finished = 0
-        self.started = self.told = time.monotonic()
-        self.bar: Any = None
-        if not quiet and self.stream.isatty():
-            from tqdm import tqdm
+        from tqdm import tqdm
 
-            self.bar = tqdm(total=total, bar_format=_BAR, file=self.stream, dynamic_ncols=True, unit="step", leave=False)
+        self.units, self.live, self.quiet = dict(units or {}), live, quiet
+        self.terminal = sys.stderr.isatty()
+        self.whole_model = steps if live else 1
+        self.done: dict[str, int] = defaultdict(int)
+        self.told = time.monotonic()
+        self.bar = tqdm(
+            total=models * self.whole_model,
+            bar_format="{desc}" + ("|{bar:16}| " if self.terminal else "") + (_STEPS if live else _MODELS),
+            unit=" steps",
+            file=sys.stderr if self.terminal else StringIO(),
+            dynamic_ncols=True,
+            leave=False,
+            disable=quiet,
+        )
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()
 
-    def record(self, name: str, record: Mapping[str, Any], key: Any = None) -> None:
+    def record(self, name: str, record: Mapping[str, Any]) -> None:
         """Show a record of a model's history."""
-        self._at(key or name, int(record["step"]))
-        self._tell(name, f"bound {record['bound']:,.0f}{self._learned(record['orbit'])}")
+        self._show(name, record["step"], f"bound {record['bound']:,.0f}{self._learned(record['orbit'])}")
 
-    def watch(self, steps: int) -> Any:
-        """A function to give to :func:`orbitgp.compare` when each model takes ``steps`` steps."""
+    def watch(self, job: Job, record: Mapping[str, Any] | None) -> None:
+        """Show a record of a job, or that it is done; a function to give to :func:`orbitgp.compare`."""
+        name = job.name + (f" ({job.purpose})" if job.purpose else f", seed {job.seed}")
+        if record is None:
+            self._show(name, self.whole_model, "")
+        elif self.live:
+            self.record(name, record)
 
-        def watch(job: Job, record: Mapping[str, Any] | None) -> None:
-            key = (job.name, job.seed, job.purpose)
-            name = job.name + (f" ({job.purpose})" if job.purpose else f", seed {job.seed}")
-            if record is not None:
-                self.record(name, record, key)
-                return
-            self.finished += 1
-            self._at(key, steps)
-            self._tell(name, f"done, {self.finished} models so far")
-
-        return watch
-
-    def _at(self, key: Any, step: int) -> None:
-        before = self.done.get(key, 0)
-        self.done[key] = max(step, before)
-        if self.bar is not None:
-            self.bar.update(max(step - before, 0))
-
-    def _tell(self, name: str, text: str) -> None:
-        if self.bar is not None:
-            self.bar.set_description_str(name, refresh=False)
-            self.bar.set_postfix_str(text)
+    def _show(self, name: str, done: int, text: str) -> None:
+        self.bar.set_description(name, refresh=False)
+        self.bar.set_postfix_str(text, refresh=False)
+        self.bar.update(max(done - self.done[name], 0))
+        self.done[name] = max(done, self.done[name])
+        if self.quiet or self.terminal:
             return
-        now, done = time.monotonic(), sum(self.done.values())
-        if self.quiet or (now - self.told < _EVERY and done < self.total):
-            return
-        self.told = now
-        rate = done / max(now - self.started, 1e-9)
-        left = (self.total - done) / max(rate, 1e-9)
-        words = f"{name}: {done}/{self.total} steps, {rate:.1f} steps/s, {_duration(left)} left, {text}"
-        print(words, file=self.stream, flush=True)
+        now = time.monotonic()
+        if now - self.told >= _EVERY or self.bar.n >= self.bar.total:
+            self.told = now
+            print(self.bar, file=sys.stderr, flush=True)
 
     def _learned(self, orbit: Mapping[str, Any]) -> str:
         from orbitgp.orbits.description import Quantity
 
         learned = {name: Quantity.of(value, self.units.get(name, "")) for name, value in orbit.items()}
         return "".join(f", {name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements"))
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -71,15 +72,12 @@ def compare(
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
     """Orbits by name, in their order."""
-    if isinstance(orbits, Mapping):
-        pairs = [(str(name), _orbit(value, shape)) for name, value in orbits.items()]
-    elif isinstance(orbits, str | Orbit):
+    if isinstance(orbits, str | Orbit):
         raise TypeError("orbits must be a list of orbits, or a dictionary of them by name.")
-    else:
-        pairs = [(_name(value), _orbit(value, shape)) for value in orbits]
-    named = dict(pairs)
+    pairs = list(orbits.items()) if isinstance(orbits, Mapping) else [(_name(value), value) for value in orbits]
+    named = {str(name): _orbit(value, shape) for name, value in pairs}
     if len(named) < len(pairs):
-        twice = next(name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1)
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"two orbits are called {twice!r}: give each a name of its own, in a dictionary.")
     if len(named) < 2:
         raise ValueError(f"a comparison takes at least two orbits, got {len(named)}.")

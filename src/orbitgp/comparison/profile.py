@@ -16,7 +16,7 @@ from orbitgp.comparison.parallel import Job, Watch, train_all
 from orbitgp.estimators.defaults import Task
 from orbitgp.orbits.description import with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
-from orbitgp.plotting import new_axes
+from orbitgp.plotting import PAPER, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,10 +60,9 @@ class Profile:
     def plot(self, ax: Axes | None = None) -> Axes:
         """The curve on matplotlib axes."""
         ax = new_axes(6.0, 3.5) if ax is None else ax
-        ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color="tab:orange", ms=4)
+        ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color=PAPER.accent, ms=4)
         ax.set_xlabel(f"{self.quantity} of {self.orbit}" + (f" ({self.unit})" if self.unit else ""))
         ax.set_ylabel("evidence: bound in nats")
-        ax.spines[["top", "right"]].set_visible(False)
         return ax
 
 

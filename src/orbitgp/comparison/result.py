@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Evidences, finite, leaders, verdict
-from orbitgp.plotting import new_axes
+from orbitgp.plotting import PAPER, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,13 +175,12 @@ class Comparison:
         """Nats behind the best, with 95 % intervals, on matplotlib axes."""
         ax = new_axes(6.0, 1 + 0.45 * len(self.rows)) if ax is None else ax
         for place, row in enumerate(self.rows):
-            colour = "tab:orange" if row.orbit in self.tied else "0.5"
+            colour = PAPER.accent if row.orbit in self.tied else PAPER.soft
             ax.errorbar([-row.behind], [place], xerr=[row.error], fmt="o", color=colour, capsize=3)
-        ax.axvline(0, color="0.8", lw=1, zorder=0)
+        ax.axvline(0, color=PAPER.soft, lw=0.5, zorder=0)
         ax.set_yticks(range(len(self.rows)), [row.orbit for row in self.rows])
         ax.invert_yaxis()
         ax.set_xlabel("evidence: nats against the best")
-        ax.spines[["top", "right"]].set_visible(False)
         return ax
 
 

@@ -46,7 +46,7 @@ class Scores:
     count: int
     headline: tuple[str, str]  # what it is called, and its value
     numbers: dict[str, str]
-    calibration: Calibration | None
+    calibration: Calibration
     uncertain: list[Case]
     wrong: list[Case]
     notes: list[str] = field(default_factory=list)

@@ -2,35 +2,35 @@
 
 It needs no network and no scripts, follows the reader's light or dark theme, and fits a phone. Whatever comes from the user
 (names of data, classes and columns, commands) is escaped, and a policy in the page allows only its own style and images.
+``report.html`` is its template, for Jinja.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Shaped
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib import rc_context
 
 import orbitgp
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.orbits.description import Description
-from orbitgp.report import sections
+from orbitgp.orbits.description import Description, changes
+from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
-from orbitgp.report.html import Markup, join, tag
-from orbitgp.report.pictures import Shown
+from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import nats, sentence
 from orbitgp.saving.atomic import replace
+from orbitgp.training.diagnostics import Record
 
 if TYPE_CHECKING:
     from orbitgp.comparison import Comparison, Profile
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_GRIDS = 4
-_LONG = 90  # characters: longer headlines are set smaller
+_EXAMPLES = 4
 
 
 @dataclass(eq=False)
@@ -81,51 +81,46 @@ def write_report(path: str | Path, content: Content) -> None:
 def page(content: Content) -> str:
     """The report as text."""
     model = content.model
-    shape = model.input_shape_
-    x = np.asarray(content.x).reshape(len(content.x), *shape)
-    shown = Shown(x)
+    x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
     learned = model.orbit_.describe()
     over = None if content.plain is None else model.evidence_.value - content.plain
-    said = sentence(learned, over)
     scores = content.scores()
-    rows, labels = _examples(x, content.y)
-    free = learned.get(content.profile.quantity) if content.profile else None
-    body: list[Markup | None] = [
-        sections.comparison_section(content.comparison) if content.comparison else None,
-        sections.profile_section(content.profile, free if isinstance(free, float) else None) if content.profile else None,
-        sections.samples_section(model.orbit_, x[rows], labels, shown) if learned else None,
-        sections.ranges_section(content.start, learned, model.history_),
-        sections.training_section(model.history_, content.plain),
-        sections.test_section(scores),
-    ]
-    if scores is not None and content.test is not None:
-        x_test = np.asarray(content.test[0]).reshape(-1, *shape)
-        body.append(sections.cases_section(scores, x_test, model.orbit_, shown))
-    body.append(sections.settings_section(content.settings, content.versions, content.command, content.notes))
-    header = tag("header", tag("p", content.title, class_="over"), _headline(content, said), _cards(content, over, scores))
-    made = f"Made by orbitgp {orbitgp.__version__}, which learns from data what a function should not care about."
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
-        tag("title", f"{content.title}: {said}"),
-        tag("style", Markup(files("orbitgp.report").joinpath("style.css").read_text(encoding="utf-8"))),
-    )
-    whole = tag("html", head, tag("body", header, tag("main", *body), tag("footer", made)), lang="en")
-    return join(Markup("<!doctype html>\n"), whole, Markup("\n"))
+    profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
+    template = Environment(
+        loader=PackageLoader("orbitgp", "report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    ).get_template("report.html")
+    with rc_context(charts.STYLE):
+        return template.render(
+            version=orbitgp.__version__,
+            charts=charts,
+            content=content,
+            said=sentence(learned, over),
+            said_alone=sentence(learned),
+            cards=_cards(content, over, scores),
+            comparison=content.comparison,
+            profile=content.profile,
+            freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
+            pictures=Pictures(model.orbit_, x),
+            examples=_examples(x, content.y) if learned else [],
+            changes=changes(content.start, learned),
+            history=model.history_,
+            hyperparameters=_hyperparameters(model.history_[-1]),
+            scores=scores,
+            x_test=None if content.test is None else np.asarray(content.test[0]).reshape(-1, *model.input_shape_),
+        )
 
 
-def _headline(content: Content, said: str) -> Markup:
-    """The headline. For a comparison it is the verdict, followed by what the best model has learned."""
-    if content.comparison is None:
-        return tag("h1", said, class_="long" if len(said) > _LONG else None)
-    verdict = content.comparison.sentences[0]
-    best = tag("p", tag("b", f"{content.comparison.best}: "), sentence(content.model.orbit_.describe()), class_="lead")
-    return join(tag("h1", verdict, class_="long" if len(verdict) > _LONG else None), best)
+def _hyperparameters(record: Record) -> dict[str, str]:
+    known = ("outputscale", "lengthscale", "noise", "scale")
+    return {name: f"{record[name]:.4g}" for name in known if isinstance(record.get(name), float)}
 
 
-def _cards(content: Content, over: float | None, scores: Scores | None) -> Markup:
+def _cards(content: Content, over: float | None, scores: Scores | None) -> list[tuple[str, str]]:
+    """The most important numbers, each with what it is."""
     evidence = content.model.evidence_
     entries = []
     if over is not None:
@@ -137,18 +132,18 @@ def _cards(content: Content, over: float | None, scores: Scores | None) -> Marku
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))
     entries.append(("training data, and no validation set", f"{len(content.x):,}"))
-    return sections.cards(entries)
+    return entries
 
 
-def _examples(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"]) -> tuple[list[int], list[str]]:
-    """A few rows and their names. For classes these are the inputs nearest to the means of their classes."""
+def _examples(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"]) -> list[tuple[Any, str]]:
+    """A few inputs and their names. For classes these are the inputs nearest to the means of their classes."""
     y = np.asarray(y)
     if y.ndim == 1 and y.dtype.kind != "f":
         classes = np.unique(y)
-        chosen = classes[np.linspace(0, len(classes) - 1, min(_GRIDS, len(classes))).round().astype(int)]
-        return [_typical(x, np.flatnonzero(y == one)) for one in chosen], [str(one) for one in chosen]
-    rows = np.linspace(0, len(y) - 1, min(_GRIDS, len(y))).round().astype(int)
-    return [int(r) for r in rows], [f"row {r}: y = {np.array2string(np.asarray(y[r]), precision=3)}" for r in rows]
+        chosen = classes[np.linspace(0, len(classes) - 1, min(_EXAMPLES, len(classes))).round().astype(int)]
+        return [(x[_typical(x, np.flatnonzero(y == one))], str(one)) for one in chosen]
+    rows = np.linspace(0, len(y) - 1, min(_EXAMPLES, len(y))).round().astype(int)
+    return [(x[row], f"row {row}: y = {np.array2string(np.asarray(y[row]), precision=3)}") for row in rows]
 
 
 def _typical(x: Shaped[np.ndarray, "rows *features"], members: Shaped[np.ndarray, " members"]) -> int:

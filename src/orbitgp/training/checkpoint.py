@@ -42,7 +42,7 @@ class Saved(NamedTuple):
     seeds: list[int]
     steps: int
     max_steps: int
-    config: Any
+    state: Any  # of the trainer, encoded
     tensors: Tensors
 
 
@@ -80,7 +80,7 @@ class Checkpoint:
         if self.saved is None:
             return
         _check_same_run(self.path, self.saved.run, self._run)
-        trainer.load_state_dict(decode(self.saved.config["state"], self.saved.tensors))
+        trainer.load_state_dict(decode(self.saved.state, self.saved.tensors))
         self.written = trainer.steps
         self._due = time.monotonic() + self.every
         logger.info("%s: going on after %d steps.", self.path, trainer.steps)
@@ -119,9 +119,8 @@ def read_checkpoint(path: Path) -> Saved:
     if kind != KIND:
         raise SavedFileError(f"{path} holds a {kind}, not a checkpoint.")
     try:
-        numbers = (config["run"], config["seeds"], config["steps"], config["max_steps"])
-        return Saved(*numbers, config, tensors)
-    except (KeyError, TypeError) as error:
+        return Saved(**config, tensors=tensors)
+    except TypeError as error:
         raise SavedFileError(f"{path} is damaged: it is no checkpoint.") from error
 
 
@@ -140,7 +139,7 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
         "orbit": _digest_module(model.orbit),
         "kernel": _digest_module(model.kernel),
         "likelihood": _digest_module(trainer.likelihood),
-        "mean": _digest_outline(model.prior_mean),
+        "mean": _digest_module(model.prior_mean, with_values=False),
         **_inference(trainer),
         "device": trainer.x.device.type,
         "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch")},
@@ -172,12 +171,9 @@ def _check_same_run(path: Path, before: Mapping[str, Any], now: Mapping[str, Any
     if data:
         raise SavedFileError(f"{path} belongs to a run with other data: {' and '.join(data)} differ.")
     if differ:
-        raise SavedFileError(f"{path} belongs to a run with other settings: {_differences(differ, before, now)}.")
-
-
-def _differences(names: list[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    digests = ("orbit", "kernel", "likelihood", "mean")
-    return ", ".join(n if n in digests else f"{n} was {before.get(n)} and is {now[n]}" for n in names)
+        digests = ("orbit", "kernel", "likelihood", "mean")
+        words = [name if name in digests else f"{name} was {before.get(name)} and is {now[name]}" for name in differ]
+        raise SavedFileError(f"{path} belongs to a run with other settings: {', '.join(words)}.")
 
 
 def _digest(*tensors: Tensor, text: str = "") -> str:
@@ -188,15 +184,10 @@ def _digest(*tensors: Tensor, text: str = "") -> str:
     return digest.hexdigest()
 
 
-def _digest_module(module: nn.Module) -> str:
+def _digest_module(module: nn.Module, with_values: bool = True) -> str:
     learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     state = module.state_dict()
-    return _digest(*state.values(), text="\n".join([*outline(module), *state, *learned]))
-
-
-def _digest_outline(module: nn.Module) -> str:
-    learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-    return _digest(text="\n".join([*outline(module), *module.state_dict(), *learned]))
+    return _digest(*(state.values() if with_values else ()), text="\n".join([*outline(module), *state, *learned]))
 
 
 def _remove_remains(path: Path) -> None:

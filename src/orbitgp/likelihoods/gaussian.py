@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.base import Moments, Quadratic
-from orbitgp.likelihoods.classification import Classification
+from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Moments, Quadratic, Values
+from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 from orbitgp.likelihoods.noise import Noise
 
 
@@ -37,10 +37,10 @@ class Gaussian(Noise):
         noise = self.noise.to(r.dtype)
         return -0.5 * (torch.log(2 * math.pi * noise) + r.square() / noise)
 
-    def local(self, y: Float[Tensor, "rows latents"], moments: Moments) -> None:
+    def local(self, y: Latents, moments: Moments) -> None:
         return None
 
-    def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
+    def quadratic(self, y: Latents, local: Locals | None = None) -> Quadratic:
         precision = (1 / self.noise.to(y.dtype)).expand_as(y)
         return Quadratic(self.log_density(y).sum(-1), y * precision, precision)
 
@@ -67,34 +67,28 @@ class GaussianIndicators(Classification):
     def noise(self) -> Tensor:
         return self.gaussian.noise
 
-    def encode(self, labels: Int[Tensor, " rows"], dtype: torch.dtype = torch.float64) -> Float[Tensor, "rows outputs"]:
+    def encode(self, labels: Labels, dtype: torch.dtype = torch.float64) -> ClassTargets:
         """The centred indicator of each class."""
         return super().encode(labels, dtype) - 1 / self.num_classes
 
-    def start(self, y: Float[Tensor, "rows classes"]) -> tuple[float, Float[Tensor, " classes"]]:
+    def start(self, y: ClassTargets) -> tuple[float, Float[Tensor, " classes"]]:
         """The variance and the mean of the targets."""
         return float(y.var(0, correction=0).mean()), y.mean(0)
 
-    def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
+    def quadratic(self, y: ClassTargets, local: Locals | None = None) -> Quadratic:
         return self.gaussian.quadratic(y)
 
-    def log_prob(
-        self, y: Float[Tensor, "rows classes"], f: Float[Tensor, "*samples rows classes"]
-    ) -> Float[Tensor, "*samples rows"]:
+    def log_prob(self, y: ClassTargets, f: Values) -> LogProbs:
         return self.gaussian.log_prob(y, f)
 
-    def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
+    def log_probs(self, f: Values) -> ClassLogProbs:
         return self._posterior(f, self.noise.to(f.dtype).expand_as(f))
 
     @torch.no_grad()
-    def predict_proba(
-        self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]
-    ) -> Float[Tensor, "rows classes"]:
+    def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
         return self._posterior(mean, variance.clamp_min(0.0) + self.noise.to(mean.dtype)).exp()
 
-    def _posterior(
-        self, mean: Float[Tensor, "*samples rows latents"], variance: Float[Tensor, "*samples rows latents"]
-    ) -> Float[Tensor, "*samples rows classes"]:
+    def _posterior(self, mean: Values, variance: Values) -> ClassLogProbs:
         # log N(t_k; mean, variance) without the terms that all k share: t_k differs from other targets in coordinate k alone.
         off, on = -1 / self.num_classes, 1 - 1 / self.num_classes
         return torch.log_softmax(0.5 * ((off - mean).square() - (on - mean).square()) / variance, -1)

@@ -23,6 +23,11 @@ from torch import Tensor, nn
 from orbitgp.kernels._kuu import set_means
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
+Inducing = Float[Tensor, "inducing dim"]
+InducingSets = Float[Tensor, "inducing *samples dim"]  # points, or sets of points
+Gram = Float[Tensor, "inducing inducing"]
+Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
+
 
 class Covariance(nn.Module):
     """The general implementation, through GPyTorch's own evaluation."""
@@ -43,18 +48,14 @@ class Covariance(nn.Module):
         """The same kernel as a function of features."""
         return self
 
-    def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
-    ) -> Float[Tensor, "inducing inducing"]:
+    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
         """Kuu + jitter I, in the given precision, or else in that of z; of sets of points, the mean over pairs of two sets."""
         points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
         kuu = self._dense(points, points)
         kuu = kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
         return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
 
-    def expectations(
-        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
-    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         """Kfu for each block and kff for each datum."""
         rows, blocks, size, dim = xa.shape
         kfu = self._dense(xa.reshape(-1, dim), z).reshape(rows, blocks, size, -1).mean(2)

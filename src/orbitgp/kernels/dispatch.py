@@ -7,7 +7,7 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.orbits.sampling import Blocks, Pairing
@@ -37,16 +37,11 @@ class FeatureMapCovariance(Covariance):
 
     @property
     def of_features(self) -> Covariance:
-        return covariance(
-            self.kernel.base_kernel, self.tensor_cores
-        )  # made anew: as a part of this module it would be saved twice
+        # Made anew: as a part of this module it would be saved twice.
+        return covariance(self.kernel.base_kernel, self.tensor_cores)
 
-    def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
-    ) -> Float[Tensor, "inducing inducing"]:
+    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
         return self.of_features.gram(self.features(z), dtype, jitter)
 
-    def expectations(
-        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
-    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         return self.of_features.expectations(self.features(xa), self.features(z), pairing)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from orbitgp.kernels._expectations_cpu import Sums
 from orbitgp.kernels._expectations_cuda import TensorCoreSums
-from orbitgp.kernels._kuu import Gram, SetGram
+from orbitgp.kernels._kuu import PointGram, SetGram
 from orbitgp.kernels._radial import RBF, Matern, Profile
-from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets
 from orbitgp.orbits.sampling import Blocks, Pairing
 
 
@@ -24,17 +24,13 @@ class Stationary(Covariance):
         base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
-    def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
-    ) -> Float[Tensor, "inducing inducing"]:
+    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
         centred = z - _mean(z.detach().reshape(-1, z.shape[-1]))
         z, gamma, variance = self._scaled(centred, dtype)
-        kuu: Tensor = (Gram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
+        kuu: Tensor = (PointGram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
         return kuu
 
-    def expectations(
-        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
-    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         # Centring costs one pass and wins a digit: squared distances cancel less.
         centre = _mean(z.detach())
         z, gamma, variance = self._scaled(z - centre)

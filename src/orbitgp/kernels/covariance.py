@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.settings import lazily_evaluate_kernels
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -68,21 +69,8 @@ class Covariance(nn.Module):
 
     def _dense(self, a: Tensor, b: Tensor) -> Tensor:
         # Hyperparameters are cast to the dtype of the inputs, inside the call, so that gradients reach them.
-        tensors = {name: _cast(t, a.dtype) for name, t in (*self.named_parameters(), *self.named_buffers())}
-        dense: Tensor = torch.func.functional_call(_Dense(self), {f"owner.{n}": t for n, t in tensors.items()}, (a, b))
+        state = (*self.kernel.named_parameters(), *self.kernel.named_buffers())
+        cast = {name: t.to(a.dtype) for name, t in state if t.is_floating_point()}
+        with lazily_evaluate_kernels(False):  # evaluated while they are cast
+            dense: Tensor = torch.func.functional_call(self.kernel, cast, (a, b)).to_dense()
         return dense
-
-
-class _Dense(nn.Module):
-    """kernel(a, b).to_dense() as one module call: GPyTorch evaluates lazily, which must happen while parameters are cast."""
-
-    def __init__(self, owner: Covariance) -> None:
-        super().__init__()
-        self.owner = owner
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.owner.kernel(a, b).to_dense()
-
-
-def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor

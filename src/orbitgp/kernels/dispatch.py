@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.kernels.stationary import Stationary
+from orbitgp.kernels.stationary import Stationary, unscaled
 from orbitgp.orbits.sampling import Blocks, Pairing
 
 
@@ -18,7 +18,7 @@ def covariance(kernel: Kernel, tensor_cores: bool = True) -> Covariance:
 
     ``tensor_cores=False`` keeps the large products of a GPU in full single precision, which deterministic objectives need.
     """
-    base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+    base = unscaled(kernel)
     plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
     if plain and type(base) in (RBFKernel, MaternKernel):
         return Stationary(kernel, tensor_cores)

@@ -21,7 +21,7 @@ class Stationary(Covariance):
     def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
         super().__init__(kernel)
         self.tensor_cores = tensor_cores
-        base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+        base = unscaled(kernel)
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
     def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
@@ -45,17 +45,19 @@ class Stationary(Covariance):
     def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs, 1/lengthscale^2 and variance. With ARD the inputs are scaled; one lengthscale is applied after the GEMM."""
         kernel, dtype = self.kernel, dtype or x.dtype
-        base, variance = kernel, torch.ones((), dtype=dtype, device=x.device)
-        if isinstance(kernel, ScaleKernel):
-            base, variance = kernel.base_kernel, kernel.outputscale.to(dtype)
-        lengthscale = base.lengthscale.reshape(-1)
+        variance = kernel.outputscale.to(dtype) if isinstance(kernel, ScaleKernel) else x.new_ones((), dtype=dtype)
+        lengthscale = unscaled(kernel).lengthscale.reshape(-1)
         if self._ard():
             return x / lengthscale.to(x.dtype), variance.new_ones(()), variance
         return x, lengthscale[0].to(dtype).pow(-2), variance
 
     def _ard(self) -> bool:
-        base = self.kernel.base_kernel if isinstance(self.kernel, ScaleKernel) else self.kernel
-        return bool(base.raw_lengthscale.numel() > 1)
+        return bool(unscaled(self.kernel).raw_lengthscale.numel() > 1)
+
+
+def unscaled(kernel: Kernel) -> Kernel:
+    """The kernel inside a ScaleKernel, or the kernel itself."""
+    return kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
 
 
 def _mean(points: Float[Tensor, "points dim"]) -> Float[Tensor, " dim"]:

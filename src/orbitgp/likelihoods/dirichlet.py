@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -94,6 +95,9 @@ class Dirichlet(Classification):
         """The log density of the targets."""
         t, noise = self.observations(y)
         return _log_normal(t - f, noise).sum(-1)
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"num_classes": self.num_classes, "concentration": self.concentration if self.is_given else None}
 
 
 def _log_normal(r: Float[Tensor, "*shape"], variance: ClassProbs) -> Float[Tensor, "*shape"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -47,6 +48,10 @@ class Gaussian(Noise):
     def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
         noise = self.noise.detach()[None]
         return torch.ones_like(noise), noise
+
+    def saved_arguments(self) -> dict[str, Any]:
+        # The noise is a parameter, learned above min_noise, and must start above it.
+        return {"num_latents": self.num_latents, "noise": self.min_noise + 1.0, "min_noise": self.min_noise}
 
 
 class GaussianIndicators(Classification):

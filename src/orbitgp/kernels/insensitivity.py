@@ -166,11 +166,9 @@ def _under_posterior(posterior: Posterior, taken: _Taken, images: Inputs, shape:
     for i, image in enumerate(images):
         points = torch.cat([image[None], taken.elements(image[None])[0]]).reshape(-1, *shape)
         mean, cov = posterior(points)
-        if mean.shape != (len(points),) or cov.shape != (len(points), len(points)):
-            raise ValueError(
-                f"posterior must return a mean of shape ({len(points)},) and a covariance of shape "
-                f"({len(points)}, {len(points)}) for {len(points)} points, got {tuple(mean.shape)} and {tuple(cov.shape)}."
-            )
+        n, got = len(points), f"{tuple(mean.shape)} and {tuple(cov.shape)}"
+        if mean.shape != (n,) or cov.shape != (n, n):
+            raise ValueError(f"posterior must return a mean of shape ({n},) and a covariance of shape ({n}, {n}), got {got}.")
         variance = cov[0, 0] - 2 * cov[0, 1:] + cov.diagonal()[1:]
         covs[i] = cov[0, 1:].mean()
         devs[i] = ((mean[0] - mean[1:]) ** 2 + variance.clamp_min(0.0)).mean()  # below zero only by rounding

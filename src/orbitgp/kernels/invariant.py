@@ -82,20 +82,13 @@ class InvariantKernel(Kernel):
         return self.base_kernel.device
 
     def forward(
-        self,
-        x1: Float[Tensor, "*batch1 n dim"],
-        x2: Float[Tensor, "*batch2 m dim"],
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
+        self, x1: Float[Tensor, "*batch1 n dim"], x2: Float[Tensor, "*batch2 m dim"], diag: bool = False, **params: Any
     ) -> Float[Tensor, "..."]:
         if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
             raise ValueError(
                 f"InvariantKernel needs a base kernel with one output, which {type(self.base_kernel).__name__} is not: "
                 "put the InvariantKernel inside of it."
             )
-        if last_dim_is_batch:
-            params["last_dim_is_batch"] = True
         # Equal inputs share their elements, unless each needs a gradient of its own.
         same = x1 is x2 or (not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2))
         xa1 = self._elements(x1)

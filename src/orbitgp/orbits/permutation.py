@@ -54,10 +54,8 @@ class Permutation(FiniteOrbit):
         count = self.index.shape[1]
         fits = len(features) == 1 and (features[0] == count or (self.any_length and features[0] > count))
         if not fits:
-            least = "at least " if self.any_length else ""
-            raise ValueError(
-                f"Permutation acts on vectors of {least}{count} coordinates, but inputs have shape {tuple(features)}."
-            )
+            length = f"at least {count}" if self.any_length else count
+            raise ValueError(f"Permutation acts on vectors of {length} coordinates, but inputs have shape {tuple(features)}.")
 
     def elements(self, x: Inputs) -> Elements:
         return x[:, self._index_for(x)]

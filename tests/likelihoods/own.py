@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from orbitgp.likelihoods import Classification, Moments, Quadratic
-from orbitgp.likelihoods.base import required
-from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
+from orbitgp.likelihoods.base import required, root_second
+from orbitgp.likelihoods.bernoulli import pg_const, pg_mean
 
 
 def gaussian_moments(mean: Tensor, variance: Tensor, cross: bool = False) -> Moments:

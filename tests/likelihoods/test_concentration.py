@@ -9,7 +9,7 @@ from sklearn.datasets import load_diabetes, load_wine
 
 from orbitgp import InvariantGPClassifier, metrics
 from orbitgp.likelihoods import Dirichlet
-from orbitgp.likelihoods.concentration import _kernels, _left_out
+from orbitgp.likelihoods.dirichlet import _kernels, _left_out
 
 
 def test_leaving_one_out_is_refitting_without_it() -> None:

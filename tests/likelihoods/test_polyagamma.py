@@ -10,7 +10,8 @@ import torch
 from polyagamma import random_polyagamma
 
 from orbitgp.likelihoods import Bernoulli
-from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
+from orbitgp.likelihoods.base import root_second
+from orbitgp.likelihoods.bernoulli import pg_const, pg_mean
 from tests.likelihoods.own import gaussian_moments
 
 

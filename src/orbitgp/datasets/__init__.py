@@ -12,15 +12,6 @@ from orbitgp.datasets.mnist_files import fashion_mnist, mnist
 from orbitgp.datasets.rotation import rotate, rotate_by, rotated_mnist
 
 __all__ = [
-    "Dataset",
-    "DatasetError",
-    "digits",
-    "fashion_mnist",
-    "mnist",
-    "montreal_rotated_mnist",
-    "read_amat",
-    "read_idx",
-    "rotate",
-    "rotate_by",
-    "rotated_mnist",
-]
+    "Dataset", "DatasetError", "digits", "fashion_mnist", "mnist", "montreal_rotated_mnist", "read_amat", "read_idx",
+    "rotate", "rotate_by", "rotated_mnist",
+]  # fmt: skip

@@ -9,7 +9,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int64
 
-from orbitgp.datasets.base import Dataset
+from orbitgp.datasets.base import Dataset, Labels
+
+Indices = tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " test"]]
 
 _WHITE = np.float32(16)
 
@@ -26,9 +28,7 @@ def digits(test_fraction: float = 0.25, seed: int = 0) -> Dataset:
     return Dataset(x[train], y[train], x[test], y[test], name="digits 8x8", source="scikit-learn")
 
 
-def stratified_split(
-    y: Int64[np.ndarray, " rows"], test_fraction: float, seed: int
-) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " test"]]:
+def stratified_split(y: Labels, test_fraction: float, seed: int) -> Indices:
     """Indices of a training and a test set, each in random order, with the classes in equal shares."""
     order = np.random.default_rng(seed).permutation(len(y))
     is_test = np.zeros(len(y), dtype=bool)

@@ -31,11 +31,8 @@ def read_idx(path: str | Path, max_bytes: int = MAX_BYTES) -> UInt8[np.ndarray, 
     try:
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if not zipped:
-                return _read(raw, path, max_bytes)
-            with gzip.GzipFile(fileobj=raw) as unzipped:
-                return _read(unzipped, path, max_bytes)
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            return _read(file, path, max_bytes)
     except FileNotFoundError:
         raise DatasetError(f"there is no file {path}.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -11,12 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float
+from scipy.ndimage import map_coordinates
 
 from orbitgp.datasets.base import Dataset, DatasetError, Images
 from orbitgp.datasets.mnist_files import mnist
-
-_CHUNK = 2048
 
 
 def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Images, Float[np.ndarray, " rows"]]:
@@ -27,9 +26,7 @@ def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Ima
     return rotate_by(images, degrees), degrees
 
 
-def rotate_by(
-    images: Float32[np.ndarray, "rows height width"], degrees: Float[np.ndarray, " rows"]
-) -> Float32[np.ndarray, "rows height width"]:
+def rotate_by(images: Images, degrees: Float[np.ndarray, " rows"]) -> Images:
     """Every image turned counter-clockwise by its angle."""
     if images.ndim != 3 or images.dtype != np.float32 or degrees.shape != images.shape[:1]:
         raise ValueError(
@@ -41,32 +38,12 @@ def rotate_by(
     middle_y, middle_x = (height - 1) / 2, (width - 1) / 2
     y, x = np.arange(height)[:, None] - middle_y, np.arange(width) - middle_x
     rotated = np.empty_like(images)
-    for start in range(0, len(images), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        angle = np.deg2rad(degrees[rows].astype(np.float64))[:, None, None]
+    for image, angle, result in zip(images, np.deg2rad(degrees.astype(np.float64)), rotated, strict=True):
         # Rows count downwards, hence the signs: the result turns counter-clockwise.
-        from_x = np.cos(angle) * x - np.sin(angle) * y
-        from_y = np.sin(angle) * x + np.cos(angle) * y
-        rotated[rows] = _interpolate(images[rows], from_y + middle_y, from_x + middle_x)
+        from_y = np.sin(angle) * x + np.cos(angle) * y + middle_y
+        from_x = np.cos(angle) * x - np.sin(angle) * y + middle_x
+        map_coordinates(image, (from_y, from_x), result, order=1, mode="grid-constant")
     return rotated
-
-
-def _interpolate(
-    images: Float32[np.ndarray, "rows height width"], y: Float64[np.ndarray, "rows ..."], x: Float64[np.ndarray, "rows ..."]
-) -> Float64[np.ndarray, "rows ..."]:
-    """Bilinear interpolation at points in pixels; 0 outside. Points on a pixel give its value exactly."""
-    rows, height, width = images.shape
-    framed = np.pad(images, ((0, 0), (1, 1), (1, 1))).reshape(rows, -1)
-
-    def pixel(row: Float64[np.ndarray, "rows ..."], column: Float64[np.ndarray, "rows ..."]) -> Float32[np.ndarray, "rows ..."]:
-        index = (np.clip(row, -1, height) + 1) * (width + 2) + np.clip(column, -1, width) + 1
-        return np.take_along_axis(framed, index.reshape(rows, -1).astype(np.intp), axis=1).reshape(row.shape)
-
-    top, left = np.floor(y), np.floor(x)
-    down, right = y - top, x - left
-    above = (1 - right) * pixel(top, left) + right * pixel(top, left + 1)
-    below = (1 - right) * pixel(top + 1, left) + right * pixel(top + 1, left + 1)
-    return (1 - down) * above + down * below
 
 
 def rotated_mnist(

@@ -40,16 +40,9 @@ KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegress
 _OWN = ("model_", "orbit_", "kernel_", "likelihood_")  # attributes that the learned parts give back
 _PROBE_SAMPLES = 16
 _OPTIONS = "$training"
-# Arguments of estimators that became training options, by what they are called there.
-_MOVED = {
-    "inducing_samples": "inducing_samples",
-    "num_groups": "num_groups",
-    "draws": "sampler",
-    "num_predict_samples": "num_predict_samples",
-    "optimizer": "optimizer",
-    "jitter": "jitter",
-    "dtype": "dtype",
-}
+# Arguments of estimators that became training options. One of them has another name there.
+_MOVED = ("inducing_samples", "num_groups", "draws", "num_predict_samples", "optimizer", "jitter", "dtype")
+_RENAMED = {"draws": "sampler"}
 
 logger = logging.getLogger("orbitgp")
 
@@ -152,9 +145,10 @@ def _with_options(arguments: dict[str, Any]) -> dict[str, Any]:
     if "training" in arguments:
         return arguments
     kept = {name: value for name, value in arguments.items() if name not in _MOVED and name != "options"}
-    moved = {new: arguments[old] for old, new in _MOVED.items() if arguments.get(old) is not None}
-    options = {_MOVED.get(name, name): value for name, value in (arguments.get("options") or {}).items()}
-    return {**kept, "training": TrainingOptions(**moved, **options)}
+    moved: dict[str, Any] = {name: arguments[name] for name in _MOVED if arguments.get(name) is not None}
+    moved.update(arguments.get("options") or {})
+    options = {_RENAMED.get(name, name): value for name, value in moved.items()}
+    return {**kept, "training": TrainingOptions(**options)}
 
 
 def _is_module(value: Any) -> bool:

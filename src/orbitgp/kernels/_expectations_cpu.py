@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orbitgp import _native
-from orbitgp.kernels._radial import Profile
+from orbitgp.kernels._radial import Distances, Means, Profile
 from orbitgp.orbits import Pairing
 from orbitgp.orbits.sampling import Blocks, pair_sides, pair_weights
 
@@ -49,16 +49,9 @@ class Sums(torch.autograd.Function):
             torch.mm(left.flatten(0, 2), right, out=h.flatten(0, 1))
             profile.value_means(h.view(-1, blocks, size, len(z)), kfu[part], slope=learns)
 
-            h = _pair_distances(left, pairing)
-            k, slope = profile.value_and_slope(h * scale)
-            if not pairing.two_groups:
-                # A sample with itself: a kernel with a kink takes the root of the distance, so rounding must not make one.
-                k.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-                h.diagonal(dim1=-2, dim2=-1).zero_()
-                if slope is not k:
-                    slope.diagonal(dim1=-2, dim2=-1).zero_()
-            torch.sum(k * weights, (-2, -1), out=kff[part])
-            pairs.append((h, slope))
+            d2 = _pair_distances(left, pairing)
+            kff[part], slope = profile.pair_sums(d2, scale, weights, with_itself=not pairing.two_groups)
+            pairs.append((d2, slope))
         if learns:
             distances, slopes_pairs = (torch.cat(parts) for parts in zip(*pairs, strict=True))
             ctx.save_for_backward(xa, centre, towards, norms, z, gamma, weights, slopes, distances, slopes_pairs)
@@ -109,11 +102,7 @@ def _pair_distances(left: Float[Tensor, "rows blocks size wide"], pairing: Pairi
     return torch.baddbmm(a[..., dim, None] + b[..., None, :, dim], a[..., :dim], b[..., :dim].mT.contiguous(), alpha=-2)
 
 
-def _scale(
-    slopes: Float[Tensor, "rows blocks size inducing"],
-    grad: Float[Tensor, "rows blocks inducing"],
-    out: Float[Tensor, "rows blocks size inducing"],
-) -> Float[Tensor, "rows blocks size"]:
+def _scale(slopes: Distances, grad: Means, out: Distances) -> Float[Tensor, "rows blocks size"]:
     """W = slopes * grad, and the sums of its rows."""
     if _native.serves(slopes, grad):
         return _native.scale(slopes.flatten(0, 1), grad.flatten(0, 1), out.flatten(0, 1)).view(out.shape[:3])

@@ -58,17 +58,11 @@ class TensorCoreSums(torch.autograd.Function):
         k, slopes = profile.value_and_slope(h) if learns else (profile.value(h), None)
         kfu = k.view(rows, blocks, size, -1).mean(2)
 
-        a, b, squares_a, squares_b, weights = _pairs(x, squares, pairing)
+        (a, b), weights = pair_sides(x, pairing), pair_weights(x, pairing)
+        squares_a, squares_b = pair_sides(squares[..., None], pairing)
         with tensor_cores():
-            distances = torch.baddbmm(squares_a[..., None] + squares_b[:, None, :], a, b.mT, alpha=-2)
-        k, slopes_pairs = profile.value_and_slope(distances * scale)
-        if a is b:
-            # A sample with itself: a kernel with a kink takes the root of the distance, so rounding must not make one.
-            k.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-            distances.diagonal(dim1=-2, dim2=-1).zero_()
-            if slopes_pairs is not k:
-                slopes_pairs.diagonal(dim1=-2, dim2=-1).zero_()
-        kff = (k * weights).sum((-2, -1))
+            distances = torch.baddbmm(squares_a + squares_b.mT, a, b.mT, alpha=-2)
+        kff, slopes_pairs = profile.pair_sums(distances, scale, weights, with_itself=a is b)
         if slopes is not None:
             ctx.save_for_backward(wide, z, gamma, squares, slopes, weights, distances, slopes_pairs)
             ctx.pairing, ctx.profile = pairing, profile
@@ -91,21 +85,19 @@ class TensorCoreSums(torch.autograd.Function):
         right = with_columns(z, dim)
         right[:, :dim], right[:, dim] = z, 1.0
         with tensor_cores():
-            to_z = w.mT @ wide.flatten(0, 2) if need_z or need_gamma else None
-            to_x = w @ right if need_x or need_gamma else None
+            if need_z or need_gamma:
+                to_z = w.mT @ wide.flatten(0, 2)
+            if need_x or need_gamma:
+                to_x = w @ right
         if need_z:
-            assert to_z is not None
             grad_z = (z * to_z[:, dim + 3, None] - to_z[:, :dim]).mul_(twice)
         if need_gamma:
             # sum(W * d^2) / gamma for both kinds of pairs, d^2 = |x|^2 + |z|^2 - 2 x.z
-            assert to_x is not None
-            assert to_z is not None
             row, column = to_x[:, dim], to_z[:, dim + 3]
             products = torch.linalg.vecdot(to_x[:, :dim], flat).sum()
             between = row @ squares.view(-1) + column @ torch.linalg.vecdot(z, z) - 2 * products
             grad_gamma = kappa * (between + torch.linalg.vecdot(w_pairs.flatten(), distances.flatten()))
         if need_x:
-            assert to_x is not None
             grad_x = (flat * to_x[:, dim, None] - to_x[:, :dim]).mul_(twice).view(x.shape)
             _add_pairs(grad_x, x, w_pairs * twice, ctx.pairing)
         return grad_x, grad_z, None, grad_gamma, None, None, None
@@ -127,13 +119,6 @@ def _in_three(values: Tensor) -> Tensor:
     rest = values - high
     middle = (rest.view(torch.int32) & _TF32).view(torch.float32)
     return torch.stack([high, middle, rest - middle], -1)
-
-
-def _pairs(x: Tensor, squares: Tensor, pairing: Pairing) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Both sides of the pairs that count, their squared norms and the weights of the pairs."""
-    a, b = pair_sides(x, pairing)
-    squares_a, squares_b = pair_sides(squares[..., None], pairing)
-    return a, b, squares_a[..., 0], squares_b[..., 0], pair_weights(x, pairing)
 
 
 def _add_pairs(grad: Tensor, x: Tensor, w: Tensor, pairing: Pairing) -> None:

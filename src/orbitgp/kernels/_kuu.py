@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orbitgp.kernels._radial import Profile
 
 
-class Gram(torch.autograd.Function):
+class PointGram(torch.autograd.Function):
     """variance * k(z, z) + jitter I, symmetric: half a GEMM forward, and one backward, in the dtype of z.
 
     Kuu needs more digits than its gradient. The gradient loses fewer of them here (3e-6 at M = 1200) than before it gets here.

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from orbitgp import _native
 
+Distances = Float[Tensor, "rows blocks size inducing"]
+Means = Float[Tensor, "rows blocks inducing"]
+
 
 class Profile:
     """k as a function of h = kappa * d^2, and its slope, dk/dh = rate * slope.
@@ -30,11 +33,20 @@ class Profile:
         """Both k and its slope, the slope in the memory of h."""
         raise NotImplementedError
 
-    def value_means(
-        self, h: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"], slope: bool
-    ) -> None:
+    def value_means(self, h: Distances, out: Means, slope: bool) -> None:
         """Write the means of k over each block to ``out`` and, with ``slope``, the slope to the memory of h."""
         _block_means(self.value_and_slope(h)[0] if slope else self.value(h), out)
+
+    def pair_sums(self, d2: Tensor, scale: Tensor, weights: Tensor, with_itself: bool) -> tuple[Tensor, Tensor]:
+        """Weighted sums of k over all pairs of a datum's samples, and the slopes; ``with_itself``: both sides are the same."""
+        k, slope = self.value_and_slope(d2 * scale)
+        if with_itself:
+            # A sample with itself: a kernel with a kink takes the root of the distance, so rounding must not make one.
+            k.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+            d2.diagonal(dim1=-2, dim2=-1).zero_()
+            if slope is not k:
+                slope.diagonal(dim1=-2, dim2=-1).zero_()
+        return (k * weights).sum((-2, -1)), slope
 
 
 class RBF(Profile):
@@ -50,9 +62,7 @@ class RBF(Profile):
         k = h.exp2_()
         return k, k
 
-    def value_means(
-        self, h: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"], slope: bool
-    ) -> None:
+    def value_means(self, h: Distances, out: Means, slope: bool) -> None:
         if _native.serves(h, out):
             _native.exp2_means(h.flatten(0, 1), out.flatten(0, 1))
         else:
@@ -87,7 +97,7 @@ class Matern(Profile):
         return s + 1 if self.nu == 1.5 else (s / 3).add_(1).mul_(s).add_(1)
 
 
-def _block_means(k: Float[Tensor, "rows blocks size inducing"], out: Float[Tensor, "rows blocks inducing"]) -> None:
+def _block_means(k: Distances, out: Means) -> None:
     """The mean over each block. Long blocks are a product, because torch sums long middle axes five times slower."""
     size, inducing = k.shape[2:]
     if k.device.type == "cpu" and size * inducing >= 2**15:

@@ -17,11 +17,17 @@ from __future__ import annotations
 
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.settings import lazily_evaluate_kernels
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.kernels._kuu import set_means
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
+
+Inducing = Float[Tensor, "inducing dim"]
+InducingSets = Float[Tensor, "inducing *samples dim"]  # points, or sets of points
+Gram = Float[Tensor, "inducing inducing"]
+Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 
 
 class Covariance(nn.Module):
@@ -43,18 +49,14 @@ class Covariance(nn.Module):
         """The same kernel as a function of features."""
         return self
 
-    def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
-    ) -> Float[Tensor, "inducing inducing"]:
+    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
         """Kuu + jitter I, in the given precision, or else in that of z; of sets of points, the mean over pairs of two sets."""
         points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
         kuu = self._dense(points, points)
         kuu = kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
         return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
 
-    def expectations(
-        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
-    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         """Kfu for each block and kff for each datum."""
         rows, blocks, size, dim = xa.shape
         kfu = self._dense(xa.reshape(-1, dim), z).reshape(rows, blocks, size, -1).mean(2)
@@ -67,21 +69,8 @@ class Covariance(nn.Module):
 
     def _dense(self, a: Tensor, b: Tensor) -> Tensor:
         # Hyperparameters are cast to the dtype of the inputs, inside the call, so that gradients reach them.
-        tensors = {name: _cast(t, a.dtype) for name, t in (*self.named_parameters(), *self.named_buffers())}
-        dense: Tensor = torch.func.functional_call(_Dense(self), {f"owner.{n}": t for n, t in tensors.items()}, (a, b))
+        state = (*self.kernel.named_parameters(), *self.kernel.named_buffers())
+        cast = {name: t.to(a.dtype) for name, t in state if t.is_floating_point()}
+        with lazily_evaluate_kernels(False):  # evaluated while they are cast
+            dense: Tensor = torch.func.functional_call(self.kernel, cast, (a, b)).to_dense()
         return dense
-
-
-class _Dense(nn.Module):
-    """kernel(a, b).to_dense() as one module call: GPyTorch evaluates lazily, which must happen while parameters are cast."""
-
-    def __init__(self, owner: Covariance) -> None:
-        super().__init__()
-        self.owner = owner
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.owner.kernel(a, b).to_dense()
-
-
-def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.kernels.stationary import Stationary
+from orbitgp.kernels.stationary import Stationary, unscaled
 from orbitgp.orbits.sampling import Blocks, Pairing
 
 
@@ -18,7 +18,7 @@ def covariance(kernel: Kernel, tensor_cores: bool = True) -> Covariance:
 
     ``tensor_cores=False`` keeps the large products of a GPU in full single precision, which deterministic objectives need.
     """
-    base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+    base = unscaled(kernel)
     plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
     if plain and type(base) in (RBFKernel, MaternKernel):
         return Stationary(kernel, tensor_cores)
@@ -37,16 +37,11 @@ class FeatureMapCovariance(Covariance):
 
     @property
     def of_features(self) -> Covariance:
-        return covariance(
-            self.kernel.base_kernel, self.tensor_cores
-        )  # made anew: as a part of this module it would be saved twice
+        # Made anew: as a part of this module it would be saved twice.
+        return covariance(self.kernel.base_kernel, self.tensor_cores)
 
-    def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
-    ) -> Float[Tensor, "inducing inducing"]:
+    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
         return self.of_features.gram(self.features(z), dtype, jitter)
 
-    def expectations(
-        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
-    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         return self.of_features.expectations(self.features(xa), self.features(z), pairing)

@@ -48,10 +48,6 @@ class FeatureMapKernel(Kernel):
     def device(self) -> torch.device | None:
         return self.base_kernel.device
 
-    @property
-    def batch_shape(self) -> torch.Size:
-        return self.base_kernel.batch_shape
-
     def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
         """phi(x), a few rows at a time. A map may need many times the memory of its input, so gradients compute it again."""
         rows = as_inputs(x, self.image_shape)
@@ -70,11 +66,7 @@ class FeatureMapKernel(Kernel):
         return mapped
 
     def forward(
-        self,
-        x1: Float[Tensor, "*batch1 n dim"],
-        x2: Float[Tensor, "*batch2 m dim"],
-        diag: bool = False,
-        **params: Any,
+        self, x1: Float[Tensor, "*batch1 n dim"], x2: Float[Tensor, "*batch2 m dim"], diag: bool = False, **params: Any
     ) -> Any:
         phi1 = self.map(x1)
         return self.base_kernel(phi1, phi1 if x1 is x2 else self.map(x2), diag=diag, **params)

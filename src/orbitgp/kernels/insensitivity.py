@@ -28,7 +28,9 @@ from torch import Tensor
 
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits.sampling import Elements, Inputs
 
+Rows = Float[Tensor, " rows"]  # one number for each input
 Posterior = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Points (K, *features), as the rows of x are given, to the joint mean (K,) and covariance (K, K) of f there."""
 
@@ -47,19 +49,19 @@ class Insensitivity:
         exact: whether those are all there are.
     """
 
-    expected_covariance: Float[Tensor, " rows"]
-    expected_squared_deviation: Float[Tensor, " rows"]
+    expected_covariance: Rows
+    expected_squared_deviation: Rows
     of: str
     elements: int
     exact: bool
 
-    def bound(self, eps: float) -> Float[Tensor, " rows"]:
+    def bound(self, eps: float) -> Rows:
         """The squared deviation that is exceeded with probability at most 1/eps: under the prior, 2 eps (1 - E_a k(x, x_a))."""
         if not eps > 0:
             raise ValueError(f"eps must be positive, got {eps}.")
         return eps * self.expected_squared_deviation
 
-    def quantile(self, prob: float) -> Float[Tensor, " rows"]:
+    def quantile(self, prob: float) -> Rows:
         """A squared deviation that is *not* exceeded with at least this probability: ``bound(1 / (1 - prob))``."""
         if not 0 <= prob < 1:
             raise ValueError(f"prob must be at least 0 and below 1, got {prob}.")
@@ -90,7 +92,7 @@ class Insensitivity:
 def insensitivity(
     kernel: Kernel | None,
     orbit: Orbit,
-    x: Float[Tensor, "rows *features"],
+    x: Inputs,
     posterior: Posterior | None = None,
     *,
     num_samples: int | None = None,
@@ -135,14 +137,12 @@ class _Taken(FiniteOrbit):
             num_samples = DEFAULT_SAMPLES
         self.orbit, self.num_samples, self.seed, self.dtype = orbit, num_samples, seed, dtype
 
-    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+    def elements(self, x: Inputs) -> Elements:
         # The orbit works in the precision of the inputs, not in that of the kernel around it.
         return self.orbit.fixed(x.to(self.dtype), self.num_samples, self.seed).points.flatten(1, 2).to(x.dtype)
 
 
-def _under_prior(
-    kernel: Kernel, taken: _Taken, images: Float[Tensor, "rows *features"]
-) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+def _under_prior(kernel: Kernel, taken: _Taken, images: Inputs) -> tuple[Rows, Rows]:
     """E_a k(x, x_a) with unit variance, and 2 (1 - E_a k(x, x_a)): the expectation in the lemma of appendix A."""
     if isinstance(kernel, InvariantKernel):
         raise TypeError("insensitivity averages over the orbit itself: give it the base_kernel of the InvariantKernel.")
@@ -160,19 +160,15 @@ def _under_prior(
     return cov.to(images.dtype), (2 * (1 - cov)).to(images.dtype)
 
 
-def _under_posterior(
-    posterior: Posterior, taken: _Taken, images: Float[Tensor, "rows *features"], shape: torch.Size
-) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+def _under_posterior(posterior: Posterior, taken: _Taken, images: Inputs, shape: torch.Size) -> tuple[Rows, Rows]:
     """E_a v(x, x_a), and E_a [(m(x) - m(x_a))^2 + v(x, x) - 2 v(x, x_a) + v(x_a, x_a)]."""
     covs, devs = images.new_empty(len(images)), images.new_empty(len(images))
     for i, image in enumerate(images):
         points = torch.cat([image[None], taken.elements(image[None])[0]]).reshape(-1, *shape)
         mean, cov = posterior(points)
-        if mean.shape != (len(points),) or cov.shape != (len(points), len(points)):
-            raise ValueError(
-                f"posterior must return a mean of shape ({len(points)},) and a covariance of shape "
-                f"({len(points)}, {len(points)}) for {len(points)} points, got {tuple(mean.shape)} and {tuple(cov.shape)}."
-            )
+        n, got = len(points), f"{tuple(mean.shape)} and {tuple(cov.shape)}"
+        if mean.shape != (n,) or cov.shape != (n, n):
+            raise ValueError(f"posterior must return a mean of shape ({n},) and a covariance of shape ({n}, {n}), got {got}.")
         variance = cov[0, 0] - 2 * cov[0, 1:] + cov.diagonal()[1:]
         covs[i] = cov[0, 1:].mean()
         devs[i] = ((mean[0] - mean[1:]) ** 2 + variance.clamp_min(0.0)).mean()  # below zero only by rounding

@@ -28,6 +28,9 @@ from torch.utils.checkpoint import checkpoint
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.images.base import as_inputs
 
+Elements1 = Float[Tensor, "*batch1 n size dim"]
+Elements2 = Float[Tensor, "*batch2 m size dim"]
+
 
 class InvariantKernel(Kernel):
     """k_f(x, x') = mean_{a, a'} k_g(x_a, x'_a'), exactly, over a finite orbit.
@@ -79,20 +82,13 @@ class InvariantKernel(Kernel):
         return self.base_kernel.device
 
     def forward(
-        self,
-        x1: Float[Tensor, "*batch1 n dim"],
-        x2: Float[Tensor, "*batch2 m dim"],
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
+        self, x1: Float[Tensor, "*batch1 n dim"], x2: Float[Tensor, "*batch2 m dim"], diag: bool = False, **params: Any
     ) -> Float[Tensor, "..."]:
         if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
             raise ValueError(
                 f"InvariantKernel needs a base kernel with one output, which {type(self.base_kernel).__name__} is not: "
                 "put the InvariantKernel inside of it."
             )
-        if last_dim_is_batch:
-            params["last_dim_is_batch"] = True
         # Equal inputs share their elements, unless each needs a gradient of its own.
         same = x1 is x2 or (not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2))
         xa1 = self._elements(x1)
@@ -114,13 +110,7 @@ class InvariantKernel(Kernel):
         xa = self.orbit.elements(rows)
         return xa.reshape(*x.shape[:-1], xa.shape[1], x.shape[-1])
 
-    def _double_mean(
-        self,
-        xa1: Float[Tensor, "*batch1 n size dim"],
-        xa2: Float[Tensor, "*batch2 m size dim"],
-        diag: bool,
-        params: dict[str, Any],
-    ) -> Float[Tensor, "..."]:
+    def _double_mean(self, xa1: Elements1, xa2: Elements2, diag: bool, params: dict[str, Any]) -> Float[Tensor, "..."]:
         """k_f between all rows (n, m), or with ``diag`` between equal rows (n,), at most ``max_entries`` values at once."""
         batch = torch.broadcast_shapes(xa1.shape[:-3], xa2.shape[:-3], self.batch_shape)
         columns = xa1.shape[-2] * xa2.shape[-2] * (1 if diag else xa2.shape[-3])
@@ -134,15 +124,11 @@ class InvariantKernel(Kernel):
         pieces = [checkpoint(double_mean, a, b, params, use_reentrant=False) for a, b in zip(pieces1, pieces2, strict=True)]
         return torch.cat(pieces, dim=-1 if diag else -2)
 
-    def _matrix(
-        self, xa1: Float[Tensor, "*batch1 n size dim"], xa2: Float[Tensor, "*batch2 m size dim"], params: dict[str, Any]
-    ) -> Float[Tensor, "*out n m"]:
+    def _matrix(self, xa1: Elements1, xa2: Elements2, params: dict[str, Any]) -> Float[Tensor, "*out n m"]:
         kg = to_dense(self.base_kernel(xa1.flatten(-3, -2), xa2.flatten(-3, -2), **params))  # (…, n P, m P)
         return kg.unflatten(-1, xa2.shape[-3:-1]).unflatten(-3, xa1.shape[-3:-1]).mean(dim=(-3, -1))
 
-    def _diagonal(
-        self, xa1: Float[Tensor, "*batch1 n size dim"], xa2: Float[Tensor, "*batch2 n size dim"], params: dict[str, Any]
-    ) -> Float[Tensor, "*out n"]:
+    def _diagonal(self, xa1: Elements1, xa2: Elements2, params: dict[str, Any]) -> Float[Tensor, "*out n"]:
         # The rows become the first batch axis, in front of those of the parameters of k_g.
         axes = max(xa1.ndim - 3, xa2.ndim - 3, len(self.batch_shape))
         first, second = (xa.reshape((1,) * (axes + 3 - xa.ndim) + xa.shape).movedim(-3, 0) for xa in (xa1, xa2))

@@ -63,10 +63,8 @@ class OrientedGradients(Module):
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
         if x.ndim not in (3, 4) or 0 in x.shape[1:]:
-            raise ValueError(
-                f"OrientedGradients takes images (H, W) or (C, H, W), but the inputs have shape {tuple(x.shape[1:])}: "
-                "set image_shape."
-            )
+            expected, shape = "OrientedGradients takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
+            raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
         window, smoothing, sharpness, power = (
             raw.to(x.dtype).exp() for raw in (self.raw_window, self.raw_smoothing, self.raw_sharpness, self.raw_power)
         )

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from orbitgp.kernels._expectations_cpu import Sums
 from orbitgp.kernels._expectations_cuda import TensorCoreSums
-from orbitgp.kernels._kuu import Gram, SetGram
+from orbitgp.kernels._kuu import PointGram, SetGram
 from orbitgp.kernels._radial import RBF, Matern, Profile
-from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets
 from orbitgp.orbits.sampling import Blocks, Pairing
 
 
@@ -21,20 +21,16 @@ class Stationary(Covariance):
     def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
         super().__init__(kernel)
         self.tensor_cores = tensor_cores
-        base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+        base = unscaled(kernel)
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
-    def gram(
-        self, z: Float[Tensor, "inducing *samples dim"], dtype: torch.dtype | None = None, jitter: float = 0.0
-    ) -> Float[Tensor, "inducing inducing"]:
+    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
         centred = z - _mean(z.detach().reshape(-1, z.shape[-1]))
         z, gamma, variance = self._scaled(centred, dtype)
-        kuu: Tensor = (Gram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
+        kuu: Tensor = (PointGram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
         return kuu
 
-    def expectations(
-        self, xa: Blocks, z: Float[Tensor, "inducing dim"], pairing: Pairing
-    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]:
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         # Centring costs one pass and wins a digit: squared distances cancel less.
         centre = _mean(z.detach())
         z, gamma, variance = self._scaled(z - centre)
@@ -49,17 +45,19 @@ class Stationary(Covariance):
     def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs, 1/lengthscale^2 and variance. With ARD the inputs are scaled; one lengthscale is applied after the GEMM."""
         kernel, dtype = self.kernel, dtype or x.dtype
-        base, variance = kernel, torch.ones((), dtype=dtype, device=x.device)
-        if isinstance(kernel, ScaleKernel):
-            base, variance = kernel.base_kernel, kernel.outputscale.to(dtype)
-        lengthscale = base.lengthscale.reshape(-1)
+        variance = kernel.outputscale.to(dtype) if isinstance(kernel, ScaleKernel) else x.new_ones((), dtype=dtype)
+        lengthscale = unscaled(kernel).lengthscale.reshape(-1)
         if self._ard():
             return x / lengthscale.to(x.dtype), variance.new_ones(()), variance
         return x, lengthscale[0].to(dtype).pow(-2), variance
 
     def _ard(self) -> bool:
-        base = self.kernel.base_kernel if isinstance(self.kernel, ScaleKernel) else self.kernel
-        return bool(base.raw_lengthscale.numel() > 1)
+        return bool(unscaled(self.kernel).raw_lengthscale.numel() > 1)
+
+
+def unscaled(kernel: Kernel) -> Kernel:
+    """The kernel inside a ScaleKernel, or the kernel itself."""
+    return kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
 
 
 def _mean(points: Float[Tensor, "points dim"]) -> Float[Tensor, " dim"]:

@@ -12,20 +12,6 @@ from orbitgp.likelihoods.robust import Laplace, StudentT
 from orbitgp.likelihoods.stick_breaking import StickBreaking
 
 __all__ = [
-    "Bernoulli",
-    "Categorical",
-    "Classification",
-    "Dirichlet",
-    "Gaussian",
-    "GaussianIndicators",
-    "Laplace",
-    "Likelihood",
-    "Moments",
-    "Noise",
-    "Predictive",
-    "Quadratic",
-    "ScaleMixture",
-    "StickBreaking",
-    "StudentT",
-    "make_likelihood",
-]
+    "Bernoulli", "Categorical", "Classification", "Dirichlet", "Gaussian", "GaussianIndicators", "Laplace", "Likelihood",
+    "Moments", "Noise", "Predictive", "Quadratic", "ScaleMixture", "StickBreaking", "StudentT", "make_likelihood",
+]  # fmt: skip

@@ -20,10 +20,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.likelihoods.predictive import Predictive
+
+Latents = Float[Tensor, "rows latents"]  # a mean, a variance, a precision … of every f
+Locals = Float[Tensor, "rows *params"]
+Targets = Float[Tensor, "rows *outputs"]
+Values = Float[Tensor, "*samples rows latents"]  # f itself, at any number of samples
+LogProbs = Float[Tensor, "*samples rows"]
+
+_SMALLEST = 1e-12  # of E x^2, so that its root has a gradient
 
 
 class Moments(NamedTuple):
@@ -32,8 +41,8 @@ class Moments(NamedTuple):
     ``cross`` is E f f^T, for a likelihood that couples latent functions. It is None for all others.
     """
 
-    mean: Float[Tensor, "rows latents"]
-    second: Float[Tensor, "rows latents"]
+    mean: Latents
+    second: Latents
     cross: Float[Tensor, "rows latents latents"] | None = None
 
 
@@ -44,7 +53,7 @@ class Quadratic(NamedTuple):
     """
 
     const: Float[Tensor, " rows"]
-    eta: Float[Tensor, "rows latents"]
+    eta: Latents
     lam: Float[Tensor, "rows latents *again"]
 
     def expectation(self, moments: Moments) -> Float[Tensor, " rows"]:
@@ -57,11 +66,19 @@ class Quadratic(NamedTuple):
         return self.const + linear - 0.5 * (self.lam * moments.cross).sum((-2, -1))
 
 
-def required(local: Float[Tensor, "rows *params"] | None) -> Float[Tensor, "rows *params"]:
+def required(local: Locals | None) -> Locals:
     """The local parameters, for a bound that needs them."""
     if local is None:
         raise ValueError("this likelihood needs local parameters for each datum: take them from likelihood.local(y, moments).")
     return local
+
+
+def root_second(second: Float[Tensor, "*shape"], mean: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """sqrt(E x^2), the best local parameter of many bounds, from estimates of E x^2 and E x.
+
+    An unbiased estimate of E x^2 may be negative. It is clamped only here, inside the root, at its least value (E x)^2.
+    """
+    return torch.maximum(second, mean.square()).clamp_min(_SMALLEST).sqrt()
 
 
 class Likelihood(nn.Module):
@@ -75,7 +92,7 @@ class Likelihood(nn.Module):
     couples: bool = False  # True if ``lam`` is a full matrix over latent functions
     shares_curvature: bool = False  # True if ``lam`` is the same for all latent functions, so that one covariance serves all
 
-    def local(self, y: Float[Tensor, "rows *outputs"], moments: Moments) -> Float[Tensor, "rows *params"] | None:
+    def local(self, y: Targets, moments: Moments) -> Locals | None:
         """The local parameters at which the bound is best, given the moments of q(f); None if there are none.
 
         The moments must not come from the draws that score the bound: that would make it optimistic. They may be noisy
@@ -84,17 +101,15 @@ class Likelihood(nn.Module):
         """
         return None
 
-    def quadratic(self, y: Float[Tensor, "rows *outputs"], local: Float[Tensor, "rows *params"] | None) -> Quadratic:
+    def quadratic(self, y: Targets, local: Locals | None) -> Quadratic:
         """The quadratic at these local parameters."""
         raise NotImplementedError(f"{type(self).__name__} must define quadratic(y, local).")
 
-    def log_prob(
-        self, y: Float[Tensor, "rows *outputs"], f: Float[Tensor, "*samples rows latents"]
-    ) -> Float[Tensor, "*samples rows"]:
+    def log_prob(self, y: Targets, f: Values) -> LogProbs:
         """The exact log density of y given f."""
         raise NotImplementedError(f"{type(self).__name__} must define log_prob(y, f).")
 
-    def predictive(self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]) -> Predictive:
+    def predictive(self, mean: Latents, variance: Latents) -> Predictive:
         """The law of a new y in each row when f ~ N(mean, diag variance).
 
         It is deterministic, and no row depends on another.

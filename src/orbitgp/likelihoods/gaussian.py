@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.base import Moments, Quadratic
-from orbitgp.likelihoods.classification import Classification
+from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Moments, Quadratic, Values
+from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 from orbitgp.likelihoods.noise import Noise
 
 
@@ -37,16 +38,20 @@ class Gaussian(Noise):
         noise = self.noise.to(r.dtype)
         return -0.5 * (torch.log(2 * math.pi * noise) + r.square() / noise)
 
-    def local(self, y: Float[Tensor, "rows latents"], moments: Moments) -> None:
+    def local(self, y: Latents, moments: Moments) -> None:
         return None
 
-    def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
+    def quadratic(self, y: Latents, local: Locals | None = None) -> Quadratic:
         precision = (1 / self.noise.to(y.dtype)).expand_as(y)
         return Quadratic(self.log_density(y).sum(-1), y * precision, precision)
 
     def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
         noise = self.noise.detach()[None]
         return torch.ones_like(noise), noise
+
+    def saved_arguments(self) -> dict[str, Any]:
+        # The noise is a parameter, learned above min_noise, and must start above it.
+        return {"num_latents": self.num_latents, "noise": self.min_noise + 1.0, "min_noise": self.min_noise}
 
 
 class GaussianIndicators(Classification):
@@ -67,34 +72,28 @@ class GaussianIndicators(Classification):
     def noise(self) -> Tensor:
         return self.gaussian.noise
 
-    def encode(self, labels: Int[Tensor, " rows"], dtype: torch.dtype = torch.float64) -> Float[Tensor, "rows outputs"]:
+    def encode(self, labels: Labels, dtype: torch.dtype = torch.float64) -> ClassTargets:
         """The centred indicator of each class."""
         return super().encode(labels, dtype) - 1 / self.num_classes
 
-    def start(self, y: Float[Tensor, "rows classes"]) -> tuple[float, Float[Tensor, " classes"]]:
+    def start(self, y: ClassTargets) -> tuple[float, Float[Tensor, " classes"]]:
         """The variance and the mean of the targets."""
         return float(y.var(0, correction=0).mean()), y.mean(0)
 
-    def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows *params"] | None = None) -> Quadratic:
+    def quadratic(self, y: ClassTargets, local: Locals | None = None) -> Quadratic:
         return self.gaussian.quadratic(y)
 
-    def log_prob(
-        self, y: Float[Tensor, "rows classes"], f: Float[Tensor, "*samples rows classes"]
-    ) -> Float[Tensor, "*samples rows"]:
+    def log_prob(self, y: ClassTargets, f: Values) -> LogProbs:
         return self.gaussian.log_prob(y, f)
 
-    def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
+    def log_probs(self, f: Values) -> ClassLogProbs:
         return self._posterior(f, self.noise.to(f.dtype).expand_as(f))
 
     @torch.no_grad()
-    def predict_proba(
-        self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]
-    ) -> Float[Tensor, "rows classes"]:
+    def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
         return self._posterior(mean, variance.clamp_min(0.0) + self.noise.to(mean.dtype)).exp()
 
-    def _posterior(
-        self, mean: Float[Tensor, "*samples rows latents"], variance: Float[Tensor, "*samples rows latents"]
-    ) -> Float[Tensor, "*samples rows classes"]:
+    def _posterior(self, mean: Values, variance: Values) -> ClassLogProbs:
         # log N(t_k; mean, variance) without the terms that all k share: t_k differs from other targets in coordinate k alone.
         off, on = -1 / self.num_classes, 1 - 1 / self.num_classes
         return torch.log_softmax(0.5 * ((off - mean).square() - (on - mean).square()) / variance, -1)

@@ -21,8 +21,7 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 from torch import Tensor
 
-from orbitgp.likelihoods.base import Likelihood, Moments, Quadratic, required
-from orbitgp.likelihoods.polyagamma import root_second
+from orbitgp.likelihoods.base import Latents, Likelihood, LogProbs, Moments, Quadratic, Values, required, root_second
 from orbitgp.likelihoods.predictive import ScaleMixture
 
 
@@ -43,21 +42,19 @@ class Noise(Likelihood):
         raise NotImplementedError(f"{type(self).__name__} must define precision(c).")
 
     @torch.no_grad()
-    def local(self, y: Float[Tensor, "rows latents"], moments: Moments) -> Float[Tensor, "rows latents"] | None:
+    def local(self, y: Latents, moments: Moments) -> Latents | None:
         # E r^2 = y^2 - 2 y E f + E f^2
         r = y - moments.mean
         return root_second(r.square() + (moments.second - moments.mean.square()), r)
 
-    def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows latents"] | None) -> Quadratic:
+    def quadratic(self, y: Latents, local: Latents | None) -> Quadratic:
         c = required(local)
         w = self.precision(c)
         # g(c) - 1/2 w ((y - f)^2 - c^2), sorted by powers of f
         const = self.log_density(c) + 0.5 * w * (c.square() - y.square())
         return Quadratic(const.sum(-1), w * y, w)
 
-    def log_prob(
-        self, y: Float[Tensor, "rows latents"], f: Float[Tensor, "*samples rows latents"]
-    ) -> Float[Tensor, "*samples rows"]:
+    def log_prob(self, y: Latents, f: Values) -> LogProbs:
         return self.log_density(y - f).sum(-1)
 
     def noise_variance(self) -> float | None:
@@ -89,7 +86,7 @@ class Noise(Likelihood):
         used = weights > 0
         return weights[used] / weights.sum(), log_tau[used].exp()
 
-    def predictive(self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]) -> ScaleMixture:
+    def predictive(self, mean: Latents, variance: Latents) -> ScaleMixture:
         return ScaleMixture(mean, variance, *self.scale_mixture(), self.noise_variance())
 
 

@@ -9,7 +9,7 @@ probabilities are off by a few 1e-4. Plain Monte Carlo would be off by 5e-3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -45,14 +45,6 @@ def normal_average(
     z, weights = normal_nodes(mean.shape[1])
     z, weights = z.to(mean), weights.to(mean)
     std = variance.clamp_min(0.0).sqrt()
-    parts = [
-        torch.einsum("q,q...->...", weights, function(mean[rows] + std[rows] * z[:, None]))
-        for rows in _row_slices(len(mean), z.numel())
-    ]
-    return torch.cat(parts)
-
-
-def _row_slices(rows: int, elements_per_row: int) -> Iterator[slice]:
-    step = max(1, _MAX_ELEMENTS // elements_per_row)
-    for start in range(0, max(rows, 1), step):
-        yield slice(start, start + step)
+    step = max(1, _MAX_ELEMENTS // z.numel())
+    blocks = zip(mean.split(step), std.split(step), strict=True)
+    return torch.cat([torch.einsum("q,q...->...", weights, function(m + s * z[:, None])) for m, s in blocks])

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.base import Quadratic
+from orbitgp.likelihoods.base import Latents, Quadratic
 from orbitgp.likelihoods.noise import Noise
 
 _MIN_DF = 2.0  # above it the noise has a variance
@@ -71,7 +71,7 @@ class Laplace(Noise):
     def precision(self, c: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         return 1 / (self.scale * c.abs()).to(c.dtype)
 
-    def quadratic(self, y: Float[Tensor, "rows latents"], local: Float[Tensor, "rows latents"] | None) -> Quadratic:
+    def quadratic(self, y: Latents, local: Latents | None) -> Quadratic:
         floor = (_SHARPEST * self.scale.detach()).to(y.dtype)
         return super().quadratic(y, None if local is None else torch.maximum(local.abs(), floor))
 

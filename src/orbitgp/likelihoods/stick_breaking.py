@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from orbitgp.likelihoods.base import Moments, Quadratic, required
-from orbitgp.likelihoods.classification import Classification
-from orbitgp.likelihoods.polyagamma import pg_const, pg_mean, root_second
+from orbitgp.likelihoods.base import Latents, Moments, Quadratic, Values, required, root_second
+from orbitgp.likelihoods.bernoulli import pg_const, pg_mean
+from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs
 from orbitgp.likelihoods.quadrature import normal_average
 
 
@@ -30,11 +29,11 @@ class StickBreaking(Classification):
         self.register_buffer("offset", -left.log())
 
     @torch.no_grad()
-    def local(self, y: Float[Tensor, "rows classes"], moments: Moments) -> Float[Tensor, "rows latents"]:
+    def local(self, y: ClassProbs, moments: Moments) -> Latents:
         b = self.offset
         return root_second(moments.second + b * (2 * moments.mean + b), moments.mean + b)
 
-    def quadratic(self, y: Float[Tensor, "rows classes"], local: Float[Tensor, "rows latents"] | None) -> Quadratic:
+    def quadratic(self, y: ClassProbs, local: Latents | None) -> Quadratic:
         c, b = required(local), self.offset.to(y.dtype)
         taken, reached = y[:, :-1], self._reached(y)
         # reached_j [k(c_j) - 1/2 w(c_j) x_j^2] + (taken_j - reached_j / 2) x_j, sorted by powers of f_j = x_j - b_j
@@ -42,28 +41,24 @@ class StickBreaking(Classification):
         const = reached * pg_const(c) + b * (kappa - 0.5 * w * b)
         return Quadratic(const.sum(-1), kappa - w * b, w)
 
-    def log_probs(self, f: Float[Tensor, "*samples rows latents"]) -> Float[Tensor, "*samples rows classes"]:
+    def log_probs(self, f: Values) -> ClassLogProbs:
         x = f + self.offset.to(f.dtype)
         return self._break(logsigmoid(x), logsigmoid(-x))
 
     @torch.no_grad()
-    def predict_proba(
-        self, mean: Float[Tensor, "rows latents"], variance: Float[Tensor, "rows latents"]
-    ) -> Float[Tensor, "rows classes"]:
+    def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
         # The latents are independent, so the expectation of the product is a product of one-dimensional expectations.
         m, v = (mean + self.offset.to(mean.dtype)).reshape(-1, 1), variance.reshape(-1, 1)
         take, leave = (normal_average(torch.sigmoid, sign * m, v).reshape(mean.shape).log() for sign in (1.0, -1.0))
         return self._break(take, leave).exp()
 
     @staticmethod
-    def _reached(y: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows latents"]:
+    def _reached(y: ClassProbs) -> Latents:
         """1 for the decisions that a datum takes part in: those up to its class."""
         return y.flip(-1).cumsum(-1).flip(-1)[:, :-1]
 
     @staticmethod
-    def _break(
-        take: Float[Tensor, "*samples rows latents"], leave: Float[Tensor, "*samples rows latents"]
-    ) -> Float[Tensor, "*samples rows classes"]:
+    def _break(take: Values, leave: Values) -> ClassLogProbs:
         """Log probabilities of classes from the log probabilities of taking and of leaving the rest of the stick."""
         zero = torch.zeros_like(take[..., :1])
         return torch.cat([take, zero], -1) + torch.cat([zero, leave.cumsum(-1)], -1)

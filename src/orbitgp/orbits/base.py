@@ -176,6 +176,12 @@ class Parts(Orbit):
 
     parts: Sequence[Orbit]
 
+    def __init__(self, parts: Sequence[Orbit]) -> None:
+        super().__init__()
+        same = type(self)  # parts of a part of the same kind are parts of this
+        flat = [inner for part in parts for inner in (part.parts if isinstance(part, same) else [part])]
+        self.parts = cast("Sequence[Orbit]", nn.ModuleList(flat))
+
     def draws_for(self, features: torch.Size) -> int:
         return sum(part.draws_for(features) for part in self.parts)
 
@@ -193,11 +199,11 @@ class Parts(Orbit):
 class FiniteProduct(FiniteOrbit, Parts):
     """Every element of the first part, followed by every element of the second, and so on."""
 
+    parts: Sequence[FiniteOrbit]
+
     def __init__(self, parts: Sequence[FiniteOrbit]) -> None:
-        super().__init__()
-        flat = [inner for part in parts for inner in (part.parts if isinstance(part, FiniteProduct) else [part])]
-        self.parts: Sequence[FiniteOrbit] = cast("Sequence[FiniteOrbit]", nn.ModuleList(flat))
-        self.size = prod(part.size for part in flat)
+        super().__init__(parts)
+        self.size = prod(part.size for part in self.parts)
 
     def elements(self, x: Inputs) -> Elements:
         xa = x[:, None]
@@ -228,10 +234,6 @@ def _parts(orbit: Orbit) -> list[Orbit]:
 
 class Composition(Parts):
     """Orbits that act one after the other."""
-
-    def __init__(self, parts: list[Orbit]) -> None:
-        super().__init__()
-        self.parts = cast("Sequence[Orbit]", nn.ModuleList(parts))
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]

@@ -16,62 +16,38 @@ from typing import Any, NamedTuple
 
 import torch
 
-from orbitgp.orbits import (
-    Affine,
-    Brightness,
-    Contrast,
-    Flip,
-    GaussianNoise,
-    Identity,
-    LocalDeformation,
-    Orbit,
-    Permutation,
-    Rotate90,
-    Rotation,
-    Scale,
-    Shear,
-    TangentDeformation,
-    Thickness,
-    Translation,
-)
+from orbitgp import orbits
+from orbitgp.orbits import Orbit
 
 MAX_LENGTH = 500  # of a text: longer ones are slips, and deep ones could exhaust the parser
 
 
 class Named(NamedTuple):
-    """An orbit that has a name: how to make it, what it is, and its constructor's word for each quantity it describes."""
+    """An orbit that has a name: how to make it, what it is, and the quantities that it describes."""
 
     make: Callable[..., Orbit]
     says: str
-    quantities: dict[str, str]
+    quantities: tuple[str, ...] = ()
 
 
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
+_DEFORMATION = ("amplitude", "smoothness")
+_AFFINE = ("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y")
 NAMES: dict[str, Named] = {
-    "none": Named(Identity, "no invariance: the plain Gaussian process", {}),
-    "rotation": Named(Rotation, "rotations within ± a learned angle (degrees)", {"degrees": "init_degrees"}),
-    "affine": Named(
-        Affine,
-        "rotation, scaling, shear and shift, a learned range each",
-        _same("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y"),
-    ),
-    "translation": Named(Translation, "shifts to the right and down (pixels)", _same("shift_x", "shift_y")),
-    "scale": Named(Scale, "larger and smaller (a factor)", _same("scale")),
-    "shear": Named(Shear, "slanted, as italics are", _same("shear")),
-    "deformation": Named(LocalDeformation, "smooth local displacements (pixels)", _same("amplitude", "smoothness")),
-    "tangent": Named(
-        TangentDeformation, "the same to first order, with thickness", _same("amplitude", "smoothness", "thickness")
-    ),
-    "thickness": Named(Thickness, "strokes thicker and thinner (pixels)", _same("thickness")),
-    "brightness": Named(Brightness, "brighter and darker", _same("brightness")),
-    "contrast": Named(Contrast, "more and less contrast (a factor)", _same("contrast")),
-    "noise": Named(GaussianNoise, "Gaussian noise on every feature", {"scale": "init_scale"}),
-    "flip": Named(Flip, "the mirror image; flip(vertical=True) both ways", {}),
-    "rotate90": Named(Rotate90, "quarter turns of square images", {}),
-    "swap": Named(Permutation.swap, "swap(0, 1): two coordinates of a vector exchanged", {}),
+    "none": Named(orbits.Identity, "no invariance: the plain Gaussian process"),
+    "rotation": Named(orbits.Rotation, "rotations within ± a learned angle (degrees)", ("degrees",)),
+    "affine": Named(orbits.Affine, "rotation, scaling, shear and shift, a learned range each", _AFFINE),
+    "translation": Named(orbits.Translation, "shifts to the right and down (pixels)", ("shift_x", "shift_y")),
+    "scale": Named(orbits.Scale, "larger and smaller (a factor)", ("scale",)),
+    "shear": Named(orbits.Shear, "slanted, as italics are", ("shear",)),
+    "deformation": Named(orbits.LocalDeformation, "smooth local displacements (pixels)", _DEFORMATION),
+    "tangent": Named(orbits.TangentDeformation, "the same to first order, with thickness", (*_DEFORMATION, "thickness")),
+    "thickness": Named(orbits.Thickness, "strokes thicker and thinner (pixels)", ("thickness",)),
+    "brightness": Named(orbits.Brightness, "brighter and darker", ("brightness",)),
+    "contrast": Named(orbits.Contrast, "more and less contrast (a factor)", ("contrast",)),
+    "noise": Named(orbits.GaussianNoise, "Gaussian noise on every feature", ("scale",)),
+    "flip": Named(orbits.Flip, "the mirror image; flip(vertical=True) both ways"),
+    "rotate90": Named(orbits.Rotate90, "quarter turns of square images"),
+    "swap": Named(orbits.Permutation.swap, "swap(0, 1): two coordinates of a vector exchanged"),
 }
 
 
@@ -137,7 +113,7 @@ def make_orbit(text: str, features: Sequence[int] | None = None) -> Orbit:
 
 def product(factors: Sequence[Factor], features: Sequence[int] | None = None) -> Orbit:
     """The product of these factors."""
-    orbit: Orbit = Identity()
+    orbit: Orbit = orbits.Identity()
     for factor in factors:
         orbit = orbit * _make(factor)
     if features is not None:
@@ -183,10 +159,9 @@ def fixed(text: str, quantity: str, value: float, features: Sequence[int] | None
 
 
 def _fixed(factor: Factor, quantity: str, value: float) -> Factor:
-    make, _, quantities = NAMES[factor.name]
-    signature = inspect.signature(make)
+    signature = inspect.signature(NAMES[factor.name].make)
     given = dict(signature.bind_partial(*factor.args, **dict(factor.kwargs)).arguments)
-    given[quantities[quantity]] = value
+    given[quantity if quantity in signature.parameters else f"init_{quantity}"] = value
     if "frozen" in signature.parameters:
         given["frozen"] = (*given.get("frozen", ()), quantity)
     else:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.orbits.base import FiniteOrbit
+from orbitgp.orbits.sampling import Elements, Inputs
 
 
 class Permutation(FiniteOrbit):
@@ -53,20 +54,16 @@ class Permutation(FiniteOrbit):
         count = self.index.shape[1]
         fits = len(features) == 1 and (features[0] == count or (self.any_length and features[0] > count))
         if not fits:
-            least = "at least " if self.any_length else ""
-            raise ValueError(
-                f"Permutation acts on vectors of {least}{count} coordinates, but inputs have shape {tuple(features)}."
-            )
+            length = f"at least {count}" if self.any_length else count
+            raise ValueError(f"Permutation acts on vectors of {length} coordinates, but inputs have shape {tuple(features)}.")
 
-    def elements(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows size *features"]:
+    def elements(self, x: Inputs) -> Elements:
         return x[:, self._index_for(x)]
 
-    def select(
-        self, x: Float[Tensor, "rows *features"], index: Int[Tensor, "rows samples"]
-    ) -> Float[Tensor, "rows samples *features"]:
+    def select(self, x: Inputs, index: Int[Tensor, "rows samples"]) -> Float[Tensor, "rows samples *features"]:
         return x[:, None].expand(-1, index.shape[1], -1).gather(2, self._index_for(x)[index])
 
-    def _index_for(self, x: Float[Tensor, "rows *features"]) -> Int[Tensor, "size dim"]:
+    def _index_for(self, x: Inputs) -> Int[Tensor, "size dim"]:
         """The permutations of all coordinates of x, where those beyond the first D stay where they are."""
         self.check(x.shape[1:])
         rest = torch.arange(self.index.shape[1], x.shape[1], device=self.index.device)

@@ -7,6 +7,7 @@ registered. So what is rebuilt is always what was saved, and never something tha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
@@ -95,23 +96,17 @@ def outline(module: nn.Module) -> list[str]:
     lines = []
     for path, part in module.named_modules(remove_duplicate=False):
         attributes = {n: v for n, v in vars(part).items() if n not in _BOOKKEEPING and n not in _PASSING}
-        shown = ", ".join(f"{name}={_show(attributes[name])}" for name in sorted(attributes))
-        lines.append(f"{path}: {class_name(type(part))} {shown}")
+        text = json.dumps(attributes, default=_name, sort_keys=True)
+        lines.append(f"{path}: {class_name(type(part))} {text}")
     return lines
 
 
-def _show(value: Any) -> str:
-    if value is None or isinstance(value, bool | int | float | str | bytes | torch.Size | torch.dtype | torch.device):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_show, value))}]"
-    if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(map(_show, value)))}}}"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_show(k)}: {_show(v)}' for k, v in value.items())}}}"
+def _name(value: Any) -> Any:
+    """What JSON has no words for: functions and methods by name; of other objects, the class alone."""
     if isinstance(value, Tensor):
-        return f"tensor{tuple(value.shape)} {value.tolist()}"
-    # Functions and methods by name; of other objects, the class alone.
+        return [*value.shape], value.tolist()
+    if isinstance(value, set | frozenset | bytes | torch.dtype | torch.device):
+        return repr(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
     return getattr(value, "__qualname__", None) or class_name(type(value))
 
 

@@ -80,15 +80,4 @@ def _same_names(value: object) -> Arguments:
 
 register_all(orbits, orbits.Orbit, "orbit")
 register_all(likelihoods, likelihoods.Likelihood, "likelihood")
-# The noise is a parameter, learned above min_noise, and must start above it.
-register(
-    likelihoods.Gaussian,
-    lambda g: {"num_latents": g.num_latents, "noise": g.min_noise + 1.0, "min_noise": g.min_noise},
-    name="likelihood:Gaussian",
-)
-register(
-    likelihoods.Dirichlet,
-    lambda d: {"num_classes": d.num_classes, "concentration": d.concentration if d.is_given else None},
-    name="likelihood:Dirichlet",
-)
 register(OrientedGradients, name="feature_map:OrientedGradients")

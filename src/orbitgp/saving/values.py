@@ -19,7 +19,7 @@ from orbitgp.saving.registry import FUNCTIONS, build, class_name, described
 
 Tensors = dict[str, Tensor]
 
-_RANDOM_STATE = ("bit_generator", "has_gauss", "gauss")
+_RANDOM_STATE = ("bit_generator", "key", "pos", "has_gauss", "gauss")
 
 
 class Inexpressible(TypeError):
@@ -28,15 +28,12 @@ class Inexpressible(TypeError):
 
 def encode(value: Any, tensors: Tensors, path: str) -> Any:
     """``value`` as JSON; its tensors go into ``tensors`` under names that start with ``path``."""
-    if value is None or isinstance(value, bool | np.bool_):
-        return None if value is None else bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return number if isfinite(number) else {"$float": repr(number)}
-    if isinstance(value, str):
-        return str(value)
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else {"$float": repr(value)}
     if isinstance(value, bytes):
         return {"$bytes": value.decode("latin-1")}
     if isinstance(value, list | tuple):
@@ -54,9 +51,8 @@ def encode(value: Any, tensors: Tensors, path: str) -> Any:
     if isinstance(value, torch.device):
         return {"$device": str(value)}
     if isinstance(value, np.random.RandomState):
-        state: dict[str, Any] = value.get_state(legacy=False)
-        inner = state["state"]
-        return {"$random_state": {**{n: state[n] for n in _RANDOM_STATE}, "key": inner["key"].tolist(), "pos": inner["pos"]}}
+        state: dict[str, Any] = dict(zip(_RANDOM_STATE, value.get_state(), strict=True))
+        return {"$random_state": {**state, "key": state["key"].tolist()}}
     return _encode_object(value, tensors, path)
 
 
@@ -101,17 +97,15 @@ def _encode_array(value: np.ndarray, tensors: Tensors, path: str) -> Any:
 
 def _decode_array(value: Any, tensors: Tensors) -> np.ndarray:
     name, shape, items = value
-    dtype = np.dtype(name)
-    flat = np.empty(len(items), dtype=np.int64 if dtype.kind in "mM" else dtype)
+    flat = np.empty(len(items), dtype=name)
     for i, item in enumerate(items):
         flat[i] = decode(item, tensors)
-    return (flat.view(dtype) if dtype.kind in "mM" else flat).reshape(shape)
+    return flat.reshape(shape)
 
 
 def _decode_random_state(value: Any, tensors: Tensors) -> np.random.RandomState:
     result = np.random.RandomState()
-    state = {name: value[name] for name in _RANDOM_STATE}
-    result.set_state({**state, "state": {"key": np.array(value["key"], dtype=np.uint32), "pos": value["pos"]}})
+    result.set_state(tuple(value[name] for name in _RANDOM_STATE))
     return result
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.embedded import stratified_split
+from orbitgp.datasets.embedded import Indices, stratified_split
 from orbitgp.estimators.defaults import Task, task_of
 
 _CHANNELS = (1, 3, 4)
@@ -145,9 +145,7 @@ def checked_targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *
     return y
 
 
-def split(
-    y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int
-) -> tuple[Shaped[np.ndarray, " train"], Shaped[np.ndarray, " test"]]:
+def split(y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int) -> Indices:
     """Indices of a training and a test set; the test set has this fraction of every class."""
     labels = np.unique(y, return_inverse=True)[1] if task_of(y) == "classification" else np.zeros(len(y))
     return stratified_split(labels.astype(np.int64), fraction, seed)

@@ -56,18 +56,14 @@ def _rows(mask: Series) -> str:
 
 
 def _target(path: Path, names: list[str], options: ReadOptions, needed: bool) -> str | None:
-    if options.target is not None:
-        if options.target in names:
-            return options.target
-        if not needed:
-            return None
-        raise DatasetError(f"{path} has no column {options.target!r}: {_listed(names)}.")
-    found = [name for name in names if name.lower() in TARGETS]
+    asked = options.target
+    found = [name for name in names if (name.lower() in TARGETS if asked is None else name == asked)]
     if len(found) == 1:
         return found[0]
     if not needed:
         return None
-    raise DatasetError(f"say which column of {path} is the target, --target NAME: {_listed(names)}.")
+    unclear = f"say which column of {path} is the target, --target NAME" if asked is None else f"{path} has no column {asked!r}"
+    raise DatasetError(f"{unclear}: {_listed(names)}.")
 
 
 def _listed(names: list[str]) -> str:

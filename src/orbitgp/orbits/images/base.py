@@ -16,10 +16,8 @@ class ImageOrbit(Orbit):
 
     def check(self, features: torch.Size) -> None:
         if len(features) not in (2, 3):
-            raise ValueError(
-                f"{type(self).__name__} acts on images (H, W) or (C, H, W), but the inputs have shape {tuple(features)}: "
-                "set image_shape."
-            )
+            expected = f"{type(self).__name__} acts on images (H, W) or (C, H, W)"
+            raise ValueError(f"{expected}, but the inputs have shape {tuple(features)}: set image_shape.")
 
 
 def as_inputs(x: Float[Tensor, "*batch dim"], image_shape: tuple[int, ...] | None) -> Float[Tensor, "rows *features"]:

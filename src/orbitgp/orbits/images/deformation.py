@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.orbits.description import Description
-from orbitgp.orbits.images.displacement_field import SmoothField
+from orbitgp.orbits.images.displacement_field import Lengths, SmoothField
 from orbitgp.orbits.images.points import Grid, Points
 from orbitgp.orbits.images.warps import Warp
 from orbitgp.orbits.ranges import Number
@@ -37,8 +37,8 @@ class LocalDeformation(Warp):
 
     def __init__(
         self,
-        amplitude: Number | Sequence[Number] = 1.0,
-        smoothness: Number | Sequence[Number] = 6.0,
+        amplitude: Lengths = 1.0,
+        smoothness: Lengths = 6.0,
         per_axis: bool = False,
         frozen: Collection[str] = (),
         finest: Number | None = None,

@@ -27,10 +27,11 @@ from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.constants import constant
 from orbitgp.orbits.description import Quantity
-from orbitgp.orbits.images.points import pixels
+from orbitgp.orbits.images.points import Basis, Coefficients, Size, pixels
 from orbitgp.orbits.ranges import PIXELS, Number
+from orbitgp.orbits.sampling import Draws
 
-Size = tuple[int, int]
+Lengths = Number | Sequence[Number]
 
 
 class SmoothField(nn.Module):
@@ -39,12 +40,7 @@ class SmoothField(nn.Module):
     reach = ("amplitude",)
 
     def __init__(
-        self,
-        amplitude: Number | Sequence[Number] = 1.0,
-        smoothness: Number | Sequence[Number] = 6.0,
-        per_axis: bool = False,
-        frozen: Collection[str] = (),
-        finest: Number | None = None,
+        self, amplitude: Lengths, smoothness: Lengths, per_axis: bool, frozen: Collection[str], finest: Number | None
     ) -> None:
         super().__init__()
         for name in frozen:
@@ -68,11 +64,8 @@ class SmoothField(nn.Module):
         self.amplitude = nn.Parameter(torch.tensor([sizes] * axes) / PIXELS, requires_grad="amplitude" not in frozen)
         self.log_smoothness = nn.Parameter(torch.tensor([scales] * axes).log(), requires_grad="smoothness" not in frozen)
 
-    def waves(self, size: Size) -> Float[Tensor, "waves 2"]:
-        return waves(size, self.finest, self.coarsest)
-
     def draws_for(self, size: Size) -> int:
-        return 2 * (2 * len(self.waves(size)) + 1)
+        return 2 * (2 * len(waves(size, self.finest, self.coarsest)) + 1)
 
     def deviations(self, size: Size) -> Float[Tensor, "2 terms"]:
         """Standard deviations s_j of the coefficients of both displacements, in pixels."""
@@ -89,25 +82,21 @@ class SmoothField(nn.Module):
         # A single amplitude is the length of the displacement, which the two axes share.
         return deviations if len(deviations) == 2 else deviations.expand(2, -1) / 2**0.5
 
-    def coefficients(
-        self, u: Float[Tensor, "rows samples dim"], size: Size
-    ) -> tuple[Float[Tensor, "rows samples terms"], Float[Tensor, "rows samples terms"]]:
+    def coefficients(self, u: Draws, size: Size) -> tuple[Coefficients, Coefficients]:
         """The coefficients of the displacements along x and y; draws of one wave are neighbours."""
         z = torch.special.ndtri(u)
         sx, sy = self.deviations(size).to(u.dtype)
         return sx * z[..., 0::2], sy * z[..., 1::2]
 
-    def basis(self, size: Size, like: Tensor) -> Float[Tensor, "terms pixels"]:
+    def basis(self, size: Size, like: Tensor) -> Basis:
         """The functions phi_j at the pixels."""
         return _basis(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
 
-    def at(
-        self, x: Tensor, y: Tensor, cx: Float[Tensor, "rows samples terms"], cy: Float[Tensor, "rows samples terms"], size: Size
-    ) -> tuple[Tensor, Tensor]:
+    def at(self, x: Tensor, y: Tensor, cx: Coefficients, cy: Coefficients, size: Size) -> tuple[Tensor, Tensor]:
         """Displacements at any points (N, S, H, W), wave by wave: exact, and many times slower than at the pixels."""
         cx, cy = cx[..., None, None], cy[..., None, None]
         dx, dy = cx[:, :, 0], cy[:, :, 0]
-        for i, (kx, ky) in enumerate(self.waves(size).tolist()):
+        for i, (kx, ky) in enumerate(waves(size, self.finest, self.coarsest).tolist()):
             cos, sin = 2 * i + 1, 2 * i + 2
             pair = (cx[:, :, cos], cx[:, :, sin], cy[:, :, cos], cy[:, :, sin])
             # Recomputed in the backward pass: all waves at all points would not fit into memory.
@@ -160,6 +149,6 @@ def waves(size: Size, finest: float, coarsest: float) -> Float[Tensor, "waves 2"
 
 
 @constant
-def _basis(size: Size, finest: float, coarsest: float) -> Float[Tensor, "terms pixels"]:
+def _basis(size: Size, finest: float, coarsest: float) -> Basis:
     phase = waves(size, finest, coarsest) @ pixels(size)[1:]
     return torch.cat([pixels(size)[:1], torch.stack([phase.cos(), phase.sin()], dim=1).flatten(0, 1)])

@@ -9,11 +9,7 @@ from orbitgp.orbits.images.base import ImageOrbit
 from orbitgp.orbits.sampling import Elements, Inputs
 
 
-class _ImageFinite(ImageOrbit, FiniteOrbit):
-    """Finite orbits of images."""
-
-
-class Flip(_ImageFinite):
+class Flip(ImageOrbit, FiniteOrbit):
     """The image and its mirror image: ``horizontal`` exchanges left and right, ``vertical`` top and bottom, or both."""
 
     def __init__(self, horizontal: bool = True, vertical: bool = False) -> None:
@@ -32,7 +28,7 @@ class Flip(_ImageFinite):
         return torch.stack(images, dim=1)
 
 
-class Rotate90(_ImageFinite):
+class Rotate90(ImageOrbit, FiniteOrbit):
     """The four rotations of a square image by quarter turns."""
 
     size = 4

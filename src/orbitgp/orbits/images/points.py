@@ -19,12 +19,16 @@ from torch import Tensor
 from orbitgp.orbits.constants import constant
 
 Scalar = Tensor | float
+Row = tuple[Scalar, Scalar, Scalar]  # of an affine map
+Size = tuple[int, int]
+Coefficients = Float[Tensor, "#rows #samples terms"]
+Basis = Float[Tensor, "terms pixels"]
 
 
 class Points:
     """Input points of a warp for images of ``size`` (H, W); ``x`` and ``y`` broadcast to (N, S, H, W)."""
 
-    def __init__(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"], size: tuple[int, int]) -> None:
+    def __init__(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"], size: Size) -> None:
         self._x, self._y, self.size = x, y, size
 
     @property
@@ -39,12 +43,12 @@ class Points:
         """Other points for the same image. The hook of a warp returns these."""
         return Points(x, y, self.size)
 
-    def affine(self, matrix: tuple[tuple[Scalar, Scalar, Scalar], tuple[Scalar, Scalar, Scalar]]) -> Points:
+    def affine(self, matrix: tuple[Row, Row]) -> Points:
         """(x, y) -> (a x + b y + s, c x + d y + t) for ``matrix = ((a, b, s), (c, d, t))``, entries (N, S, 1, 1) or numbers."""
         (a, b, s), (c, d, t) = matrix
         return self.at(a * self.x + b * self.y + s, c * self.x + d * self.y + t)
 
-    def grid(self, rows: int, samples: int, padded: tuple[int, int]) -> Float[Tensor, "rows tall width 2"]:
+    def grid(self, rows: int, samples: int, padded: Size) -> Float[Tensor, "rows tall width 2"]:
         """The grid for ``grid_sample`` on images padded at the right and the bottom: all samples of a row as one tall image."""
         (sx, ox), (sy, oy) = _normalisation(self.size, padded)
         full = (rows, samples, *self.size)
@@ -55,13 +59,7 @@ class Points:
 class Expansion(Points):
     """Points as coefficients (N, S, J) over functions (J, H*W) of the output pixel; the first three are 1, x and y."""
 
-    def __init__(
-        self,
-        cx: Float[Tensor, "#rows #samples terms"],
-        cy: Float[Tensor, "#rows #samples terms"],
-        basis: Float[Tensor, "terms pixels"],
-        size: tuple[int, int],
-    ) -> None:
+    def __init__(self, cx: Coefficients, cy: Coefficients, basis: Basis, size: Size) -> None:
         self.cx, self.cy, self.basis, self.size = cx, cy, basis, size
 
     @property
@@ -72,16 +70,16 @@ class Expansion(Points):
     def y(self) -> Tensor:
         return (self.cy @ self.basis).view(*self.cy.shape[:2], *self.size)
 
-    def affine(self, matrix: tuple[tuple[Scalar, Scalar, Scalar], tuple[Scalar, Scalar, Scalar]]) -> Points:
+    def affine(self, matrix: tuple[Row, Row]) -> Points:
         (a, b, s), (c, d, t) = ([_drop(entry) for entry in row] for row in matrix)
         one = _unit(self.cx.shape[-1], self.cx)
         return Expansion(a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one, self.basis, self.size)
 
-    def moved(self, by: float, c: Float[Tensor, "#rows #samples terms"]) -> Float[Tensor, "#rows #samples terms"]:
+    def moved(self, by: float, c: Coefficients) -> Coefficients:
         """Coefficients of x or y moved by this many pixels."""
         return c + by * _unit(c.shape[-1], c)
 
-    def grid(self, rows: int, samples: int, padded: tuple[int, int]) -> Float[Tensor, "rows tall width 2"]:
+    def grid(self, rows: int, samples: int, padded: Size) -> Float[Tensor, "rows tall width 2"]:
         (sx, ox), (sy, oy) = _normalisation(self.size, padded)
         one = _unit(self.cx.shape[-1], self.cx)
         shape = (rows, samples, self.cx.shape[-1])
@@ -93,17 +91,12 @@ class Expansion(Points):
 class Grid(Expansion):
     """The output pixels themselves, at which every warp starts. Warps may add functions of the pixel to these."""
 
-    def __init__(self, size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, size: Size, dtype: torch.dtype, device: torch.device) -> None:
         basis = pixels(size, dtype=dtype, device=device)
         eye = torch.eye(3, dtype=dtype, device=device)
         super().__init__(eye[1].view(1, 1, 3), eye[2].view(1, 1, 3), basis, size)
 
-    def displaced(
-        self,
-        dx: Float[Tensor, "rows samples terms"],
-        dy: Float[Tensor, "rows samples terms"],
-        basis: Float[Tensor, "terms pixels"],
-    ) -> Expansion:
+    def displaced(self, dx: Coefficients, dy: Coefficients, basis: Basis) -> Expansion:
         """The pixels moved by ``sum_j d_j phi_j(p)`` for further functions of the pixel."""
         cx = torch.cat([self.cx.expand(*dx.shape[:2], -1), dx], dim=-1)
         cy = torch.cat([self.cy.expand(*dy.shape[:2], -1), dy], dim=-1)
@@ -125,7 +118,7 @@ def _unit(terms: int, like: Tensor) -> Tensor:
     return one
 
 
-def _normalisation(size: tuple[int, int], padded: tuple[int, int]) -> tuple[tuple[float, float], tuple[float, float]]:
+def _normalisation(size: Size, padded: Size) -> tuple[tuple[float, float], tuple[float, float]]:
     """Scale and offset from centred pixels to grid_sample's coordinates, for x and y.
 
     With ``align_corners=False`` pixel i of an axis of P lies at (2 i + 1) / P - 1, and i = x + (n - 1) / 2 for an axis of n
@@ -136,7 +129,7 @@ def _normalisation(size: tuple[int, int], padded: tuple[int, int]) -> tuple[tupl
 
 
 @constant
-def pixels(size: tuple[int, int]) -> Float[Tensor, "3 pixels"]:
+def pixels(size: Size) -> Float[Tensor, "3 pixels"]:
     """1, x and y at the pixels, from the centre."""
     height, width = size
     y = torch.arange(height, dtype=torch.float64) - (height - 1) / 2

@@ -11,18 +11,17 @@ against a stroke it is the same, and cheaper. Larger displacements do not move s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from math import ceil, inf
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.base import ImageOrbit
-from orbitgp.orbits.images.displacement_field import SmoothField
+from orbitgp.orbits.images.displacement_field import Lengths, SmoothField
 from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
@@ -40,8 +39,8 @@ class TangentDeformation(ImageOrbit):
 
     def __init__(
         self,
-        amplitude: Number | Sequence[Number] = 1.0,
-        smoothness: Number | Sequence[Number] = 6.0,
+        amplitude: Lengths = 1.0,
+        smoothness: Lengths = 6.0,
         thickness: Number | Ends | None = 0.3,
         per_axis: bool = False,
         blur: Number = 0.9,
@@ -90,9 +89,7 @@ class TangentDeformation(ImageOrbit):
         return {**self.field.saved_arguments(), "thickness": thickness, "blur": self.blur}
 
 
-def tangents(
-    x: Float[Tensor, "rows *features"], blur: float
-) -> tuple[Float[Tensor, "rows *features"], Float[Tensor, "rows *features"]]:
+def tangents(x: Inputs, blur: float) -> tuple[Inputs, Inputs]:
     """Derivatives along x and y of the image under a Gaussian blur; outside the image is zero."""
     height, width = x.shape[-2:]
     images = x.reshape(-1, 1, height, width)

@@ -22,12 +22,11 @@ its normalised coordinates are exact in floating point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from orbitgp.orbits.base import Orbit, Parts
 from orbitgp.orbits.images.base import ImageOrbit
@@ -68,10 +67,7 @@ class Warp(ImageOrbit):
 class WarpProduct(Parts, Warp):
     """Warps that act one after the other, interpolated once: for ``a * b``, x_ab(p) = x(a(b(p)))."""
 
-    def __init__(self, parts: Sequence[Warp]) -> None:
-        super().__init__()
-        flat = [inner for part in parts for inner in (part.parts if isinstance(part, WarpProduct) else [part])]
-        self.parts: Sequence[Warp] = cast("Sequence[Warp]", nn.ModuleList(flat))
+    parts: Sequence[Warp]
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
         pieces = torch.split(u, [part.draws_for(torch.Size(p.size)) for part in self.parts], dim=-1)

@@ -29,7 +29,7 @@ from orbitgp.orbits.sampling import base_draws
 
 pytestmark = pytest.mark.usefixtures("double")
 
-PROBLEMS, BLOCKS = 500, 10
+PROBLEMS, BLOCKS = 500, 20
 CYCLE = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
 
 
@@ -158,7 +158,7 @@ def dense_bound(problem: Problem, in_determinant: Tensor, in_fit: Tensor) -> flo
     return float(value)
 
 
-SOME = range(24)
+SOME = range(16)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
@@ -239,7 +239,7 @@ def test_without_products_it_is_the_bound_of_titsias():
             expected = dense_bound(problem, q, q + (k - q).trace() * torch.eye(len(k)))
             assert upper(problem, max_iterations=0) == pytest.approx(expected, rel=1e-8, abs=1e-6)
             found += 1
-    assert found > 4
+    assert found > 2
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,4 +1,4 @@
-"""An upper bound on the log evidence of a finite orbit, from the inducing variables of a sparse model.
+"""Bounds on the log evidence of a finite orbit from both sides, from the inducing variables of a sparse model.
 
 It holds for likelihoods that are Gaussian in f: const + eta f - 1/2 lam f^2 with known lam (Gaussian, indicators, Dirichlet).
 The orbit is enumerated, or S fixed draws shared by all data stand for it, as in exact inference. With m the prior mean and, for
@@ -18,7 +18,16 @@ and Golub 1997): log(1 + x) has a positive third derivative, so the quadrature l
 over many directions. In the last line v comes from conjugate gradients with P as the preconditioner (Kim and Teh 2018; Artemev,
 Burt and van der Wilk 2021). What v still loses is at most r.P^-1 r with r = h - B v, which says when to stop.
 
-The second and fourth lines need products with K_f, which is kept where it fits into memory and made again block by block where
+The same numbers bound both terms from above, and so the log evidence from below:
+
+    log|B|    <= log|P| + mu_1,   mu_1 <= tr(B - P)
+    log|B|    <= log|P| + w log(1 + s) + (N - w) log(1 + b),   b = mu_2^1/2,   the quadrature with a node at b instead of zero
+    h.B^-1 h  <= h.P^-1 h
+    h.B^-1 h  <= 2 h.v - v.B v + r.P^-1 r
+
+The first and third are the bound of the sparse model at its best q(u). The others are tighter.
+
+The lines with mu_2 and v need products with K_f, which is kept where it fits into memory and made again block by block where
 it does not. Everything here is in float64: a bound that rounding could lift or lower by a nat decides nothing.
 """
 
@@ -59,9 +68,32 @@ def upper_bound(
     tolerance: float = _TOLERANCE,
     max_bytes: float | None = None,
 ) -> float:
-    """An upper bound on the log evidence, in nats, of the model whose orbit is ``orbit.fixed(x, num_samples, seed)``.
+    """An upper bound on the log evidence, in nats (:func:`two_sided_bounds`)."""
+    return two_sided_bounds(model, likelihood, x, y, num_samples, seed, max_iterations, tolerance, max_bytes).upper
 
-    ``max_iterations``: products with K_f, one for each step of conjugate gradients. With 0 there is none, and the bound costs
+
+class Bounds(NamedTuple):
+    """What the log evidence lies between, in nats."""
+
+    lower: float
+    upper: float
+
+
+@torch.no_grad()
+def two_sided_bounds(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Rows,
+    y: Targets,
+    num_samples: int | None = 64,
+    seed: int = 0,
+    max_iterations: int = 100,
+    tolerance: float = _TOLERANCE,
+    max_bytes: float | None = None,
+) -> Bounds:
+    """Bounds on the log evidence of the model whose orbit is ``orbit.fixed(x, num_samples, seed)``; q(u) plays no part.
+
+    ``max_iterations``: products with K_f, one for each step of conjugate gradients. With 0 there is none, and the bounds cost
     no more than the sparse model itself: O(N M^2). ``tolerance``: nats that conjugate gradients may leave. ``max_bytes``: K_f
     is kept if it is no larger than this; by default half of the free memory.
     """
@@ -70,20 +102,28 @@ def upper_bound(
     precision, right = observed.precision, observed.right
     sparse = _SparseSystem(data.whitened, precision)
     traces = (precision * (data.variances - data.whitened.square().sum(1)).clamp_min(0.0)[:, None]).sum(0)
-    logdets = sparse.logdets
     shifted = _SparseSystem(data.whitened, precision / (1 + traces))
-    fits = (right * shifted.solve(right)).sum(0) / (1 + traces)
+    # h.B^-1 h and log|B| - log|P|, each at least and at most.
+    fits = (right * shifted.solve(right)).sum(0) / (1 + traces), (right * sparse.solve(right)).sum(0)
+    gains = torch.zeros_like(traces), traces
     if max_iterations > 0:
         limit = _SHARE * free_memory(x.device) if max_bytes is None else max_bytes
         gram = _Gram(model.covariance.of_features, data.seen, data.variances, keep=8.0 * len(x) ** 2 <= limit)
         system = _System(gram, precision)
         best = _conjugate_gradients(system, sparse, right, max_iterations, tolerance)
-        # The best multiple of v. Its product is made afresh, so that the bound does not depend on rounding on the way to v.
-        energy = (best * system.product(best)).sum(0)
-        fits = torch.maximum(fits, (right * best).sum(0).square() / torch.where(energy > 0, energy, 1.0))
-        logdets = logdets + _log_det_gain(*_residual_moments(gram, data.whitened, precision, sparse, traces))
+        # Its product is made afresh, so that the bounds do not depend on rounding on the way to v.
+        product = system.product(best)
+        residual = right - product
+        fit = (best * (right + residual)).sum(0)
+        fits = torch.maximum(fits[0], fit), torch.minimum(fits[1], fit + (residual * sparse.solve(residual)).sum(0))
+        moments = _residual_moments(gram, data.whitened, precision, sparse, traces)
+        gains = _least_log_det(*moments), _most_log_det(*moments, len(x))
     copies = right.shape[1] / precision.shape[1]
-    return float(observed.constant - 0.5 * (fits.sum() + copies * logdets.sum()))
+    upper, lower = (
+        float(observed.constant - 0.5 * (fit.sum() + copies * (sparse.logdets + gain).sum()))
+        for fit, gain in zip(fits, gains, strict=True)
+    )
+    return Bounds(lower, upper)
 
 
 class _Prior(NamedTuple):
@@ -247,8 +287,24 @@ def _residual_moments(
     return first, second
 
 
-def _log_det_gain(first: Float[Tensor, " anylatents"], second: Float[Tensor, " anylatents"]) -> Float[Tensor, " anylatents"]:
+def _least_log_det(first: Float[Tensor, " anylatents"], second: Float[Tensor, " anylatents"]) -> Float[Tensor, " anylatents"]:
     """mu_1 log(1 + t) / t with t = mu_2 / mu_1: at most sum_i log(1 + x_i), where x_i >= 0 have these sums of powers."""
     ratio = second / torch.where(first > 0, first, 1.0)
     # Where rounding is all that is left of either, it gains nothing.
     return torch.where((first > 0) & (ratio > 0), first * torch.log1p(ratio) / ratio, 0.0)
+
+
+def _most_log_det(
+    first: Float[Tensor, " anylatents"], second: Float[Tensor, " anylatents"], count: int
+) -> Float[Tensor, " anylatents"]:
+    """At least sum_i log(1 + x_i), where ``count`` numbers x_i >= 0 have these sums of powers, and none exceeds mu_2^1/2.
+
+    The quadrature has nodes s and b = mu_2^1/2 and the moments N, mu_1 and mu_2. Nor is the sum above mu_1.
+    """
+    first = first.clamp_min(0.0)
+    end = second.clamp_min(0.0).sqrt()
+    below = count * end - first  # sum_i (b - x_i)
+    weight = below.square() / (count * end.square() - 2 * end * first + second)
+    node = (end * first - second) / below
+    value = weight * torch.log1p(node) + (count - weight) * torch.log1p(end)
+    return torch.where((below > 0) & (node >= 0) & (weight <= count), torch.minimum(value, first), first)

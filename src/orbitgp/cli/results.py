@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -81,7 +82,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     model = content.model
     learned = model.orbit_.describe()
     evidence = model.evidence_
-    scores = content.scores()
+    scores = content.scores
     over = None if content.plain is None else evidence.value - content.plain
     result: dict[str, Any] = {
         "summary": sentence(learned, over),
@@ -104,8 +105,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     if content.comparison is not None:
         result["comparison"] = content.comparison.to_dict()
     if content.profile is not None:
-        profile = content.profile
-        result["profile"] = {"quantity": profile.quantity, "values": profile.values, "bounds": profile.bounds}
+        result["profile"] = asdict(content.profile)
     return result
 
 

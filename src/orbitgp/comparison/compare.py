@@ -10,14 +10,12 @@ import numpy as np
 
 from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, train_all
 from orbitgp.comparison.result import Comparison
-from orbitgp.comparison.verdict import Evidences, remaining_gain
+from orbitgp.comparison.verdict import MORE, Evidences, remaining_gain
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import Task, task_of
 from orbitgp.estimators.validation import inducing_count
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
-
-MORE = 2  # times the inducing points, to check whether the order depends on their number
 
 Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
 
@@ -121,15 +119,12 @@ def _with_more(job: Job, rows: int) -> Job:
 def _table(named: Mapping[str, Orbit], results: list[Trained], seeds: int, checked: bool) -> Comparison:
     count = len(named)
     main = [[results[s * count + i] for s in range(seeds)] for i in range(count)]
-    more = results[seeds * count :]
     evidences = Evidences(
         names=list(named),
         values=np.array([[r.evidence for r in row] for row in main]),
         stderrs=np.array([[r.stderr for r in row] for row in main]),
-        remaining=np.array([float(np.median([remaining_gain(r.history) for r in row])) for row in main]),
-        before=np.array([row[0].evidence for row in main]) if checked else None,
-        more=np.array([r.evidence for r in more]) if checked else None,
-        factor=MORE,
+        remaining=np.array([float(np.median([remaining_gain(r.model.history_) for r in row])) for row in main]),
+        more=np.array([r.evidence for r in results[seeds * count :]]) if checked else None,
     )
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
-    return Comparison(evidences, main, more, plain)
+    return Comparison(evidences, main, plain)

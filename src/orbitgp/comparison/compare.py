@@ -58,14 +58,12 @@ def compare(
     X, y = np.asarray(X), np.asarray(y)
     named = named_orbits(orbits, features(X, settings))
     kind = estimator_for(y, task)
-    planned = [Job(name, orbit, random_state + i, kind, settings) for i in range(seeds) for name, orbit in named.items()]
+    jobs = [Job(name, orbit, random_state + i, kind, settings) for i in range(seeds) for name, orbit in named.items()]
     if check_inducing:
-        planned += [_with_more(job, len(X)) for job in planned[: len(named)]]
+        jobs += [_with_more(job, len(X)) for job in jobs[: len(named)]]
     # Expensive models first, so that workers end at about the same time.
-    order = sorted(range(len(planned)), key=lambda i: isinstance(planned[i].orbit, Identity))
-    trained = dict(zip(order, train_all([planned[i] for i in order], X, y, n_jobs, watch), strict=True))
-    results = [trained[i] for i in range(len(planned))]
-    return _table(named, results, seeds, check_inducing)
+    jobs.sort(key=lambda job: isinstance(job.orbit, Identity))
+    return _table(named, train_all(jobs, X, y, n_jobs, watch))
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
@@ -116,15 +114,15 @@ def _with_more(job: Job, rows: int) -> Job:
     return Job(job.name, job.orbit, job.seed, job.kind, {**job.settings, "num_inducing": count}, "more inducing points")
 
 
-def _table(named: Mapping[str, Orbit], results: list[Trained], seeds: int, checked: bool) -> Comparison:
-    count = len(named)
-    main = [[results[s * count + i] for s in range(seeds)] for i in range(count)]
+def _table(named: Mapping[str, Orbit], results: list[Trained]) -> Comparison:
+    main = [[r for r in results if r.job.name == name and not r.job.purpose] for name in named]
+    more = [r.evidence for name in named for r in results if r.job.name == name and r.job.purpose]
     evidences = Evidences(
         names=list(named),
         values=np.array([[r.evidence for r in row] for row in main]),
         stderrs=np.array([[r.stderr for r in row] for row in main]),
         remaining=np.array([float(np.median([remaining_gain(r.model.history_) for r in row])) for row in main]),
-        more=np.array([r.evidence for r in results[seeds * count :]]) if checked else None,
+        more=np.array(more) if more else None,
     )
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(evidences, main, plain)

@@ -47,9 +47,8 @@ PerOrbit = Float[np.ndarray, " orbits"]
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better one orbit is than another: nats, the half-width of a 95 % interval, and why not to trust it, if so."""
+    """How much better an orbit is than a worse one: nats, the half-width of a 95 % interval, and why not to trust it, if so."""
 
-    better: str
     worse: str
     nats: float
     error: float
@@ -106,7 +105,7 @@ class Evidences:
         width = float(t.ppf(_LEVEL, freedom)) if freedom else float(norm.ppf(_LEVEL))
         error = width * deviation
         doubts = self._doubts(a, b, nats, error)
-        return Difference(self.names[a], self.names[b], nats, error, tuple(doubts))
+        return Difference(self.names[b], nats, error, tuple(doubts))
 
     def _doubts(self, a: int, b: int, nats: float, error: float) -> list[str]:
         doubts = []

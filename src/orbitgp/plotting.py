@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -59,10 +60,8 @@ def show(
         return _signals(inputs, drawn, colours, title)
     count = len(drawn[0])  # a finite orbit may have fewer
     cells = count + 1
-    columns = max(3, int(cells**0.5))
-    columns += (columns + 1) % 2  # odd, so that there is a middle
-    rows = -(-cells // columns)
-    rows += (rows + 1) % 2
+    columns = max(3, int(cells**0.5)) | 1  # odd, so that there is a middle
+    rows = ceil(cells / columns) | 1
     cell, gap = 0.8, 0.5
     ratio = inputs[0].shape[-2] / inputs[0].shape[-1]
     width = len(inputs) * columns * cell + (len(inputs) - 1) * gap
@@ -186,11 +185,10 @@ def _label_change(axes: Axes, change: Change, colours: Colours) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     sign = unit if unit in ("°", "×") else ""
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: with_unit(f"{value:g}".replace("-", "−"), sign)))
-    axes.set_yticks([])
+    axes.set(yticks=[], facecolor="none")
     axes.tick_params(axis="x", colors=colours.soft, labelsize=6.5, length=2, pad=1.5)
     for side, spine in axes.spines.items():
         spine.set(visible=side == "bottom", color=colours.soft, linewidth=0.5)
-    axes.set_facecolor("none")
 
 
 def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: Colours, title: str | None) -> Figure:
@@ -246,8 +244,7 @@ class GreyScale:
         """The image on axes without ticks, with a frame of this colour and width."""
         colours = "gray_r" if self.ink and theme == "light" else "gray"
         axes.imshow(self.pixels(image.numpy()), cmap=colours, vmin=0, vmax=1, interpolation="nearest")
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():
             spine.set(color=frame, linewidth=width, zorder=10)
 

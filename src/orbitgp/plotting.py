@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit
@@ -60,10 +61,8 @@ def show(
         return _signals(inputs, drawn, colours, title)
     count = len(drawn[0])  # a finite orbit may have fewer
     cells = count + 1
-    columns = max(3, int(cells**0.5))
-    columns += (columns + 1) % 2  # odd, so that there is a middle
-    rows = -(-cells // columns)
-    rows += (rows + 1) % 2
+    columns = max(3, int(cells**0.5)) | 1  # odd, so that there is a middle
+    rows = ceil(cells / columns) | 1
     cell, gap = 0.8, 0.5
     ratio = inputs[0].shape[-2] / inputs[0].shape[-1]
     width = len(inputs) * columns * cell + (len(inputs) - 1) * gap
@@ -73,14 +72,11 @@ def show(
     for panel, (image, others) in enumerate(zip(inputs, drawn, strict=True)):
         grid = panels[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
         scale = GreyScale(image.numpy())
-        for place in range(rows * columns):
-            offset = place - middle
-            index = count // 2 + offset - (offset > 0)
-            box = grid[place // columns, place % columns]
-            if offset == 0:
-                scale.draw(figure.add_subplot(box), image, colours.accent, 2.4, theme)
-            elif 0 <= index < count:
-                scale.draw(figure.add_subplot(box), others[index], colours.soft, 0.4, theme)
+        half = count // 2
+        for place, picture in enumerate([*others[:half], image, *others[half:]], start=middle - half):
+            axes = figure.add_subplot(grid[place // columns, place % columns])
+            frame, width = (colours.accent, 2.4) if place == middle else (colours.soft, 0.4)
+            scale.draw(axes, picture, frame, width, theme)
     return figure
 
 
@@ -190,11 +186,10 @@ def _label_change(axes: Axes, change: Change, colours: Colours) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     sign = unit if unit in ("°", "×") else ""
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: with_unit(f"{value:g}".replace("-", "−"), sign)))
-    axes.set_yticks([])
+    axes.set(yticks=[], facecolor="none")
     axes.tick_params(axis="x", colors=colours.soft, labelsize=6.5, length=2, pad=1.5)
     for side, spine in axes.spines.items():
         spine.set(visible=side == "bottom", color=colours.soft, linewidth=0.5)
-    axes.set_facecolor("none")
 
 
 def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: Colours, title: str | None) -> Figure:
@@ -239,17 +234,18 @@ class GreyScale:
         border = np.concatenate([images[..., 0, :].ravel(), images[..., -1, :].ravel()])
         self.ink = bool(np.median(border) <= self.low + 0.05 * (self.high - self.low))
 
+    def pixels(self, image: Shaped[np.ndarray, "*shape"]) -> Float[np.ndarray, "height width *channels"]:
+        """The image from 0 (black) to 1 (white): (H, W, 3) with three channels, else (H, W)."""
+        scaled = (image.astype(np.float64) - self.low) / ((self.high - self.low) or 1.0)
+        if image.ndim == 3:
+            scaled = np.moveaxis(scaled, 0, -1) if len(image) == 3 else scaled.mean(0)
+        return scaled.clip(0, 1)
+
     def draw(self, axes: Axes, image: Tensor, frame: str, width: float, theme: Theme) -> None:
         """The image on axes without ticks, with a frame of this colour and width."""
-        if image.ndim == 3 and len(image) == 3:
-            scaled = (image - self.low) / ((self.high - self.low) or 1.0)
-            axes.imshow(scaled.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
-        else:
-            grey = image.mean(0) if image.ndim == 3 else image
-            colours = "gray_r" if self.ink and theme == "light" else "gray"
-            axes.imshow(grey.numpy(), cmap=colours, vmin=self.low, vmax=self.high, interpolation="nearest")
-        axes.set_xticks([])
-        axes.set_yticks([])
+        colours = "gray_r" if self.ink and theme == "light" else "gray"
+        axes.imshow(self.pixels(image.numpy()), cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+        axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():
             spine.set(color=frame, linewidth=width, zorder=10)
 

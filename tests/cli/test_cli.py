@@ -346,6 +346,13 @@ def test_progress_in_plain_lines(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_compare_orbits_whose_arguments_are_written_with_spaces(some):
+    data = [some / "table.csv", "--target", "sum"]
+    result = call("compare", *data, "-o", "none", "-o", "swap(0, 1)", "--no-check-inducing", "-j", "1", "--out", "run", *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert "swap(0,1)" in result.stdout
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -23,7 +23,6 @@ def table(values, remaining=None, more=None, stderr=0.1, names="abcdefgh") -> Ev
         values=values,
         stderrs=np.full_like(values, stderr),
         remaining=np.zeros(count) if remaining is None else np.asarray(remaining, dtype=float),
-        before=None if more is None else values[:, 0],
         more=None if more is None else np.asarray(more, dtype=float),
     )
 

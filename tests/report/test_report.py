@@ -19,12 +19,13 @@ from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Evidences
 from orbitgp.datasets import digits
 from orbitgp.metrics import ece, error_rate
+from orbitgp.orbits import Identity
 from orbitgp.orbits.description import Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.cases import score
 from orbitgp.report.charts import STYLE, svg
 from orbitgp.report.page import Content, page, write_report
-from orbitgp.report.pictures import data_uri
+from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import nats, sentence
 
 EVIL = "<script>alert(1)</script> & \"'"
@@ -97,18 +98,14 @@ def comparison(model) -> Comparison:
         values=np.array([[10.0, 11.0], [50.0, 52.0], [49.0, 53.0]]),
         stderrs=np.full((3, 2), 0.1),
         remaining=np.array([0.0, 1.0, np.inf]),
-        before=np.array([10.0, 50.0, 49.0]),
         more=np.array([12.0, 55.0, 54.0]),
     )
-    orbit, learned = model.orbit_, model.orbit_.describe()
+    orbit = model.orbit_
     trained = [
-        [
-            Trained(Job(name, orbit, s, InvariantGPClassifier), v, 0.1, 1.0, learned, model.history_, model)
-            for s, v in enumerate(row)
-        ]
+        [Trained(Job(name, orbit, s, InvariantGPClassifier), v, 0.1, 1.0, model) for s, v in enumerate(row)]
         for name, row in zip(names, evidences.values.tolist(), strict=True)
     ]
-    return Comparison(evidences, trained, [], "none")
+    return Comparison(evidences, trained, "none")
 
 
 def test_a_classifier_with_everything(classifier, tmp_path):
@@ -193,8 +190,8 @@ def test_png_can_be_read_back():
     rng = np.random.default_rng(0)
     for shape in ((4, 6), (3, 4, 6)):
         image = rng.random(shape)
-        encoded = base64.b64decode(data_uri(image, 0.0, 1.0).split(",")[1])
-        read = np.asarray(Image.open(io.BytesIO(encoded))) / 255
+        address = Pictures(Identity(), np.stack([image, np.zeros(shape), np.ones(shape)])).address(image)
+        read = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))) / 255
         np.testing.assert_allclose(read, image if image.ndim == 2 else np.moveaxis(image, 0, -1), atol=0.002)
 
 

@@ -33,18 +33,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(learn)
-app.command()(compare)
-app.command()(predict)
-app.command()(show)
-app.command()(data)
+for command in (learn, compare, predict, show, data):
+    app.command()(command)
 
 
-def _version(wanted: bool) -> bool:
+def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"orbitgp {orbitgp.__version__}")
         raise typer.Exit
-    return wanted
 
 
 @app.callback()

@@ -80,7 +80,6 @@ def compare(
     from orbitgp import comparison
     from orbitgp.comparison.compare import named_orbits
     from orbitgp.comparison.profile import grid
-    from orbitgp.orbits.parse import make_orbit
 
     data = options.load(settings.seed)
     shape = input_shape(data)
@@ -90,7 +89,7 @@ def compare(
     extra += [] if profile_values is None else ["--profile-values", profile_values]
     config = configuration("compare", options, settings, data, orbits, *extra)
     check(config, data)
-    named_orbits(orbits, shape)  # raises an error if there are too few
+    named = named_orbits(orbits, shape)
     profiled = None if profile is None else _profiled(orbits, profile)
     values = _values(profile_values)
     folder = RunFolder.create(out, options.data, "compare")
@@ -102,11 +101,11 @@ def compare(
         if not quiet:
             at_a_time = f", {workers} at a time" if workers > 1 else ""
             typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models of {steps} steps{at_a_time}", err=True)
-        starts = {text: make_orbit(text, shape).describe() for text in orbits}
+        starts = {name: start.describe() for name, start in named.items()}
         units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
         with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
             ranking = comparison.compare(
-                orbits=orbits, seeds=seeds, check_inducing=check_inducing, watch=progress.watch, **common
+                orbits=named, seeds=seeds, check_inducing=check_inducing, watch=progress.watch, **common
             )
         curve = None
         if profiled is not None and profile is not None:

@@ -29,11 +29,8 @@ def data(
         orbitgp data mnist
     """
     if name is None:
-        if json_:
-            typer.echo(json.dumps(DATA_NAMES))
-            return
-        for known, says in DATA_NAMES.items():
-            typer.echo(f"{known:<15}{says}")
+        table = "\n".join(f"{known:<15}{says}" for known, says in DATA_NAMES.items())
+        typer.echo(json.dumps(DATA_NAMES) if json_ else table)
         return
     if name not in DATA_NAMES:
         raise ValueError(f"there is no data set {name!r}: there are {', '.join(DATA_NAMES)}.")

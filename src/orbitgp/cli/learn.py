@@ -96,8 +96,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     wants_plain = config["baseline"] and not isinstance(orbit, Identity)
     steps = config["settings"]["max_steps"]
     with Progress(2 if wants_plain else 1, steps, units, quiet=quiet) as progress, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="fit was stopped")
-        warnings.filterwarnings("ignore", message="Ctrl-C came")
+        warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
         model = estimator(orbit, **estimator_settings(config)).fit(
             data.x_train,
             data.y_train,

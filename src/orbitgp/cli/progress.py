@@ -57,7 +57,9 @@ class Progress:
 
     def record(self, name: str, record: Mapping[str, Any]) -> None:
         """Show a record of a model's history."""
-        self._show(name, record["step"], f"bound {record['bound']:,.0f}{self._learned(record['orbit'])}")
+        from orbitgp.training.diagnostics import headline
+
+        self._show(name, record["step"], headline(record, self.units))
 
     def watch(self, job: Job, record: Mapping[str, Any] | None) -> None:
         """Show a record of a job, or that it is done; a function to give to :func:`orbitgp.compare`."""
@@ -78,9 +80,3 @@ class Progress:
         if now - self.told >= _EVERY or self.bar.n >= self.bar.total:
             self.told = now
             print(self.bar, file=sys.stderr, flush=True)
-
-    def _learned(self, orbit: Mapping[str, Any]) -> str:
-        from orbitgp.orbits.description import Quantity
-
-        learned = {name: Quantity.of(value, self.units.get(name, "")) for name, value in orbit.items()}
-        return "".join(f", {name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -91,7 +92,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     model = content.model
     learned = model.orbit_.describe()
     evidence = model.evidence_
-    scores = content.scores()
+    scores = content.scores
     over = None if content.plain is None else evidence.value - content.plain
     result: dict[str, Any] = {
         "summary": sentence(learned, over),
@@ -114,8 +115,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     if content.comparison is not None:
         result["comparison"] = content.comparison.to_dict()
     if content.profile is not None:
-        profile = content.profile
-        result["profile"] = {"quantity": profile.quantity, "values": profile.values, "bounds": profile.bounds}
+        result["profile"] = asdict(content.profile)
     return result
 
 
@@ -129,10 +129,18 @@ def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
 
 def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     """Print the sentence, a few numbers, and what to do next."""
-    typer.echo(result["summary"])
-    typer.echo("")
-    for name, value in _numbers(result):
-        typer.echo(f"  {name:<17}{value}")
+    typer.echo(result["summary"] + "\n")
+    print_line("task", result["task"])
+    error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
+    print_line("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")
+    if result["evidence_without_invariance"] is not None:
+        print_line("no invariance", f"{result['evidence_without_invariance']:,.1f} nats")
+    test = result["test"]
+    if test and "error" in test:
+        print_line("test error", f"{100 * test['error']:.2f} % of {test['count']:,}")
+    elif test:
+        print_line("test RMSE", f"{test['rmse']:.4g} over {test['count']:,}")
+    print_line("training", f"{result['steps']:,} steps, {result['seconds']:,.0f} s")
     typer.echo("")
     print_next(folder)
 
@@ -140,25 +148,12 @@ def print_result(result: dict[str, Any], folder: RunFolder) -> None:
 def print_next(folder: RunFolder) -> None:
     """Print where things are, and what to type next."""
     run = shlex.quote(str(folder.path))
-    for name, value in (
-        ("report", folder.report),
-        ("model", folder.model),
-        ("open the report", f"orbitgp show {run} --open"),
-        ("predict", f"orbitgp predict {run} INPUT"),
-    ):
-        typer.echo(f"  {name:<17}{value}")
+    print_line("report", str(folder.report))
+    print_line("model", str(folder.model))
+    print_line("open the report", f"orbitgp show {run} --open")
+    print_line("predict", f"orbitgp predict {run} INPUT")
 
 
-def _numbers(result: dict[str, Any]) -> list[tuple[str, str]]:
-    error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
-    lines = [("task", result["task"])]
-    lines.append(("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)"))
-    if result["evidence_without_invariance"] is not None:
-        lines.append(("no invariance", f"{result['evidence_without_invariance']:,.1f} nats"))
-    test = result["test"]
-    if test and "error" in test:
-        lines.append(("test error", f"{100 * test['error']:.2f} % of {test['count']:,}"))
-    elif test:
-        lines.append(("test RMSE", f"{test['rmse']:.4g} over {test['count']:,}"))
-    lines.append(("training", f"{result['steps']:,} steps, {result['seconds']:,.0f} s"))
-    return lines
+def print_line(name: str, value: str) -> None:
+    """Print a name and its value, in two columns."""
+    typer.echo(f"  {name:<17}{value}")

@@ -11,7 +11,7 @@ import typer
 
 from orbitgp.cli.arguments import Json
 from orbitgp.cli.errors import print_errors
-from orbitgp.cli.results import print_result
+from orbitgp.cli.results import print_line, print_result
 from orbitgp.cli.run_folder import RunFolder
 
 
@@ -39,7 +39,7 @@ def show(
         if "comparison" in result:
             typer.echo(result["comparison"]["verdict"] + "\n")
         print_result(result, folder)
-        typer.echo(f"  {'run it again':<17}{result['again']}")
+        print_line("run it again", result["again"])
     if open_ and not webbrowser.open(folder.report.resolve().as_uri()):
         raise RuntimeError(f"no browser was found: open {folder.report} by hand.")
 

@@ -10,14 +10,12 @@ import numpy as np
 
 from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, train_all
 from orbitgp.comparison.result import Comparison
-from orbitgp.comparison.verdict import Evidences, remaining_gain
+from orbitgp.comparison.verdict import MORE, Evidences, remaining_gain
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import Task, task_of
 from orbitgp.estimators.validation import inducing_count
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
-
-MORE = 2  # times the inducing points, to check whether the order depends on their number
 
 Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
 
@@ -60,14 +58,12 @@ def compare(
     X, y = np.asarray(X), np.asarray(y)
     named = named_orbits(orbits, features(X, settings))
     kind = estimator_for(y, task)
-    planned = [Job(name, orbit, random_state + i, kind, settings) for i in range(seeds) for name, orbit in named.items()]
+    jobs = [Job(name, orbit, random_state + i, kind, settings) for i in range(seeds) for name, orbit in named.items()]
     if check_inducing:
-        planned += [_with_more(job, len(X)) for job in planned[: len(named)]]
+        jobs += [_with_more(job, len(X)) for job in jobs[: len(named)]]
     # Expensive models first, so that workers end at about the same time.
-    order = sorted(range(len(planned)), key=lambda i: isinstance(planned[i].orbit, Identity))
-    trained = dict(zip(order, train_all([planned[i] for i in order], X, y, n_jobs, watch), strict=True))
-    results = [trained[i] for i in range(len(planned))]
-    return _table(named, results, seeds, check_inducing)
+    jobs.sort(key=lambda job: isinstance(job.orbit, Identity))
+    return _table(named, train_all(jobs, X, y, n_jobs, watch))
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
@@ -118,18 +114,15 @@ def _with_more(job: Job, rows: int) -> Job:
     return Job(job.name, job.orbit, job.seed, job.kind, {**job.settings, "num_inducing": count}, "more inducing points")
 
 
-def _table(named: Mapping[str, Orbit], results: list[Trained], seeds: int, checked: bool) -> Comparison:
-    count = len(named)
-    main = [[results[s * count + i] for s in range(seeds)] for i in range(count)]
-    more = results[seeds * count :]
+def _table(named: Mapping[str, Orbit], results: list[Trained]) -> Comparison:
+    main = [[r for r in results if r.job.name == name and not r.job.purpose] for name in named]
+    more = [r.evidence for name in named for r in results if r.job.name == name and r.job.purpose]
     evidences = Evidences(
         names=list(named),
         values=np.array([[r.evidence for r in row] for row in main]),
         stderrs=np.array([[r.stderr for r in row] for row in main]),
-        remaining=np.array([float(np.median([remaining_gain(r.history) for r in row])) for row in main]),
-        before=np.array([row[0].evidence for row in main]) if checked else None,
-        more=np.array([r.evidence for r in more]) if checked else None,
-        factor=MORE,
+        remaining=np.array([float(np.median([remaining_gain(r.model.history_) for r in row])) for row in main]),
+        more=np.array(more) if more else None,
     )
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
-    return Comparison(evidences, main, more, plain)
+    return Comparison(evidences, main, plain)

@@ -22,7 +22,6 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
-from orbitgp.orbits.description import Description
 from orbitgp.training.diagnostics import Record
 
 Item = TypeVar("Item")
@@ -94,14 +93,12 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model: its evidence, what it learned, and its history."""
+    """A trained model, its evidence, and the seconds that it took."""
 
     job: Job
     evidence: float
     stderr: float
     seconds: float
-    learned: Description
-    history: list[Record]
     model: Estimator
 
 
@@ -118,9 +115,7 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     if model.interrupted_:  # a single fit keeps the model so far; a comparison needs every model
         raise KeyboardInterrupt
     evidence = model.evidence_
-    seconds = time.perf_counter() - begin
-    learned = model.orbit_.describe()
-    return Trained(job, evidence.value, evidence.stderr, seconds, learned, model.history_, model)
+    return Trained(job, evidence.value, evidence.stderr, time.perf_counter() - begin, model)
 
 
 def train_all(jobs: Sequence[Job], X: Any, y: Any, n_jobs: int | None = None, watch: Watch | None = None) -> list[Trained]:
@@ -130,6 +125,6 @@ def train_all(jobs: Sequence[Job], X: Any, y: Any, n_jobs: int | None = None, wa
     for number, trained in as_done(partial(train, X=X, y=y, watch=watch if live else None), jobs, n_jobs):
         results[number] = trained
         if watch is not None:
-            for record in [*([] if live else trained.history), None]:
+            for record in [*([] if live else trained.model.history_), None]:
                 watch(jobs[number], record)
     return [results[number] for number in range(len(jobs))]

@@ -61,8 +61,8 @@ class Profile:
         """The curve on matplotlib axes."""
         ax = new_axes(6.0, 3.5) if ax is None else ax
         ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color=PAPER.accent, ms=4)
-        ax.set_xlabel(f"{self.quantity} of {self.orbit}" + (f" ({self.unit})" if self.unit else ""))
-        ax.set_ylabel("evidence: bound in nats")
+        unit = f" ({self.unit})" if self.unit else ""
+        ax.set(xlabel=f"{self.quantity} of {self.orbit}{unit}", ylabel="evidence: bound in nats")
         return ax
 
 

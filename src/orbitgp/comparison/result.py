@@ -8,7 +8,7 @@ from math import isinf, sqrt
 from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Estimator, Trained
-from orbitgp.comparison.verdict import Evidences, finite, leaders, verdict
+from orbitgp.comparison.verdict import MORE, Evidences, leaders, verdict
 from orbitgp.plotting import PAPER, new_axes
 
 if TYPE_CHECKING:
@@ -54,15 +54,14 @@ class Comparison:
         models: a fitted estimator for each orbit, that of the best seed.
     """
 
-    def __init__(self, evidences: Evidences, main: list[list[Trained]], more: list[Trained], plain: str | None) -> None:
+    def __init__(self, evidences: Evidences, trained: list[list[Trained]], plain: str | None) -> None:
         self.evidences = evidences
-        self.trained, self.trained_more = main, more
-        self.plain = plain
+        self.trained, self.plain = trained, plain
         first, self.against = leaders(evidences)
         self.tied = [evidences.names[i] for i in first]
         self.settled = len(first) == 1
         self.sentences = verdict(evidences, plain)
-        best = {row[0].job.name: max(row, key=lambda r: r.evidence) for row in main}
+        best = {row[0].job.name: max(row, key=lambda r: r.evidence) for row in trained}
         self.models: dict[str, Estimator] = {name: trained.model for name, trained in best.items()}
         self.rows = [self._row(i, best[evidences.names[i]]) for i in evidences.order()]
 
@@ -77,9 +76,9 @@ class Comparison:
             behind=0.0 if difference is None else difference.nats,
             error=0.0 if difference is None else difference.error,
             certain=difference is not None and difference.certain,
-            remaining=finite(float(e.remaining[i])),
-            more_inducing=None if e.more is None or e.before is None else float(e.more[i] - e.before[i]),
-            learned=best.learned.to_dict(),
+            remaining=None if isinf(e.remaining[i]) else float(e.remaining[i]),
+            more_inducing=None if e.more is None else float(e.more[i] - e.values[i, 0]),
+            learned=best.model.orbit_.describe().to_dict(),
             seconds=sum(r.seconds for r in self.trained[i]) / seeds,
         )
 
@@ -113,18 +112,17 @@ class Comparison:
             if rising
             else f"Convergence: going on would gain about {most:,.0f} nats at most."
         )
-        if e.more is not None and e.before is not None:
+        if e.more is not None:
             order = [e.names[int(i)] for i in (-e.more).argsort(kind="stable")]
-            gains = e.more - e.before
-            holds = (
-                "the order is the same" if order == [r.orbit for r in self.rows] else f"the order becomes {', '.join(order)}"
-            )
-            lines.append(f"Inducing points: with {e.factor} times as many, {_span(gains)} nats more; {holds}.")
+            gains = e.more - e.values[:, 0]
+            same = order == [row.orbit for row in self.rows]
+            holds = "the order is the same" if same else f"the order becomes {', '.join(order)}"
+            lines.append(f"Inducing points: with {MORE} times as many, {_span(gains)} nats more; {holds}.")
         return lines
 
     def __str__(self) -> str:
         header = ("orbit", "evidence", "behind the best", "to come", "more inducing")
-        cells = [header, *(self._cells(row) for row in self.rows)]
+        cells = [header, *((row.orbit, f"{row.evidence:,.1f}", *self.doubts(row)) for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
         lines = [
             "  ".join([f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))])
@@ -133,9 +131,6 @@ class Comparison:
         return "\n".join([*lines, "", *self.checks, "", *self.sentences])
 
     __repr__ = __str__
-
-    def _cells(self, row: Row) -> tuple[str, ...]:
-        return row.orbit, f"{row.evidence:,.1f}", *self.doubts(row)
 
     def doubts(self, row: Row) -> tuple[str, str, str]:
         """The last columns of the table: how far behind the best, what is still to come, what more inducing points gain."""

@@ -35,6 +35,7 @@ from orbitgp.orbits.description import listed
 from orbitgp.training.diagnostics import Record
 
 MIN_NATS = 3.0  # odds of 20 to 1
+MORE = 2  # times the inducing points, to check whether the order depends on their number
 _LEVEL = 0.975
 # Fractions of the steps after which 1/4, 1/2 and 3/4 of work is done; each value is a mean over records nearby.
 _WINDOWS = ((0.2, 0.3), (0.45, 0.55), (0.9, 1.0))
@@ -46,9 +47,8 @@ PerOrbit = Float[np.ndarray, " orbits"]
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better one orbit is than another: nats, the half-width of a 95 % interval, and why not to trust it, if so."""
+    """How much better an orbit is than a worse one: nats, the half-width of a 95 % interval, and why not to trust it, if so."""
 
-    better: str
     worse: str
     nats: float
     error: float
@@ -70,17 +70,14 @@ class Evidences:
         names: of the orbits.
         values, stderrs: the evidence of each orbit and seed, and its Monte-Carlo error.
         remaining: for each orbit, the nats that training might still gain.
-        before, more: the evidence of each orbit for the seed of the check, with the usual number of inducing points and with
-            ``factor`` times as many (None: not checked).
+        more: the evidence of each orbit with MORE times the inducing points, for the first seed (None: not checked).
     """
 
     names: list[str]
     values: Values
     stderrs: Values
     remaining: PerOrbit
-    before: PerOrbit | None = None
     more: PerOrbit | None = None
-    factor: int = 2
 
     def order(self) -> list[int]:
         """Orbits from the best to the worst, by their mean over seeds."""
@@ -108,7 +105,7 @@ class Evidences:
         width = float(t.ppf(_LEVEL, freedom)) if freedom else float(norm.ppf(_LEVEL))
         error = width * deviation
         doubts = self._doubts(a, b, nats, error)
-        return Difference(self.names[a], self.names[b], nats, error, tuple(doubts))
+        return Difference(self.names[b], nats, error, tuple(doubts))
 
     def _doubts(self, a: int, b: int, nats: float, error: float) -> list[str]:
         doubts = []
@@ -124,11 +121,11 @@ class Evidences:
         if isinf(loser) or max(nats - error, 0.0) < loser - 0.5 * min(winner, loser):
             amount = "" if isinf(loser) else f" by about {loser:,.0f} nats"
             doubts.append(f"{self.names[b]} was still rising{amount} when its budget ended: give it more steps")
-        if self.before is not None and self.more is not None:
-            now, then = self.before[a] - self.before[b], self.more[a] - self.more[b]
+        if self.more is not None:
+            now, then = self.values[a, 0] - self.values[b, 0], self.more[a] - self.more[b]
             if then - now <= -0.5 * nats:
                 doubts.append(
-                    f"with {self.factor} times the inducing points the difference goes from {now:+,.0f} to {then:+,.0f} nats: "
+                    f"with {MORE} times the inducing points the difference goes from {now:+,.0f} to {then:+,.0f} nats: "
                     "use more of them"
                 )
         return doubts
@@ -167,11 +164,6 @@ def _over(beaten: list[Difference], plain: str | None) -> str:
         name = "no invariance" if difference.worse == plain else difference.worse
         parts.append(f"{difference}{' nats' if i == 0 else ''} over {name}")
     return ", ".join(parts) or "there is nothing to compare it with"
-
-
-def finite(value: float) -> float | None:
-    """For JSON, which has no infinity."""
-    return None if value in (inf, -inf) else value
 
 
 def remaining_gain(history: Sequence[Record]) -> float:

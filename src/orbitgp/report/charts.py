@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from io import StringIO
 
 import numpy as np
-from jaxtyping import Shaped
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
+from scipy.ndimage import uniform_filter1d
 
-from orbitgp.comparison import Comparison, Profile
+from orbitgp.comparison import Profile
 from orbitgp.orbits.description import Change, Quantity
-from orbitgp.plotting import PAPER, draw_change, draw_vector, new_axes
+from orbitgp.plotting import PAPER, draw_change, new_axes
 from orbitgp.report.cases import Calibration
 from orbitgp.training.diagnostics import Record
 
@@ -50,25 +50,14 @@ def bound_chart(history: Sequence[Record], plain: float | int | None = None) -> 
     steps, bounds = [record["step"] for record in shown], [record["bound"] for record in shown]
     axes = new_axes(*_SIZE)
     axes.plot(steps, bounds, color=PAPER.accent, linewidth=1, alpha=0.6)
-    axes.plot(steps, _smooth(bounds), color=PAPER.accent, linewidth=2.2)
+    smooth = uniform_filter1d(np.array(bounds, dtype=float), size=1 + 2 * (len(bounds) // 20), mode="nearest")
+    axes.plot(steps, smooth, color=PAPER.accent, linewidth=2.2)
     if plain is not None:
         axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--")
         axes.text(0.01, plain, "no invariance, at its end", transform=axes.get_yaxis_transform(), va="bottom")
     axes.set(xlabel="steps", ylabel="bound on the evidence, in nats", xlim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.10g}")
     return svg(axes, "The bound over the steps of training")
-
-
-def _smooth(values: Sequence[float]) -> list[float]:
-    """Moving means over a twentieth of the values on either side. Windows shrink at the ends, so both ends stay in place."""
-    reach = max(1, len(values) // 20)
-    windows = [(i, min(reach, i, len(values) - 1 - i)) for i in range(len(values))]
-    return [sum(values[i - near : i + near + 1]) / (2 * near + 1) for i, near in windows]
-
-
-def ranking_chart(comparison: Comparison) -> Markup:
-    """Nats against the best with 95 % intervals, one row an orbit. Orbits that tie with the best are in colour."""
-    return svg(comparison.plot(), "Evidence of each orbit against the best")
 
 
 def profile_chart(profile: Profile, learned: float | None = None) -> Markup:
@@ -111,12 +100,3 @@ def history_band(change: Change, history: Sequence[Record]) -> Markup | None:
     axes.fill_between([record["step"] for record in records], spans[:, 0], spans[:, 1], color=PAPER.accent, alpha=0.75)
     axes.set_axis_off()
     return svg(axes, "over the steps of training", "ranges narrow")
-
-
-def vector_chart(
-    x: Shaped[np.ndarray, " features"], others: Shaped[np.ndarray, "samples features"], label: str, height: float
-) -> Markup:
-    """A vector among the samples of its orbit."""
-    axes = new_axes(4.2 if len(x) <= 2 else _SIZE[0], height)
-    draw_vector(axes, x, others, PAPER)
-    return svg(axes, f"{label} and samples of its orbit")

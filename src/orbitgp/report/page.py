@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,13 +64,10 @@ class Content:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
+    @cached_property
     def scores(self) -> Scores | None:
-        """The test set in numbers, computed once."""
-        if self.test is None:
-            return None
-        if not hasattr(self, "_scores"):
-            self._scores = score(self.model, *self.test)
-        return self._scores
+        """The test set in numbers."""
+        return None if self.test is None else score(self.model, *self.test)
 
 
 def write_report(path: str | Path, content: Content) -> None:
@@ -84,7 +82,7 @@ def page(content: Content) -> str:
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
     learned = model.orbit_.describe()
     over = None if content.plain is None else model.evidence_.value - content.plain
-    scores = content.scores()
+    scores = content.scores
     profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
     template = Environment(
         loader=PackageLoader("orbitgp", "report"),

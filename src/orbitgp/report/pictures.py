@@ -12,8 +12,8 @@ from markupsafe import Markup
 from PIL import Image
 
 from orbitgp.orbits import Orbit
-from orbitgp.plotting import GreyScale, draw
-from orbitgp.report.charts import vector_chart
+from orbitgp.plotting import PAPER, GreyScale, draw, draw_vector, new_axes
+from orbitgp.report.charts import svg
 
 Input = Float[np.ndarray, "*features"]
 
@@ -33,24 +33,18 @@ class Pictures:
         self.ink = self.scale.ink and not (x.ndim == 4 and x.shape[1] == 3)
 
     def address(self, image: Input) -> str:
-        """An image as an address that holds the image itself."""
-        return data_uri(image, self.scale.low, self.scale.high)
+        """An image as a PNG in a data: address, so that a page needs no other file."""
+        file = BytesIO()
+        pixels = np.round(255 * self.scale.pixels(image)).astype(np.uint8)
+        Image.fromarray(pixels).save(file, "PNG", optimize=True)
+        return "data:image/png;base64," + b64encode(file.getvalue()).decode("ascii")
 
     def samples(self, x: Input, count: int) -> Shaped[np.ndarray, "samples *features"]:
         """Samples of the orbit of one input, in the order of their first base draw."""
         return np.asarray(draw(self.orbit, torch.as_tensor(np.asarray(x, dtype=np.float32)), count, seed=0).numpy())
 
     def chart(self, x: Input, count: int, label: str, height: float) -> Markup:
-        """A vector among the samples of its orbit."""
-        return vector_chart(x, self.samples(x, count), label, height)
-
-
-def data_uri(image: Float[np.ndarray, "*shape"], low: float, high: float) -> str:
-    """An image (H, W) or (C, H, W) as PNG in a data: address, black at ``low`` and white at ``high``."""
-    scaled = (np.asarray(image, dtype=np.float64) - low) / ((high - low) or 1.0)
-    pixels = np.round(255 * scaled.clip(0, 1)).astype(np.uint8)
-    if pixels.ndim == 3:
-        pixels = np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else np.round(pixels.mean(0)).astype(np.uint8)
-    file = BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", optimize=True)
-    return "data:image/png;base64," + b64encode(file.getvalue()).decode("ascii")
+        """A vector among the samples of its orbit, so many inches high."""
+        axes = new_axes(4.2 if len(x) <= 2 else 6.4, height)
+        draw_vector(axes, x, self.samples(x, count), PAPER)
+        return svg(axes, f"{label} and samples of its orbit")

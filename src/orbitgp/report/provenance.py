@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -14,12 +14,8 @@ import orbitgp
 
 def provenance(device: str = "cpu") -> dict[str, Any]:
     """Versions of Python and the packages, and the hardware."""
-    versions = {"python": platform.python_version(), "orbitgp": orbitgp.__version__}
-    for name in ("torch", "gpytorch", "numpy", "scikit-learn"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    packages = {name: version(name) for name in ("torch", "gpytorch", "numpy", "scikit-learn")}
+    versions = {"python": platform.python_version(), "orbitgp": orbitgp.__version__, **packages}
     hardware: dict[str, Any] = {
         "machine": platform.machine(),
         "cpus": os.cpu_count(),

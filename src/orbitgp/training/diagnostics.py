@@ -11,6 +11,7 @@ A record holds the bound, the orbit, the hyperparameters and diagnostics:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -83,6 +84,9 @@ def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, float]:
     return values
 
 
-def headline(record: Record) -> str:
-    """A record in a few words, for a progress bar or a log line."""
-    return f"bound {record['bound']:,.0f}" + "".join(f", {name} {Quantity.of(v)}" for name, v in record["orbit"].items())
+def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
+    """A record in a few words, for a progress bar or a log line; ``units`` of its quantities by name."""
+    known = units or {}
+    learned = {name: Quantity.of(value, known.get(name, "")) for name, value in record["orbit"].items()}
+    words = [f"{name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements")]
+    return ", ".join([f"bound {record['bound']:,.0f}", *words])

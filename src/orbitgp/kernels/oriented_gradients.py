@@ -33,11 +33,6 @@ class OrientedGradients(Module):
         learn: whether window, smoothing, sharpness and power are learned, starting at these values.
     """
 
-    raw_window: nn.Parameter
-    raw_smoothing: nn.Parameter
-    raw_sharpness: nn.Parameter
-    raw_power: nn.Parameter
-
     def __init__(
         self,
         orientations: int = 8,
@@ -65,9 +60,7 @@ class OrientedGradients(Module):
         if x.ndim not in (3, 4) or 0 in x.shape[1:]:
             expected, shape = "OrientedGradients takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
             raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
-        window, smoothing, sharpness, power = (
-            raw.to(x.dtype).exp() for raw in (self.raw_window, self.raw_smoothing, self.raw_sharpness, self.raw_power)
-        )
+        window, smoothing, sharpness, power = (raw.to(x.dtype).exp() for raw in self.parameters())
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
         blur_y, blur_x = (_windows(n, n, cell * smoothing) for n in (height, width))

@@ -7,7 +7,7 @@ the part of a scale that it covers from ``quantity.span``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10
 from typing import Any, NamedTuple
@@ -123,21 +123,13 @@ def _without_axis(name: str) -> str:
     return name[:-2] if name.endswith(("_x", "_y")) else name
 
 
-class Description(Mapping[str, Value]):
-    """What an orbit has learned, by name, in physical units. A mapping to plain numbers that prints as a small table."""
+class Description(dict[str, Value]):
+    """What an orbit has learned, by name, in physical units. A dictionary of plain numbers that prints as a small table."""
 
     def __init__(self, title: str, quantities: Mapping[str, Quantity] | None = None) -> None:
         self.title = title
         self.quantities = dict(quantities or {})
-
-    def __getitem__(self, name: str) -> Value:
-        return self.quantities[name].value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.quantities)
-
-    def __len__(self) -> int:
-        return len(self.quantities)
+        super().__init__({name: quantity.value for name, quantity in self.quantities.items()})
 
     def to_dict(self) -> dict[str, Value]:
         return dict(self)

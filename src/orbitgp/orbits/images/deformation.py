@@ -1,19 +1,39 @@
-"""Local deformations: every point of the picture moves a little, and neighbours move alike."""
+"""Local deformations: every point of the picture moves a little, and neighbours move alike.
+
+The displacements are a smooth random field with few base draws: a stationary Gaussian field with covariance amplitude^2
+exp(-r^2 / (2 smoothness^2)), as a short Fourier series:
+
+    d(p) = sum_j s_j z_j phi_j(p),   phi = 1, cos k_1.p, sin k_1.p, cos k_2.p, ...,   z_j ~ N(0, 1)
+
+The waves are those of a torus larger than the image by 1.5 times the smoothness, so that opposite edges are almost
+uncorrelated. s_j^2 is the Gaussian spectrum at k_j, normalised over the waves that are kept. Since cos^2 + sin^2 = 1, the root
+mean square displacement *is* the amplitude at every point, for any smoothness. The waves are fixed, chosen for the initial
+smoothness; only their weights depend on the parameters. Hence the field is linear in its draws, costs one matrix product, and
+is differentiable in all parameters. Waves are sorted by frequency, so the leading base draws matter most, and
+quasi-Monte-Carlo or antithetic draws act on them.
+
+Several smoothness scales are one field too: a sum of independent Gaussian fields is Gaussian, with the sum of the spectra.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from math import floor, inf, log, pi
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from orbitgp.orbits.description import Description
-from orbitgp.orbits.images.displacement_field import Lengths, SmoothField
-from orbitgp.orbits.images.points import Grid, Points
+from orbitgp.orbits.constants import constant
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.images.points import Basis, Coefficients, Grid, Points, Size, pixels
 from orbitgp.orbits.images.warps import Warp
-from orbitgp.orbits.ranges import Number
+from orbitgp.orbits.ranges import PIXELS, Number
+from orbitgp.orbits.sampling import Draws
+
+Lengths = Number | Sequence[Number]
 
 
 class LocalDeformation(Warp):
@@ -63,3 +83,123 @@ class LocalDeformation(Warp):
 
     def saved_arguments(self) -> dict[str, Any]:
         return self.field.saved_arguments()
+
+
+class SmoothField(nn.Module):
+    """Displacements along x and y, in pixels; arguments as in ``LocalDeformation``."""
+
+    reach = ("amplitude",)
+
+    def __init__(
+        self, amplitude: Lengths, smoothness: Lengths, per_axis: bool, frozen: Collection[str], finest: Number | None
+    ) -> None:
+        super().__init__()
+        for name in frozen:
+            if name not in ("amplitude", "smoothness"):
+                raise ValueError(f"a deformation has no parameter {name!r}: it has amplitude, smoothness.")
+        scales = [float(s) for s in smoothness] if isinstance(smoothness, Sequence) else [float(smoothness)]
+        sizes = [float(a) for a in amplitude] if isinstance(amplitude, Sequence) else [float(amplitude)] * len(scales)
+        if not scales or not all(0 < s < inf for s in scales):
+            raise ValueError(f"smoothness must be a positive length in pixels, or several, got {smoothness}.")
+        if len(sizes) != len(scales):
+            raise ValueError(f"amplitude and smoothness must have equal length, got {len(sizes)} and {len(scales)}.")
+        if not all(0 < a < inf for a in sizes):
+            raise ValueError(f"amplitude must be a positive number of pixels (at zero the gradient vanishes), got {amplitude}.")
+        # Leave room for learning a field that is rougher than the first.
+        self.finest = float(finest) if finest is not None else min(scales) * (1 if "smoothness" in frozen else 5 / 6)
+        if not 0 < self.finest < inf:
+            raise ValueError(f"finest must be a positive length in pixels, got {finest}.")
+        self.coarsest = max(scales)
+        axes = 2 if per_axis else 1
+        # (axes, scales): in tens of pixels, like shifts, and as a logarithm.
+        self.amplitude = nn.Parameter(torch.tensor([sizes] * axes) / PIXELS, requires_grad="amplitude" not in frozen)
+        self.log_smoothness = nn.Parameter(torch.tensor([scales] * axes).log(), requires_grad="smoothness" not in frozen)
+
+    def draws_for(self, size: Size) -> int:
+        return 2 * (2 * len(waves(size, self.finest, self.coarsest)) + 1)
+
+    def deviations(self, size: Size) -> Float[Tensor, "2 terms"]:
+        """Standard deviations s_j of the coefficients of both displacements, in pixels."""
+        like = self.log_smoothness
+        k = waves(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device).norm(dim=1).repeat_interleave(2)
+        k = torch.cat([k.new_zeros(1), k])
+        exponent = -0.5 * (self.log_smoothness.exp()[..., None] * k) ** 2  # (axes, scales, J)
+        # k and -k share one wave, hence the 2 for all but the constant. In logarithms, because short waves underflow.
+        pair = torch.full_like(k, log(2.0))
+        pair[0].zero_()
+        spectrum = exponent - exponent.logsumexp(-1, keepdim=True) + pair
+        variance = (2 * self.amplitude.abs().log()[..., None] + spectrum).logsumexp(1)
+        deviations = PIXELS * (0.5 * variance).exp()
+        # A single amplitude is the length of the displacement, which the two axes share.
+        return deviations if len(deviations) == 2 else deviations.expand(2, -1) / 2**0.5
+
+    def coefficients(self, u: Draws, size: Size) -> tuple[Coefficients, Coefficients]:
+        """The coefficients of the displacements along x and y; draws of one wave are neighbours."""
+        z = torch.special.ndtri(u)
+        sx, sy = self.deviations(size).to(u.dtype)
+        return sx * z[..., 0::2], sy * z[..., 1::2]
+
+    def basis(self, size: Size, like: Tensor) -> Basis:
+        """The functions phi_j at the pixels."""
+        return _basis(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
+
+    def at(self, x: Tensor, y: Tensor, cx: Coefficients, cy: Coefficients, size: Size) -> tuple[Tensor, Tensor]:
+        """Displacements at any points (N, S, H, W), wave by wave: exact, and many times slower than at the pixels."""
+        cx, cy = cx[..., None, None], cy[..., None, None]
+        dx, dy = cx[:, :, 0], cy[:, :, 0]
+        for i, (kx, ky) in enumerate(waves(size, self.finest, self.coarsest).tolist()):
+            cos, sin = 2 * i + 1, 2 * i + 2
+            pair = (cx[:, :, cos], cx[:, :, sin], cy[:, :, cos], cy[:, :, sin])
+            # Recomputed in the backward pass: all waves at all points would not fit into memory.
+            step_x, step_y = checkpoint(_wave, x, y, kx, ky, *pair, use_reentrant=False, preserve_rng_state=False)
+            dx, dy = dx + step_x, dy + step_y
+        return dx, dy
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Amplitude and smoothness in pixels, by name."""
+        axes, scales = self.amplitude.shape
+        result = {}
+        for name, values in (("amplitude", PIXELS * self.amplitude.abs()), ("smoothness", self.log_smoothness.exp())):
+            for axis in range(axes):
+                for scale in range(scales):
+                    key = name + ("_" + "xy"[axis] if axes == 2 else "") + (f"_{scale + 1}" if scales > 1 else "")
+                    result[key] = Quantity(values[axis, scale].item(), "px")
+        return result
+
+    def saved_arguments(self) -> dict[str, Any]:
+        axes, scales = self.amplitude.shape
+        # Every scale starts at the coarsest: with the finest given, that is all the waves depend on.
+        smoothness = [self.coarsest] * scales
+        return {"amplitude": [1.0] * scales, "smoothness": smoothness, "per_axis": axes == 2, "finest": self.finest}
+
+
+def _wave(x: Tensor, y: Tensor, kx: float, ky: float, ax: Tensor, bx: Tensor, ay: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
+    phase = kx * x + ky * y
+    cos, sin = phase.cos(), phase.sin()
+    return ax * cos + bx * sin, ay * cos + by * sin
+
+
+@constant
+def waves(size: Size, finest: float, coarsest: float) -> Float[Tensor, "waves 2"]:
+    """Wave vectors (k_x, k_y), in radians per pixel, one of each pair (k, -k), from long waves to short.
+
+    Waves are kept up to |k| = 2.5 / finest, where the spectrum of a field of that smoothness has fallen to exp(-2.5^2 / 2), and
+    at least one along each axis.
+    """
+    step_y, step_x = (2 * pi / (n + 1.5 * coarsest) for n in size)
+    cutoff = max(2.5 / finest, step_x, step_y)
+    reach_x, reach_y = floor(cutoff / step_x), floor(cutoff / step_y)
+    found = [
+        (nx * step_x, ny * step_y)
+        for ny in range(reach_y + 1)
+        for nx in range(-reach_x, reach_x + 1)
+        if (ny > 0 or nx > 0) and (nx * step_x) ** 2 + (ny * step_y) ** 2 <= cutoff**2
+    ]
+    found.sort(key=lambda k: (round(k[0] ** 2 + k[1] ** 2, 9), k))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+@constant
+def _basis(size: Size, finest: float, coarsest: float) -> Basis:
+    phase = waves(size, finest, coarsest) @ pixels(size)[1:]
+    return torch.cat([pixels(size)[:1], torch.stack([phase.cos(), phase.sin()], dim=1).flatten(0, 1)])

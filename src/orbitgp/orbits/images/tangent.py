@@ -21,7 +21,7 @@ from torch import Tensor
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.base import ImageOrbit
-from orbitgp.orbits.images.displacement_field import Lengths, SmoothField
+from orbitgp.orbits.images.deformation import Lengths, SmoothField
 from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +38,8 @@ def compare(
     """Which of these invariances do the data support?
 
     A model is trained for each orbit and each of ``seeds`` seeds with the same settings, and its evidence is measured on fresh
-    draws. The result ranks the orbits and says how sure that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``.
+    draws. The result ranks the orbits and says how sure that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``. Where
+    inference is exact (``inference="auto"``, few data), one model for each orbit is enough.
 
     Args:
         X, y: as for the estimators.
@@ -58,12 +61,15 @@ def compare(
     X, y = np.asarray(X), np.asarray(y)
     named = named_orbits(orbits, features(X, settings))
     kind = estimator_for(y, task)
-    jobs = [Job(name, orbit, random_state + i, kind, settings) for i in range(seeds) for name, orbit in named.items()]
-    if check_inducing:
-        jobs += [_with_more(job, len(X)) for job in jobs[: len(named)]]
     # Expensive models first, so that workers end at about the same time.
-    jobs.sort(key=lambda job: isinstance(job.orbit, Identity))
-    return _table(named, train_all(jobs, X, y, n_jobs, watch))
+    costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
+    first = [Job(name, named[name], random_state, kind, settings) for name in costly]
+    results = train_all(first, X, y, n_jobs, watch)
+    # An exact model is the same from every seed, and has no inducing points: only sparse ones are trained again.
+    sparse = [trained.job for trained in results if trained.model.inference_ == "sparse"]
+    again = [replace(job, seed=random_state + i) for i in range(1, seeds) for job in sparse]
+    again += [_with_more(job, len(X)) for job in sparse] if check_inducing else []
+    return _table(named, results + train_all(again, X, y, n_jobs, watch), seeds)
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
@@ -109,20 +115,31 @@ def estimator_for(y: np.ndarray, task: Task | Literal["auto"]) -> type[Estimator
     return InvariantGPClassifier if found == "classification" else InvariantGPRegressor
 
 
+def _remaining(row: list[Trained]) -> float:
+    """What training might still gain: nothing, or there is no telling, where the evidence was climbed exactly."""
+    if row[0].model.inference_ == "exact":
+        return 0.0 if row[0].model.converged_ else inf
+    return float(np.median([remaining_gain(r.model.history_) for r in row]))
+
+
 def _with_more(job: Job, rows: int) -> Job:
     count = MORE * inducing_count(job.settings.get("num_inducing"), rows, job.orbit)
     return Job(job.name, job.orbit, job.seed, job.kind, {**job.settings, "num_inducing": count}, "more inducing points")
 
 
-def _table(named: Mapping[str, Orbit], results: list[Trained]) -> Comparison:
+def _table(named: Mapping[str, Orbit], results: list[Trained], seeds: int) -> Comparison:
     main = [[r for r in results if r.job.name == name and not r.job.purpose] for name in named]
-    more = [r.evidence for name in named for r in results if r.job.name == name and r.job.purpose]
+    settled = np.array([row[0].model.inference_ == "exact" for row in main])
+    columns = 1 if settled.all() else seeds
+    more = {r.job.name: r.evidence for r in results if r.job.purpose}
     evidences = Evidences(
         names=list(named),
-        values=np.array([[r.evidence for r in row] for row in main]),
-        stderrs=np.array([[r.stderr for r in row] for row in main]),
-        remaining=np.array([float(np.median([remaining_gain(r.model.history_) for r in row])) for row in main]),
-        more=np.array(more) if more else None,
+        values=np.array([[r.evidence for r in row] * (columns // len(row)) for row in main]),
+        stderrs=np.array([[r.stderr for r in row] * (columns // len(row)) for row in main]),
+        remaining=np.array([_remaining(row) for row in main]),
+        more=np.array([more.get(row[0].job.name, row[0].evidence) for row in main]) if more else None,
+        settled=settled,
+        highs=np.array([max(r.model.evidence_.interval[1] for r in row) for row in main]),
     )
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(evidences, main, plain)

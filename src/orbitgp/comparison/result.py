@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import MORE, Evidences, leaders, verdict
+from orbitgp.orbits.description import listed
 from orbitgp.plotting import PAPER, new_axes
 
 if TYPE_CHECKING:
@@ -100,11 +101,14 @@ class Comparison:
         e = self.evidences
         seeds = e.values.shape[1]
         scatter, freedom = e.scatter()
-        lines = [
-            f"Restarts: {seeds} each; a bound differs by about ±{scatter:,.0f} nats from one to the next."
-            if freedom
-            else "Restarts: one each, so how much a restart matters is not known."
-        ]
+        exact = [] if e.settled is None else [name for name, settled in zip(e.names, e.settled, strict=True) if settled]
+        lines = [] if not exact else [f"Inference: exact for {listed(exact)}."]
+        if len(exact) < len(e.names):
+            lines.append(
+                f"Restarts: {seeds} each; a bound differs by about ±{scatter:,.0f} nats from one to the next."
+                if freedom
+                else "Restarts: one each, so how much a restart matters is not known."
+            )
         rising = [e.names[i] for i, gain in enumerate(e.remaining) if isinf(gain)]
         most = max((float(g) for g in e.remaining if not isinf(g)), default=0.0)
         lines.append(

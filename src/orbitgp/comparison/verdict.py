@@ -11,8 +11,8 @@ A difference counts if it exceeds
 - MIN_NATS: below that, the data hardly prefer either orbit, however exactly the bounds are known;
 - what the loser would still gain if training went on, less half of what the winner would (both are known to a factor of two);
 
-and if it loses less than half of itself with twice the inducing points: changes that halve with every doubling then never add
-up to the whole of it.
+and, where the loser has only a lower bound, if that bound's slack cannot make up for it, and if it loses less than half of
+itself with twice the inducing points. Where inference was exact there are neither restarts nor inducing points to doubt.
 
 What a run would still gain is read from the shape of its own history. The learning rates fall to zero at the end of a run, so
 every bound is flat there, converged or not. Steps are therefore counted in *work*, the sum of the factors by which the rates
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from math import inf, isinf, sqrt
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import norm, t
 
 from orbitgp.orbits.description import listed
@@ -71,6 +71,8 @@ class Evidences:
         values, stderrs: the evidence of each orbit and seed, and its Monte-Carlo error.
         remaining: for each orbit, the nats that training might still gain.
         more: the evidence of each orbit with MORE times the inducing points, for the first seed (None: not checked).
+        settled: for each orbit, whether its evidence is that of exact inference, the same from every seed (None: of none).
+        highs: for each orbit, the log marginal likelihood that its evidence cannot exclude (None: not known).
     """
 
     names: list[str]
@@ -78,6 +80,8 @@ class Evidences:
     stderrs: Values
     remaining: PerOrbit
     more: PerOrbit | None = None
+    settled: Bool[np.ndarray, " orbits"] | None = None
+    highs: PerOrbit | None = None
 
     def order(self) -> list[int]:
         """Orbits from the best to the worst, by their mean over seeds."""
@@ -107,20 +111,30 @@ class Evidences:
         doubts = self._doubts(a, b, nats, error)
         return Difference(self.names[b], nats, error, tuple(doubts))
 
+    def _is_settled(self, i: int) -> bool:
+        return self.settled is not None and bool(self.settled[i])
+
     def _doubts(self, a: int, b: int, nats: float, error: float) -> list[str]:
         doubts = []
         seeds = self.values.shape[1]
         if nats <= MIN_NATS:
             doubts.append(f"they differ by {nats:.1f} nats, which is next to nothing")
         elif nats <= error:
-            doubts.append(f"they differ by {nats:,.0f} nats, within the ±{error:,.0f} that restarts differ by")
-        if seeds < 2:
+            doubts.append(f"they differ by {nats:,.0f} nats, within the ±{error:,.0f} that restarts and draws differ by")
+        if seeds < 2 and not (self._is_settled(a) and self._is_settled(b)):
             doubts.append("one restart says nothing about the next: train from two seeds or more")
         winner, loser = float(self.remaining[a]), float(self.remaining[b])
         # Both gains are estimates, good to a factor of two: the loser's in full, half of the winner's.
         if isinf(loser) or max(nats - error, 0.0) < loser - 0.5 * min(winner, loser):
             amount = "" if isinf(loser) else f" by about {loser:,.0f} nats"
             doubts.append(f"{self.names[b]} was still rising{amount} when its budget ended: give it more steps")
+        high = inf if self.highs is None else float(self.highs[b])
+        if not self._is_settled(b) and not isinf(high) and high > self.values[a].mean() - error:
+            slack = high - float(self.values[b].mean())
+            doubts.append(
+                f"the bound for {self.names[b]} may lie {slack:,.0f} nats below its evidence: use inference='exact', or more "
+                "inducing points"
+            )
         if self.more is not None:
             now, then = self.values[a, 0] - self.values[b, 0], self.more[a] - self.more[b]
             if then - now <= -0.5 * nats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -38,11 +38,13 @@ from orbitgp.estimators.validation import (
     training_options,
     usable_device,
 )
+from orbitgp.inference.cost import evaluation_cost
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
+from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.training.callbacks import Callback
@@ -54,6 +56,7 @@ from orbitgp.training.trainer import Trainer
 logger = logging.getLogger("orbitgp")
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
+UPPER_ROWS, UPPER_SAMPLES, UPPER_SECONDS = 5000, 32, 5.0  # what an upper bound on the evidence may cost
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -204,6 +207,7 @@ class InvariantEstimator(BaseEstimator):
                 solution = climber.run()
                 evidence = _exact_evidence(climber, solution)
             self._keep(exact, problem.likelihood, climber.history, evidence, shift)
+            self.converged_: bool | None = climber.converged
         else:
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
@@ -218,6 +222,7 @@ class InvariantEstimator(BaseEstimator):
                     "raise jitter."
                 ) from error
             self._keep(model, problem.likelihood, history, evidence, shift)
+            self.converged_ = None  # the bound of a stochastic run does not say
         self.interrupted_ = run.interrupted
 
     def _new_seeds(self) -> list[int]:
@@ -373,6 +378,20 @@ def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     samples, groups = settings.num_samples, settings.num_groups
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = -(-EVIDENCE_SAMPLES // groups) * groups
-    return measure_evidence(
+    evidence = measure_evidence(
         trainer.model, trainer.likelihood, trainer.x, trainer.y, samples, groups, settings.sampler, generator=generator
     )
+    return replace(evidence, upper=_upper(trainer, evidence))
+
+
+def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
+    """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, and not too many data."""
+    model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
+    if likelihood.num_locals or likelihood.couples or len(x) > UPPER_ROWS:
+        return None
+    samples = None if evidence.num_samples is None else UPPER_SAMPLES
+    size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
+    cost = evaluation_cost(len(x), size, x[0].numel(), double=True)
+    quick = cost.seconds(x.device, torch.get_num_threads()) / 4 < UPPER_SECONDS  # there is no gradient to compute
+    bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
+    return max(bounds.upper, evidence.value)

@@ -31,7 +31,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
 
     Attributes:
         classes_: the labels, in the order of the columns of ``predict_proba``.
-        evidence_: the bound on the log marginal likelihood. It compares orbits and kernels under one likelihood, never two
+        evidence_: the log marginal likelihood, or bounds on it. It compares orbits and kernels under one likelihood, never two
             likelihoods.
 
     The other attributes are those of :class:`orbitgp.InvariantGPRegressor`.

@@ -32,15 +32,19 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
-        num_inducing: inducing points; no more are made than there are places for them.
+        num_inducing: inducing points of sparse inference; no more are made than there are places for them.
         num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
+            Exact inference enumerates every finite orbit, and finds by itself how many draws an infinite one needs.
         max_steps, max_seconds: the length of the training run, which ends with whichever is reached first; a last refit and the
-            evidence come after.
-        batch_size: data for each gradient.
+            evidence come after. Exact inference ends by itself when it has converged, and a step is one evaluation of the
+            evidence.
+        batch_size: data for each gradient of sparse inference.
         image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
         device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.
         random_state: a number makes ``fit`` reproducible.
         verbose: whether to show a progress bar, in a terminal.
+        inference: ``exact`` conditions on all data, ``sparse`` goes through inducing points, and ``auto`` is exact where that
+            can be afforded, unless ``num_inducing``, ``batch_size`` or an option of sparse training is given.
         training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and grid
             searches reach its options by names such as ``training__posterior_samples``.
         normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
@@ -49,13 +53,15 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     None stands for the library's default.
 
     Attributes:
-        evidence_: the bound on the log marginal likelihood of y, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
+        evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
+        inference_: ``exact`` or ``sparse``, whichever was used.
+        converged_: whether an exact run ended at a top of the evidence, and not at a limit; None after sparse inference.
         orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.
         kernel_: the kernel, with its learned hyperparameters.
         likelihood_: the likelihood, with what it learned.
         history_: the bound, ranges and hyperparameters over time.
         interrupted_: whether Ctrl-C ended the fit before its budget.
-        model_: the :class:`orbitgp.InvariantGP`, for joint predictions and function samples.
+        model_: the :class:`orbitgp.InvariantGP`, or :class:`orbitgp.inference.exact.ExactGP`, for joint predictions.
     """
 
     _: KW_ONLY

@@ -38,7 +38,7 @@ class TrainingOptions:
         inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; a few make wide orbits
             cheaper to represent (:class:`orbitgp.InvariantGP`).
         num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default 128, or
-            all elements of a finite orbit that has up to 1,024.
+            all elements of a finite orbit that has up to 1,024. Exact models predict with the draws of their training.
         learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are
             found together, as log odds may be far from where they start.
         orbit_rate: the rate of the orbit.
@@ -53,7 +53,8 @@ class TrainingOptions:
         local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
         local_rounds: how often a refit finds q(u) and the local parameters in turns, where the orbit is enumerated.
         network_rate: the rate of a recognition network.
-        starts: the multiples of the orbit's initial reach to start from; training goes on from the best.
+        starts: the multiples of the orbit's initial reach to start from; training goes on from the best. Exact inference has
+            multiples of its own, 1, 1/4 and 4, and takes them unless there is only one here.
         start_steps: the steps of each start (together a quarter of ``max_steps`` at most).
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
         exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device.

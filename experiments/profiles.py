@@ -165,7 +165,7 @@ def check(records: Records) -> Claims:
     }
 
 
-def figure(records: Records, path: Path) -> None:
+def figure(records: Records, path: Path, evidence_label: str = "evidence: bound in nats") -> None:
     """The profiles, one panel for each problem, with where the learned models started and where they ended."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
@@ -196,7 +196,7 @@ def figure(records: Records, path: Path) -> None:
             ax.set_xticks(range(0, 181, 30))
         ax.yaxis.set_major_formatter(lambda nats, _: f"{nats:,.0f}".replace("-", "\N{MINUS SIGN}"))
         if i == 0:
-            ax.set_ylabel("evidence: bound in nats")
+            ax.set_ylabel(evidence_label)
         # Below the curve there is room on the side where it is higher.
         left_is_higher = evidence[0] > evidence[-1]
         ax.legend(fontsize=8, loc="lower left" if left_is_higher else "lower right", frameon=False)

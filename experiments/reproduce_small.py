@@ -20,6 +20,7 @@ from experiments.harness import Claims
 EXPERIMENTS = (
     "toy",
     "exact",
+    "exact_evidence",
     "rotated_digits",
     "deformations",
     "odd_even",

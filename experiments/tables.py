@@ -17,6 +17,7 @@ from experiments import (
     augmentation,
     deformations,
     exact,
+    exact_evidence,
     harness,
     learning_curve,
     mnist,
@@ -34,7 +35,8 @@ COMPARISONS: dict[str, Experiment] = {
     for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, odd_even, rotated_digits)
 }
 COMPARISONS |= {"rotated_digits_m800": rotated_digits.EXPERIMENT, "deformations": deformations.EXPERIMENT}
-EXPERIMENTS = {"toy": toy.EXPERIMENT, "exact": exact.EXPERIMENT, **COMPARISONS}
+SINGLE = (toy.EXPERIMENT, exact.EXPERIMENT, exact_evidence.EXPERIMENT)
+EXPERIMENTS = {**{experiment.name: experiment for experiment in SINGLE}, **COMPARISONS}
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -37,10 +37,11 @@ for command in (learn, compare, predict, show, data):
     app.command()(command)
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"orbitgp {orbitgp.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

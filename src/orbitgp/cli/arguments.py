@@ -127,11 +127,19 @@ class TrainingSettings:
     feature_map: Annotated[
         Literal["none", "gradients"], _train(help="What the function sees of an image: its pixels, or its oriented gradients.")
     ] = "none"
-    num_inducing: Annotated[int, _train("--num-inducing", "-m", min=1, metavar="N", help="Inducing points.")] = 200
-    num_samples: Annotated[int, _train(min=2, metavar="N", help="Orbit samples for each datum and step.")] = 16
-    max_steps: Annotated[int, _train(min=1, metavar="N", help="Steps of training.")] = 250
+    inference: Annotated[
+        Literal["auto", "exact", "sparse"],
+        _train(help="Exact, sparse, or exact where it can be afforded."),
+    ] = "auto"
+    num_inducing: Annotated[
+        int | None, _train("--num-inducing", "-m", min=1, metavar="N", help="Inducing points; asks for sparse inference.")
+    ] = None
+    num_samples: Annotated[int | None, _train(min=2, metavar="N", help="Orbit samples for each datum.")] = None
+    max_steps: Annotated[int | None, _train(min=1, metavar="N", help="The most steps of training.")] = None
     max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="Stop training a model after so many seconds.")] = None
-    batch_size: Annotated[int, _train(min=1, metavar="N", help="Data for each gradient.")] = 512
+    batch_size: Annotated[int | None, _train(min=1, metavar="N", help="Data for each gradient; asks for sparse inference.")] = (
+        None
+    )
     seed: Annotated[int, _train(min=0, metavar="N", help="The seed; the same seed gives the same run.")] = 0
     device: Annotated[str, _train(metavar="NAME", help="cpu or cuda.")] = "cpu"
 

@@ -46,8 +46,7 @@ Jobs = Annotated[
 ]
 
 
-# The Gaussian likelihood serves classes too: of their likelihoods it is the cheapest, and exact.
-@arguments.expand_options(likelihood="gaussian", num_inducing=128, max_steps=150)
+@arguments.expand_options()
 @print_errors
 def compare(
     options: DataOptions,
@@ -100,7 +99,8 @@ def compare(
         models, steps = len(orbits) * (seeds + check_inducing), settings.max_steps
         if not quiet:
             at_a_time = f", {workers} at a time" if workers > 1 else ""
-            typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models of {steps} steps{at_a_time}", err=True)
+            of_steps = "" if steps is None else f" of {steps} steps"
+            typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models{of_steps} at most{at_a_time}", err=True)
         starts = {name: start.describe() for name, start in named.items()}
         units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
         with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from orbitgp.comparison.parallel import Job
 
 _EVERY = 10.0  # seconds between plain lines
+_OPEN = "{n_fmt} steps, {elapsed}{postfix}"
 _STEPS = "{n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"
 _MODELS = "{n_fmt} of {total_fmt} models done{postfix}"
 
@@ -22,7 +23,7 @@ class Progress:
 
     Args:
         models: how many there are to train.
-        steps: of each model.
+        steps: of each model; None where a model ends when it has converged.
         units: the unit of each learned quantity, by name.
         live: whether records arrive while a model trains. Steps are counted then, and the time left is estimated. Workers send
             their records when a model is done, so only the models that are done are counted.
@@ -30,18 +31,21 @@ class Progress:
     """
 
     def __init__(
-        self, models: int, steps: int, units: Mapping[str, str] | None = None, live: bool = True, quiet: bool = False
+        self, models: int, steps: int | None, units: Mapping[str, str] | None = None, live: bool = True, quiet: bool = False
     ) -> None:
         from tqdm import tqdm
 
         self.units, self.live, self.quiet = dict(units or {}), live, quiet
         self.terminal = sys.stderr.isatty()
-        self.whole_model = steps if live else 1
+        self.whole_model = (steps or 0) if live else 1
+        known = steps is not None or not live
         self.done: dict[str, int] = defaultdict(int)
         self.told = time.monotonic()
         self.bar = tqdm(
-            total=models * self.whole_model,
-            bar_format="{desc}" + ("|{bar:16}| " if self.terminal else "") + (_STEPS if live else _MODELS),
+            total=models * self.whole_model if known else None,
+            bar_format="{desc}"
+            + ("|{bar:16}| " if self.terminal and known else ": ")
+            + ((_STEPS if known else _OPEN) if live else _MODELS),
             unit=" steps",
             file=sys.stderr if self.terminal else StringIO(),
             dynamic_ncols=True,
@@ -77,6 +81,6 @@ class Progress:
         if self.quiet or self.terminal:
             return
         now = time.monotonic()
-        if now - self.told >= _EVERY or self.bar.n >= self.bar.total:
+        if now - self.told >= _EVERY or (self.bar.total is not None and self.bar.n >= self.bar.total):
             self.told = now
             print(self.bar, file=sys.stderr, flush=True)

@@ -52,5 +52,6 @@ def _unfinished(folder: RunFolder, config: dict[str, Any], json_: bool) -> None:
     if json_:
         typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
         return
-    typer.echo(f"{config['orbit']} on {config['name']}: {steps} of {total} steps done.")
+    of_all = "" if total is None else f" of {total}"
+    typer.echo(f"{config['orbit']} on {config['name']}: {steps}{of_all} steps done.")
     typer.echo(f"Go on with orbitgp learn --resume {folder.path}")

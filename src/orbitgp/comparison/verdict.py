@@ -37,6 +37,7 @@ from orbitgp.training.diagnostics import Record
 MIN_NATS = 3.0  # odds of 20 to 1
 MORE = 2  # times the inducing points, to check whether the order depends on their number
 _LEVEL = 0.975
+_LOOSE = 0.1  # of a difference: the slack above which a bound is too loose to lose by it
 # Fractions of the steps after which 1/4, 1/2 and 3/4 of work is done; each value is a mean over records nearby.
 _WINDOWS = ((0.2, 0.3), (0.45, 0.55), (0.9, 1.0))
 _FEW = 10  # records: too few to see a shape
@@ -128,9 +129,9 @@ class Evidences:
         if isinf(loser) or max(nats - error, 0.0) < loser - 0.5 * min(winner, loser):
             amount = "" if isinf(loser) else f" by about {loser:,.0f} nats"
             doubts.append(f"{self.names[b]} was still rising{amount} when its budget ended: give it more steps")
-        high = inf if self.highs is None else float(self.highs[b])
-        if not self._is_settled(b) and not isinf(high) and high > self.values[a].mean() - error:
-            slack = high - float(self.values[b].mean())
+        slack = 0.0 if self.highs is None or isinf(self.highs[b]) else float(self.highs[b] - self.values[b].mean())
+        # A loose bound misleads training too, as its own top lies elsewhere. So its slack must be small against the difference.
+        if not self._is_settled(b) and slack > _LOOSE * nats:
             doubts.append(
                 f"the bound for {self.names[b]} may lie {slack:,.0f} nats below its evidence: use inference='exact', or more "
                 "inducing points"

@@ -25,7 +25,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import InferenceName, choose_inference, initial_kernel, prior_variance
+from orbitgp.estimators.defaults import InferenceName, choose_inference, initial_kernel, most_samples, prior_variance
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
@@ -201,6 +201,7 @@ class InvariantEstimator(BaseEstimator):
                 settings,
                 max_steps=steps,
                 num_samples=None if isinstance(orbit, FiniteOrbit) else samples,
+                most_samples=most_samples(exact, settings),
                 progress=bool(self.verbose),
             )
             with run.around(climber, seeds, shift):

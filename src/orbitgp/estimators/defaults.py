@@ -24,7 +24,7 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import LEAST_SAMPLES
+from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES
 
 Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
@@ -160,6 +160,18 @@ def choose_inference(
     if inference == "exact":
         raise ValueError(f"exact inference is not possible: {against}. Use inference='sparse', or fewer data.")
     return "sparse", against
+
+
+def most_samples(model: ExactGP, settings: TrainerSettings) -> int:
+    """The most draws of an infinite orbit with which one evaluation of the evidence takes a tenth of the time for a fit."""
+    x, double = model.x, model.x.dtype == torch.float64
+    samples = LEAST_SAMPLES
+    while samples < MOST_SAMPLES:
+        cost = evaluation_cost(len(x), 2 * samples, x[0].numel(), double=double)
+        if cost.seconds(x.device, torch.get_num_threads()) > settings.exact_seconds / 10:
+            break
+        samples *= 2
+    return samples
 
 
 def _too_expensive(

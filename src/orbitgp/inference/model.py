@@ -27,7 +27,7 @@ from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, cholesky
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.likelihoods.base import Moments
-from orbitgp.orbits import Orbit, Pairing, Samples
+from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws
 
 
@@ -130,6 +130,8 @@ class InvariantGP(nn.Module):
         """The points at which each inducing variable averages g."""
         if self.inducing_draws is None:
             return self.inducing.flatten(1)[:, None]
+        if isinstance(self.orbit, FiniteOrbit):  # as many of its elements, the same for every point
+            return self.orbit.fixed(self.inducing, self.inducing_draws.shape[1]).points[:, 0].flatten(2)
         return self.orbit.transform(self.inducing, self.inducing_draws).flatten(2)
 
     @property
@@ -137,7 +139,7 @@ class InvariantGP(nn.Module):
         """How many points the kernel of a sample is evaluated at."""
         if self.inducing_draws is None:
             return len(self.inducing)
-        return len(self.inducing) * getattr(self.orbit, "size", self.inducing_draws.shape[1])
+        return len(self.inducing) * self.samples_per_row(self.inducing_draws.shape[1])
 
     def moments(self, means: WhitenedMeans, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""

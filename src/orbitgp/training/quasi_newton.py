@@ -58,7 +58,7 @@ class QuasiNewton:
     """One run of learning by the exact evidence: :meth:`run` leaves the model conditioned on all data, at the best parameters.
 
     ``max_steps`` and ``max_seconds`` of the settings limit evaluations of the evidence and time; without them a run ends when
-    it has converged. ``num_samples`` fixes the number of draws.
+    it has converged. ``num_samples`` fixes the number of draws, ``most_samples`` limits it.
     """
 
     model: ExactGP
@@ -68,6 +68,7 @@ class QuasiNewton:
     options: TrainerSettings
     max_steps: int | None = None
     num_samples: int | None = None
+    most_samples: int = MOST_SAMPLES
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Any], None] | None = None
@@ -160,7 +161,7 @@ class QuasiNewton:
         """Look at twice the draws: go on there, unless there are enough of them and the evidence agrees."""
         assert self._samples is not None
         assert self._value is not None
-        samples = min(2 * self._samples, MOST_SAMPLES)
+        samples = min(2 * self._samples, self.most_samples)
         if samples >= LEAST_SAMPLES:
             self.model.num_samples = samples
             again = self.model.condition(self.likelihood, self.y, self._local).log_evidence
@@ -184,7 +185,7 @@ class QuasiNewton:
 
     def _last_samples(self) -> int | None:
         fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
-        return self.num_samples if fixed else MOST_SAMPLES
+        return self.num_samples if fixed else self.most_samples
 
     @contextmanager
     def _subset(self, rows: int) -> Iterator[None]:

@@ -411,7 +411,7 @@ def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
     process = run(*arguments)
     assert "classification: the targets are" in process.stderr.readline()
-    assert "models of 5000 steps, 2 at a time" in process.stderr.readline()
+    assert "models of 5000 steps at most, 2 at a time" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err

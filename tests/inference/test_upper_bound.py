@@ -219,7 +219,7 @@ def test_moments_of_the_residual_are_those_of_the_dense_matrix():
     lam = torch.rand(len(k), 2) + 0.5
     a = torch.linalg.cholesky(q + 1e-13 * torch.eye(len(q)))
     sparse = module._SparseSystem(a, lam)
-    gram = module._Gram(problem.model.covariance, problem.exact.seen(problem.x), k.diagonal(), keep=True)
+    gram = module._Gram(problem.model.covariance, problem.exact.features(problem.x), k.diagonal(), keep=True)
     traces = (lam * (k - a @ a.mT).diagonal()[:, None]).sum(0)
     first, second = module._residual_moments(gram, a, lam, sparse, traces)
     for column in range(2):

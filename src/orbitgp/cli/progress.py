@@ -44,7 +44,7 @@ class Progress:
         self.bar = tqdm(
             total=models * self.whole_model if known else None,
             bar_format="{desc}"
-            + ("|{bar:16}| " if self.terminal and known else ": ")
+            + ("|{bar:16}| " if self.terminal and known else "")
             + ((_STEPS if known else _OPEN) if live else _MODELS),
             unit=" steps",
             file=sys.stderr if self.terminal else StringIO(),

@@ -145,7 +145,7 @@ def choose_inference(
     """Exact inference where it can be afforded, and why not, where it cannot.
 
     ``asks_for_sparse`` says that the user gave a number that only sparse inference has. ``memory`` stands in for the free
-    memory of the device. The choice rests on sizes and nominal speeds alone, so that it is the same every time.
+    memory of the device. The choice rests on sizes, threads, free memory and nominal speeds, not on a measured time.
     """
     if inference == "sparse":
         return "sparse", "inference='sparse'"

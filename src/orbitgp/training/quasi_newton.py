@@ -36,6 +36,7 @@ from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.state import copied_to
+from orbitgp.training.trainer import log_prior
 
 Vector = Float[np.ndarray, " parameters"]
 
@@ -254,12 +255,10 @@ class QuasiNewton:
 
     def _log_prior(self) -> float:
         """The log density of the priors on the kernel's hyperparameters; its gradient is added to them."""
-        total = 0.0
-        for _, module, prior, closure, _ in self.model.kernel.named_priors():
-            density = prior.log_prob(closure(module)).sum()
+        density = log_prior(self.model)
+        if density.requires_grad:
             density.backward()
-            total += float(density.detach())
-        return total
+        return float(density.detach())
 
     def _gradient(self) -> Vector:
         gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)

@@ -26,6 +26,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from orbitgp.inference.elbo import elbo
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
 from orbitgp.inference.minibatches import Minibatches
@@ -286,9 +287,9 @@ def _parameter_groups(
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]
 
 
-def log_prior(model: InvariantGP) -> Float[Tensor, ""]:
+def log_prior(model: InvariantGP | ExactGP) -> Float[Tensor, ""]:
     """The log density of the priors that the user put on the kernel's hyperparameters (zero without any)."""
-    total = torch.zeros((), dtype=torch.float64, device=model.q_mean.device)
+    total = torch.zeros((), dtype=torch.float64, device=model.prior_mean.bias.device)
     for _, module, prior, closure, _ in model.kernel.named_priors():
         total = total + prior.log_prob(closure(module)).sum()
     return total

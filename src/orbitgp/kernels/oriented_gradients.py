@@ -31,6 +31,8 @@ class OrientedGradients(Module):
         sharpness: how narrow the tuning curves are.
         power: applied to the mean of each window.
         learn: whether window, smoothing, sharpness and power are learned, starting at these values.
+        floor: added to the mean of each window before the power. Means far below it are no edges.
+        learn_floor: whether the floor is learned too.
     """
 
     def __init__(
@@ -42,6 +44,8 @@ class OrientedGradients(Module):
         sharpness: float = 9.0,
         power: float = 0.4,
         learn: bool = True,
+        floor: float = 1e-4,
+        learn_floor: bool = False,
     ) -> None:
         super().__init__()
         if orientations < 1:
@@ -49,10 +53,12 @@ class OrientedGradients(Module):
         if cell is not None and not 0 < cell < inf:
             raise ValueError(f"cell must be positive and finite, got {cell}.")
         self.orientations, self.cell, self.learn = orientations, cell, learn
-        for name, value in {"window": window, "smoothing": smoothing, "sharpness": sharpness, "power": power}.items():
+        constants = {"window": window, "smoothing": smoothing, "sharpness": sharpness, "power": power, "floor": floor}
+        for name, value in constants.items():
             if not 0 < value < inf:
                 raise ValueError(f"{name} must be positive and finite, got {value}.")
-            parameter = nn.Parameter(torch.tensor(value, dtype=torch.float64).log(), requires_grad=learn)
+            learned = learn_floor if name == "floor" else learn
+            parameter = nn.Parameter(torch.tensor(value, dtype=torch.float64).log(), requires_grad=learned)
             self.register_parameter(f"raw_{name}", parameter)
             self.register_constraint(f"raw_{name}", Positive(transform=torch.exp, inv_transform=torch.log))
 
@@ -60,7 +66,7 @@ class OrientedGradients(Module):
         if x.ndim not in (3, 4) or 0 in x.shape[1:]:
             expected, shape = "OrientedGradients takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
             raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
-        window, smoothing, sharpness, power = (raw.to(x.dtype).exp() for raw in self.parameters())
+        window, smoothing, sharpness, power, floor = (raw.to(x.dtype).exp() for raw in self.parameters())
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
         blur_y, blur_x = (_windows(n, n, cell * smoothing) for n in (height, width))
@@ -74,7 +80,7 @@ class OrientedGradients(Module):
         edges = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1).mm(terms.flatten(1)).exp2()
         pool_y, pool_x = (_windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))
         means = _separable(edges.unflatten(1, dx.shape), pool_x, pool_y).movedim(0, 1)
-        return F.normalize((means + _FAINT).pow(power).flatten(1), dim=1)
+        return F.normalize((means + floor).pow(power).flatten(1), dim=1)
 
     def extra_repr(self) -> str:
         learned = (f"{name.removeprefix('raw_')}={raw.exp().item():.3g}" for name, raw in self.named_parameters())
@@ -83,7 +89,6 @@ class OrientedGradients(Module):
 
 
 _FLAT = 1e-6  # squared strength of a gradient that has no direction
-_FAINT = 1e-4  # means below this are no edges
 
 
 def _separable(x: Tensor, down: Tensor, across: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from experiments.harness import Record, Records, Settings
 from orbitgp.datasets import digits, mnist
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.exact import ExactGP
-from orbitgp.kernels import OrientedGradients
+from orbitgp.kernels import OrientedGradients, SideBySide
 from orbitgp.likelihoods import Dirichlet
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.training.diagnostics import hyperparameters
@@ -37,19 +37,6 @@ KERNEL_ROWS = 2000  # digits that the first kernel is chosen by
 QUICK: Settings = {"dataset": "digits", "num_learn": 100, "num_samples": 4, "max_seconds": 4.0}
 
 
-class SideBySide(nn.Module):
-    """Several feature maps, each of unit length, as one of unit length: their weights are learned."""
-
-    def __init__(self, *maps: nn.Module) -> None:
-        super().__init__()
-        self.maps = nn.ModuleList(maps)
-        self.log_weights = nn.Parameter(torch.zeros(len(maps), dtype=torch.float64))
-
-    def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        weights = torch.softmax(2 * self.log_weights, 0).sqrt().to(x.dtype)
-        return torch.cat([weight * part(x) for weight, part in zip(weights, self.maps, strict=True)], 1)
-
-
 class Pixels(nn.Module):
     """The image itself, at unit length."""
 
@@ -58,8 +45,10 @@ class Pixels(nn.Module):
 
 
 def gradients(parts: float = 7, orientations: int = 8, floor: bool = False) -> OrientedGradients:
-    """Oriented gradients with ``parts`` windows along each side of an image of MNIST."""
-    return OrientedGradients(orientations, cell=None if parts == 7 else 28 / parts, learn_floor=floor)
+    """Oriented gradients with ``parts`` windows along each side of an image of MNIST, with or without a learned floor."""
+    view = OrientedGradients(orientations, cell=None if parts == 7 else 28 / parts)
+    view.raw_floor.requires_grad_(floor)
+    return view
 
 
 View = Callable[[], nn.Module | None]
@@ -110,17 +99,17 @@ class Candidate(harness.Run):
         settings = TrainerSettings(max_seconds=self.max_seconds, starts=(1.0,))
         climber = QuasiNewton(model, likelihood, x, y, settings, num_samples=self.num_samples)
         evidence = climber.run().log_evidence
-        record = {
+        seconds = time.perf_counter() - begin
+        print(f"{self.view}, {self.kernel}: {evidence:,.0f} nats, {seconds:.0f} s", flush=True)
+        return {
             "data": {"name": data.name, "source": data.source, "train": len(x)},
-            "seconds": {"fit": time.perf_counter() - begin},
+            "seconds": {"fit": seconds},
             "evaluations": climber.steps,
             "converged": climber.converged,
             "evidence": {"value": evidence, "stderr": 0.0},
             "orbit": orbit.describe().to_dict(),
             "learned": hyperparameters(kernel, likelihood),
         }
-        print(f"{self.view}, {self.kernel}: {evidence:,.0f} nats, {record['seconds']['fit']:.0f} s", flush=True)
-        return record
 
 
 def first_kernel(x: Float[Tensor, "rows *features"], variance: float, view: str, profile: str, seed: int) -> Kernel:

@@ -2,8 +2,8 @@
 
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance
-from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 
-__all__ = ["Covariance", "FeatureMapKernel", "InvariantKernel", "OrientedGradients", "covariance"]
+__all__ = ["Covariance", "FeatureMapKernel", "InvariantKernel", "OrientedGradients", "SideBySide", "covariance"]

@@ -1,4 +1,4 @@
-"""A feature map for images: histograms of oriented gradients, smooth in the image and in four learned constants."""
+"""A feature map for images: histograms of oriented gradients, smooth in the image and in five learned constants."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class OrientedGradients(Module):
         smoothing: standard deviation, in cells, of the blur before the gradient.
         sharpness: how narrow the tuning curves are.
         power: applied to the mean of each window.
-        learn: whether window, smoothing, sharpness and power are learned, starting at these values.
-        floor: added to the mean of each window before the power. Means far below it are no edges.
-        learn_floor: whether the floor is learned too.
+        floor: added to that mean before. Edges that are much fainter are not seen.
+        learn: whether window, smoothing, sharpness, power and floor are learned, starting at these values.
     """
 
     def __init__(
@@ -43,9 +42,8 @@ class OrientedGradients(Module):
         smoothing: float = 0.25,
         sharpness: float = 9.0,
         power: float = 0.4,
-        learn: bool = True,
         floor: float = 1e-4,
-        learn_floor: bool = False,
+        learn: bool = True,
     ) -> None:
         super().__init__()
         if orientations < 1:
@@ -57,8 +55,7 @@ class OrientedGradients(Module):
         for name, value in constants.items():
             if not 0 < value < inf:
                 raise ValueError(f"{name} must be positive and finite, got {value}.")
-            learned = learn_floor if name == "floor" else learn
-            parameter = nn.Parameter(torch.tensor(value, dtype=torch.float64).log(), requires_grad=learned)
+            parameter = nn.Parameter(torch.tensor(value, dtype=torch.float64).log(), requires_grad=learn)
             self.register_parameter(f"raw_{name}", parameter)
             self.register_constraint(f"raw_{name}", Positive(transform=torch.exp, inv_transform=torch.log))
 

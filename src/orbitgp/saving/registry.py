@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from orbitgp import likelihoods, orbits
-from orbitgp.kernels import OrientedGradients
+from orbitgp.kernels import OrientedGradients, SideBySide
 
 Arguments = dict[str, Any]
 Kind = TypeVar("Kind", bound=type)
@@ -81,3 +81,4 @@ def _same_names(value: object) -> Arguments:
 register_all(orbits, orbits.Orbit, "orbit")
 register_all(likelihoods, likelihoods.Likelihood, "likelihood")
 register(OrientedGradients, name="feature_map:OrientedGradients")
+register(SideBySide, name="feature_map:SideBySide")

@@ -56,22 +56,6 @@ _TOLERANCE = 0.01  # nats: what conjugate gradients may leave
 _SHARE = 0.5  # of the free memory, for K_f
 
 
-@torch.no_grad()
-def upper_bound(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    x: Rows,
-    y: Targets,
-    num_samples: int | None = 64,
-    seed: int = 0,
-    max_iterations: int = 100,
-    tolerance: float = _TOLERANCE,
-    max_bytes: float | None = None,
-) -> float:
-    """An upper bound on the log evidence, in nats (:func:`two_sided_bounds`)."""
-    return two_sided_bounds(model, likelihood, x, y, num_samples, seed, max_iterations, tolerance, max_bytes).upper
-
-
 class Bounds(NamedTuple):
     """What the log evidence lies between, in nats."""
 

@@ -169,11 +169,9 @@ class TestMnist:
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
+def unchecked(monkeypatch) -> None:
     """Shapes and types go unchecked, as they do for a user, so that our own sentence is what a wrong one meets."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @dataclass

@@ -246,7 +246,7 @@ def test_without_products_it_is_the_bound_of_titsias():
 def test_blocks_that_are_made_again_give_the_same_bound(seed, monkeypatch):
     problem = random_problem(seed)
     kept = upper(problem)
-    for name in ("orbit_gram", "upper_bound"):
+    for name in ("orbit_gram", "upper_bound", "model"):
         monkeypatch.setattr(f"orbitgp.inference.{name}.chunk_elements", lambda device: 150)
     assert upper(problem) == pytest.approx(kept, rel=1e-9)
     assert upper(problem, max_bytes=0.0) == pytest.approx(kept, rel=1e-9)

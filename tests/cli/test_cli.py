@@ -206,7 +206,7 @@ def test_a_table_with_missing_targets_without_its_holes(some):
 @pytest.mark.slow
 def test_compare_ranks_and_keeps_the_best(some):
     orbits = ["-o", "none", "-o", "swap(0,1)", "-o", "noise"]
-    budget = ["--seeds", "2", "--jobs", "1", "--no-check-inducing", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
+    budget = ["--restarts", "2", "--jobs", "1", "--no-check-inducing", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
     curve = ["--profile", "scale", "--profile-values", "0.1,1"]
     result = call("compare", some / "table.csv", "--target", "sum", *orbits, *budget, *curve)
     assert result.exit_code == 0, result.stderr

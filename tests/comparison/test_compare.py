@@ -143,7 +143,7 @@ QUICK = {"num_inducing": 16, "max_steps": 40}
 def compared(symmetric):
     told = []
     result = orbitgp.compare(
-        *symmetric, ["none", "swap(0, 1)"], seeds=2, watch=lambda job, record: told.append((job.name, record)), **QUICK
+        *symmetric, ["none", "swap(0, 1)"], n_restarts=2, watch=lambda job, record: told.append((job.name, record)), **QUICK
     )
     return result, told
 
@@ -193,7 +193,7 @@ class TestCompare:
         parallel = compare(
             *symmetric,
             {"none": None, "swap(0,1)": Permutation.swap(0, 1)},
-            seeds=1,
+            n_restarts=1,
             check_inducing=False,
             n_jobs=2,
             watch=lambda job, record: told.append(record),
@@ -221,8 +221,8 @@ class TestCompare:
             compare(*symmetric, orbits, **QUICK)
 
     def test_bad_settings(self, symmetric):
-        with pytest.raises(ValueError, match="seeds must be at least 1"):
-            compare(*symmetric, ["none", "noise"], seeds=0)
+        with pytest.raises(ValueError, match="n_restarts must be at least 1"):
+            compare(*symmetric, ["none", "noise"], n_restarts=0)
         with pytest.raises(ValueError, match="n_jobs must be a number of models"):
             compare(*symmetric, ["none", "noise"], n_jobs=0)
         with pytest.raises((ValueError, TypeError), match="task"):

@@ -138,7 +138,7 @@ class TestNestedNames:
         assert "training=TrainingOptions(jitter=1e-05)" in repr(model)
         assert "training" in model._repr_html_()
 
-    @pytest.mark.parametrize("given", [None, TrainingOptions(polish_passes=1)])
+    @pytest.mark.parametrize("given", [None, TrainingOptions(polish_passes=1, starts=(1.0,))])
     def test_grid_search(self, given: TrainingOptions | None) -> None:
         model = InvariantGPRegressor(GaussianNoise(0.3), training=given, **QUICK)
         search = GridSearchCV(model, {"training__posterior_samples": [8, 16]}, cv=2).fit(X, y)

@@ -22,7 +22,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.inference.slack import slack
-from orbitgp.inference.upper_bound import two_sided_bounds, upper_bound
+from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood, StickBreaking
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90, Rotation
 from orbitgp.orbits.sampling import base_draws
@@ -112,7 +112,7 @@ def log_evidence(problem: Problem) -> float:
 
 
 def upper(problem: Problem, **options: float) -> float:
-    return upper_bound(problem.model, problem.likelihood, problem.x, problem.y, problem.num_samples, **options)
+    return bounds(problem, **options).upper
 
 
 def bounds(problem: Problem, **options: float) -> module.Bounds:
@@ -123,7 +123,7 @@ def rounding(value: float) -> float:
     return 1e-7 * (1 + abs(value))
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", [pytest.param(block, marks=[pytest.mark.slow] * (block > 4)) for block in range(BLOCKS)])
 def test_lower_exact_upper(block, monkeypatch):
     if block:  # shapes were checked on the first block; checks take half of the time
         monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
@@ -246,7 +246,7 @@ def test_without_products_it_is_the_bound_of_titsias():
 def test_blocks_that_are_made_again_give_the_same_bound(seed, monkeypatch):
     problem = random_problem(seed)
     kept = upper(problem)
-    for name in ("orbit_gram", "upper_bound"):
+    for name in ("orbit_gram", "upper_bound", "model"):
         monkeypatch.setattr(f"orbitgp.inference.{name}.chunk_elements", lambda device: 150)
     assert upper(problem) == pytest.approx(kept, rel=1e-9)
     assert upper(problem, max_bytes=0.0) == pytest.approx(kept, rel=1e-9)
@@ -294,7 +294,7 @@ def test_other_likelihoods_have_no_upper_bound(likelihood):
     x = torch.randn(5, 3)
     model = InvariantGP(RBFKernel(), Identity(), x, likelihood.num_latents)
     with pytest.raises(ValueError, match=f"{type(likelihood).__name__} is not: use the lower bound"):
-        upper_bound(model, likelihood, x, likelihood.encode(torch.tensor([0, 1, 0, 1, 1])))
+        two_sided_bounds(model, likelihood, x, likelihood.encode(torch.tensor([0, 1, 0, 1, 1])))
 
 
 def batches(problem: Problem, local: Tensor | None = None) -> list[Batch]:

@@ -26,9 +26,8 @@ from torch.utils._pytree import tree_flatten
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
-from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
+from orbitgp.orbits import GaussianNoise, Permutation, Rotation
 from orbitgp.saving import SavedFileError
-from orbitgp.training import callbacks
 from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
@@ -480,36 +479,3 @@ class TestCallbacks:
         assert len(lines) == 9
         assert lines[-1].startswith("step 12, ")
         assert f"bound {fitted.history_[-1]['bound']:,.0f}" in lines[-1]
-
-    def test_tensorboard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        written: list[tuple[Any, ...]] = []
-
-        class SummaryWriter:
-            def __init__(self, log_dir: str, purge_step: int) -> None:
-                written.append((log_dir, purge_step))
-
-            def add_scalar(self, name: str, value: float, step: int) -> None:
-                written.append((name, value, step))
-
-            def flush(self) -> None: ...
-
-        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", type("module", (), {"SummaryWriter": SummaryWriter}))
-        rng = np.random.default_rng(0)
-        X, y = rng.uniform(size=(9, 5, 5)), np.arange(9) % 3
-        settings = {**QUICK, "max_steps": 5, "likelihood": "gaussian"}
-        fitted = InvariantGPClassifier(Translation(), **settings).fit(X, y, callback=callbacks.tensorboard(tmp_path))
-        last = fitted.history_[-1]
-        assert written[0] == (str(tmp_path), fitted.history_[-4]["step"])
-        low, high = last["orbit"]["shift_x"]
-        expected = {"bound": last["bound"], "seconds": last["seconds"], "noise": last["noise"]}
-        expected |= {"orbit/shift_x/low": low, "orbit/shift_x/high": high}
-        found = {name: value for name, value, step in written[1:] if step == 5}
-        assert expected.items() <= found.items()
-        assert "step" not in found
-
-    def test_tensorboard_is_not_installed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "tensorboard", None)
-        for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
-            monkeypatch.delitem(sys.modules, name)
-        with pytest.raises(ImportError, match="pip install tensorboard"):
-            callbacks.tensorboard(tmp_path)

@@ -27,7 +27,7 @@ Orbits = Annotated[
         autocompletion=arguments.complete_orbit,
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Restarts of each: differences are taken within a restart.")]
+Restarts = Annotated[int, typer.Option(min=1, metavar="N", help="Trainings of each, from different seeds.")]
 CheckInducing = Annotated[
     bool, typer.Option(help="Train each once more with twice the inducing points, to see whether the order holds.")
 ]
@@ -52,7 +52,7 @@ def compare(
     options: DataOptions,
     settings: TrainingSettings,
     orbit: Orbits = None,
-    seeds: Seeds = 2,
+    restarts: Restarts = 2,
     check_inducing: CheckInducing = True,
     profile: ProfileOption = None,
     profile_values: ProfileValues = None,
@@ -83,7 +83,7 @@ def compare(
     data = options.load(settings.seed)
     shape = input_shape(data)
     orbits = list(dict.fromkeys(orbit or (("none", "rotation", "affine") if data.has_images else ("none", "noise"))))
-    extra = ["--seeds", str(seeds), *([] if check_inducing else ["--no-check-inducing"])]
+    extra = ["--restarts", str(restarts), *([] if check_inducing else ["--no-check-inducing"])]
     extra += [] if profile is None else ["--profile", profile]
     extra += [] if profile_values is None else ["--profile-values", profile_values]
     config = configuration("compare", options, settings, data, orbits, *extra)
@@ -96,7 +96,7 @@ def compare(
         print_notes(data, config, quiet)
         workers = jobs or (joblib.cpu_count() if torch.device(settings.device).type == "cpu" else 1)
         common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, **estimator_settings(config)}
-        models, steps = len(orbits) * (seeds + check_inducing), settings.max_steps
+        models, steps = len(orbits) * (restarts + check_inducing), settings.max_steps
         if not quiet:
             at_a_time = f", {workers} at a time" if workers > 1 else ""
             of_steps = "" if steps is None else f" of {steps} steps"
@@ -105,7 +105,7 @@ def compare(
         units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
         with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
             ranking = comparison.compare(
-                orbits=named, seeds=seeds, check_inducing=check_inducing, watch=progress.watch, **common
+                orbits=named, n_restarts=restarts, check_inducing=check_inducing, watch=progress.watch, **common
             )
         curve = None
         if profiled is not None and profile is not None:
@@ -114,7 +114,7 @@ def compare(
                 curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best
-    # The evidence without invariance, as far below the best model's as it was on average over the seeds.
+    # The evidence without invariance, as far below the best model's as it was on average over the restarts.
     over = ranking.over_plain()
     plain = None if over is None else model.evidence_.value - over
     content = report_content(data, model, starts[ranking.best], config, plain, ranking, curve)

@@ -28,7 +28,7 @@ def compare(
     orbits: Orbits = ("none", "rotation", "affine"),
     *,
     task: Task | Literal["auto"] = "auto",
-    seeds: int = 2,
+    n_restarts: int = 2,
     check_inducing: bool = True,
     n_jobs: int | None = None,
     random_state: int = 0,
@@ -37,7 +37,7 @@ def compare(
 ) -> Comparison:
     """Which of these invariances do the data support?
 
-    A model is trained for each orbit and each of ``seeds`` seeds with the same settings, and its evidence is measured on fresh
+    A model is trained for each orbit from ``n_restarts`` seeds, with the same settings, and its evidence is measured on fresh
     draws. The result ranks the orbits and says how sure that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``. Where
     inference is exact (``inference="auto"``, few data), one model for each orbit is enough.
 
@@ -46,7 +46,7 @@ def compare(
         orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or a
             dictionary of these by name.
         task: ``classification`` or ``regression``; ``auto`` looks at y.
-        seeds: how many times to train each orbit, from different seeds.
+        n_restarts: how many times to train each orbit, from different seeds.
         check_inducing: whether to train each orbit once more with twice the inducing points, to check that the order holds.
         n_jobs: how many models to train at a time, as for scikit-learn: 1 trains them in this process, more take worker
             processes, -1 one for each core. None takes what ``joblib.parallel_config`` says, or else 1; so
@@ -56,8 +56,8 @@ def compare(
             when its model is done.
         settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}.")
+    if n_restarts < 1:
+        raise ValueError(f"n_restarts must be at least 1, got {n_restarts}.")
     X, y = np.asarray(X), np.asarray(y)
     named = named_orbits(orbits, features(X, settings))
     kind = estimator_for(y, task)
@@ -67,9 +67,9 @@ def compare(
     results = train_all(first, X, y, n_jobs, watch)
     # An exact model is the same from every seed, and has no inducing points: only sparse ones are trained again.
     sparse = [trained.job for trained in results if trained.model.inference_ == "sparse"]
-    again = [replace(job, seed=random_state + i) for i in range(1, seeds) for job in sparse]
+    again = [replace(job, seed=random_state + i) for i in range(1, n_restarts) for job in sparse]
     again += [_with_more(job, len(X)) for job in sparse] if check_inducing else []
-    return _table(named, results + train_all(again, X, y, n_jobs, watch), seeds)
+    return _table(named, results + train_all(again, X, y, n_jobs, watch), n_restarts)
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:

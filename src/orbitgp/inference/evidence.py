@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, elbo_of_all
-from orbitgp.inference.model import InvariantGP, chunk_elements
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Samples
@@ -85,9 +85,7 @@ class Evidence:
 
 def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:
     """Slices of rows so short that their orbit samples, and the kernel between these, fit into memory with ease."""
-    max_elements = chunk_elements(x.device)
-    samples = model.samples_per_row(num_samples)
-    rows = max(1, max_elements // (samples * max(model.num_points, x[0].numel(), samples)))
+    rows = model.rows_at_once(x, num_samples)
     for start in range(0, len(x), rows):
         yield slice(start, start + rows)
 

@@ -124,9 +124,8 @@ def _cards(content: Content, over: float | None, scores: Scores | None) -> list[
     if over is not None:
         entries.append(("over no invariance", nats(over, sign=True)))
     stderr = f" ± {evidence.stderr:.1g}" if evidence.stderr else ""
-    entries.append(
-        ("evidence: bound on the log marginal likelihood, in nats", f"{evidence.value:,.0f}{stderr}".replace("-", "−"))
-    )
+    what = "log marginal likelihood" if evidence.exact else "bound on the log marginal likelihood"
+    entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.0f}{stderr}".replace("-", "−")))
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))
     entries.append(("training data, and no validation set", f"{len(content.x):,}"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
@@ -63,6 +64,14 @@ Module = TypeVar("Module", bound=nn.Module)
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
 
+class Seeds(NamedTuple):
+    """Three, so that what is fitted to the draws of one is scored on those of another."""
+
+    training: int
+    start: int
+    evidence: int
+
+
 class Problem(NamedTuple):
     """What is to be learned, as the model sees it: targets, their likelihood, and where the prior of f starts."""
 
@@ -71,6 +80,11 @@ class Problem(NamedTuple):
     variance: float
     mean: Float[Tensor, " latents"]
     log_scale: float = 0.0  # sum over outputs of the log of what targets were divided by
+
+    @property
+    def shift(self) -> float:
+        """What bounds are above those in the units of y."""
+        return len(self.y) * self.log_scale
 
     def to(self, device: torch.device) -> Problem:
         return self._replace(y=self.y.to(device), likelihood=self.likelihood.to(device))
@@ -172,15 +186,12 @@ class InvariantEstimator(BaseEstimator):
         arguments = check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
         array, targets = self._training_data(X, y)
-        # Three generators, so that what is fitted to the draws of one is scored on those of another.
-        seeds = run.seeds(self._new_seeds(), self.random_state)
-        training_seed, start_seed, evidence_seed = seeds
-        at_start = torch.Generator(device).manual_seed(start_seed)
-        fresh = torch.Generator(device).manual_seed(evidence_seed)
+        seeds = Seeds(*run.seeds(self._new_seeds(), self.random_state))
+        at_start = torch.Generator(device).manual_seed(seeds.start)
 
         x = self._tensor(array, device)
         orbit = self._initial_orbit(x)
-        settings = trainer_settings(arguments, orbit, training_seed)
+        settings = trainer_settings(arguments, orbit, seeds.training)
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(x[:1], settings.num_samples, settings.num_groups, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
@@ -190,41 +201,63 @@ class InvariantEstimator(BaseEstimator):
             self.inference, problem.likelihood, exact, settings, asks_for_sparse(arguments)
         )
         logger.info("%s inference: %s.", self.inference_, reason)
-        shift = len(x) * problem.log_scale  # takes bounds to the units of y
         if self.inference_ == "exact":
-            steps, samples = arguments["max_steps"], arguments["num_samples"]
-            climber = QuasiNewton(
-                exact,
-                problem.likelihood,
-                x,
-                problem.y,
-                settings,
-                max_steps=steps,
-                num_samples=None if isinstance(orbit, FiniteOrbit) else samples,
-                most_samples=most_samples(exact, settings),
-                progress=bool(self.verbose),
-            )
-            with run.around(climber, seeds, shift):
-                solution = climber.run()
-                evidence = _exact_evidence(climber, solution)
-            self._keep(exact, problem.likelihood, climber.history, evidence, shift)
-            self.converged_: bool | None = climber.converged
+            self._fit_exact(exact, problem, arguments, settings, run, seeds)
         else:
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
-            trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
-            try:
-                with run.around(trainer, seeds, shift):
-                    history = trainer.run()
-                    evidence = _evidence(trainer, fresh)
-            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-                raise FloatingPointError(
-                    f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: "
-                    "raise jitter."
-                ) from error
-            self._keep(model, problem.likelihood, history, evidence, shift)
-            self.converged_ = None  # the bound of a stochastic run does not say
+            self._fit_sparse(model, x, problem, settings, run, seeds)
         self.interrupted_ = run.interrupted
+
+    def _fit_exact(
+        self,
+        model: ExactGP,
+        problem: Problem,
+        arguments: Mapping[str, Any],
+        settings: TrainerSettings,
+        run: Run,
+        seeds: Seeds,
+    ) -> None:
+        """Climb the evidence of all data, and keep what was found."""
+        climber = QuasiNewton(
+            model,
+            problem.likelihood,
+            model.x,
+            problem.y,
+            settings,
+            max_steps=arguments["max_steps"],
+            num_samples=None if isinstance(model.orbit, FiniteOrbit) else arguments["num_samples"],
+            most_samples=most_samples(model, settings),
+            progress=bool(self.verbose),
+        )
+        with run.around(climber, list(seeds), problem.shift):
+            solution = climber.run()
+            evidence = _exact_evidence(climber, solution)
+        self._keep(model, problem.likelihood, climber.history, evidence, problem.shift)
+        self.converged_: bool | None = climber.converged
+
+    def _fit_sparse(
+        self,
+        model: InvariantGP,
+        x: Float[Tensor, "rows *features"],
+        problem: Problem,
+        settings: TrainerSettings,
+        run: Run,
+        seeds: Seeds,
+    ) -> None:
+        """Take stochastic steps up the bound, and keep where they lead."""
+        trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
+        fresh = torch.Generator(x.device).manual_seed(seeds.evidence)
+        try:
+            with run.around(trainer, list(seeds), problem.shift):
+                history = trainer.run()
+                evidence = _evidence(trainer, fresh)
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise FloatingPointError(
+                f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
+            ) from error
+        self._keep(model, problem.likelihood, history, evidence, problem.shift)
+        self.converged_ = None  # the bound of a stochastic run does not say
 
     def _new_seeds(self) -> list[int]:
         """Seeds from the user's random state: of training, of where it starts, and of the evidence."""

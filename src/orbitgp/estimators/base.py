@@ -19,14 +19,22 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import InferenceName, choose_inference, initial_kernel, most_samples, prior_variance
+from orbitgp.estimators.defaults import (
+    Choice,
+    InferenceName,
+    choose_inference,
+    feature_dim,
+    initial_kernel,
+    prior_variance,
+    representative_order,
+)
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
@@ -39,7 +47,7 @@ from orbitgp.estimators.validation import (
     training_options,
     usable_device,
 )
-from orbitgp.inference.cost import evaluation_cost
+from orbitgp.inference.cost import Workload
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.inducing_points import initial_inducing
@@ -197,12 +205,14 @@ class InvariantEstimator(BaseEstimator):
         problem = self._problem(x, targets).to(device)
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
         exact = self._exact_model(x, orbit, kernel, problem)
-        self.inference_, reason = choose_inference(
-            self.inference, problem.likelihood, exact, settings, asks_for_sparse(arguments)
+        choice = choose_inference(
+            self.inference, problem.likelihood, exact, settings, arguments["num_samples"], asks_for_sparse(arguments)
         )
-        logger.info("%s inference: %s.", self.inference_, reason)
-        if self.inference_ == "exact":
-            self._fit_exact(exact, problem, arguments, settings, run, seeds)
+        self.inference_ = choice.inference
+        logger.info("%s inference: %s.", choice.inference, choice.reason)
+        if choice.inference == "exact":
+            order = representative_order(targets if isinstance(self, ClassifierMixin) else None, len(x), seeds.start)
+            self._fit_exact(exact, problem, choice, order, arguments, settings, run, seeds)
         else:
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
@@ -213,12 +223,14 @@ class InvariantEstimator(BaseEstimator):
         self,
         model: ExactGP,
         problem: Problem,
+        choice: Choice,
+        order: Int[Tensor, " rows"],
         arguments: Mapping[str, Any],
         settings: TrainerSettings,
         run: Run,
         seeds: Seeds,
     ) -> None:
-        """Climb the evidence of all data, and keep what was found."""
+        """Climb the evidence of as many data as was chosen, condition on all, and keep what was found."""
         climber = QuasiNewton(
             model,
             problem.likelihood,
@@ -227,7 +239,9 @@ class InvariantEstimator(BaseEstimator):
             settings,
             max_steps=arguments["max_steps"],
             num_samples=None if isinstance(model.orbit, FiniteOrbit) else arguments["num_samples"],
-            most_samples=most_samples(model, settings),
+            most_samples=choice.most_samples,
+            learn_rows=choice.learn_rows,
+            order=order,
             progress=bool(self.verbose),
         )
         with run.around(climber, list(seeds), problem.shift):
@@ -391,18 +405,14 @@ def _on(device: torch.device, module: Module) -> Module:
 
 def _exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:
     """The evidence of the model as it is; its error covers other draws, and half as many."""
-    model, likelihood = climber.model, climber.likelihood
-    error = 0.0
-    if not isinstance(model.orbit, FiniteOrbit):
-        other = model.log_evidence(likelihood, climber.y, solution.local, seed=model.seed + 1)
-        error = max(abs(other - solution.log_evidence), climber.draw_error) / 2
     return Evidence(
         value=solution.log_evidence,
-        stderr=error,
+        stderr=climber.draw_error / 2,
         num_data=len(climber.x),
-        num_samples=model.num_samples,
-        likelihood=type(likelihood).__name__,
-        exact=not likelihood.num_locals,
+        num_samples=climber.model.num_samples,
+        likelihood=type(climber.likelihood).__name__,
+        exact=not climber.likelihood.num_locals,
+        num_learned=climber.learn_rows,
     )
 
 
@@ -425,7 +435,7 @@ def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
     size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
-    cost = evaluation_cost(len(x), size, x[0].numel(), double=True)
-    quick = cost.seconds(x.device, torch.get_num_threads()) / 4 < UPPER_SECONDS  # there is no gradient to compute
+    work = Workload(size, feature_dim(model, x), x.device, double=True)
+    quick = work.conditioning(len(x)).seconds < UPPER_SECONDS
     bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
     return max(bounds.upper, evidence.value)

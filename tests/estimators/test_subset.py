@@ -15,13 +15,13 @@ from torch import nn
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.estimators import defaults
-from orbitgp.estimators.defaults import Choice, choose_inference, representative_order, workload
+from orbitgp.estimators.defaults import LEAST_ROWS, Choice, choose_inference, workload
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import START_ROWS
+from orbitgp.training.quasi_newton import representative_order
 
 
 def kernel() -> ScaleKernel:
@@ -68,10 +68,10 @@ class TestWhatCanBeAfforded:
         found = [choice(rows, 1000, 150.0, monkeypatch) for rows in (1_000, 4_000, 8_000, 30_000)]
         assert [c.inference for c in found] == ["exact", "exact", "exact", "sparse"]
         assert found[0].learn_rows == 1_000
-        assert START_ROWS <= found[2].learn_rows < found[1].learn_rows < 4_000
+        assert LEAST_ROWS <= found[2].learn_rows < found[1].learn_rows < 4_000
         assert "s, more than 150 s" in found[3].reason
         forced = choice(30_000, 1000, 150.0, monkeypatch, inference="exact")
-        assert START_ROWS <= forced.learn_rows < 30_000
+        assert LEAST_ROWS <= forced.learn_rows < 30_000
 
     def test_threads_do_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = torch.get_num_threads()
@@ -91,17 +91,20 @@ class TestWhatCanBeAfforded:
 
 class TestTheOrderOfRows:
     def test_every_beginning_has_the_labels_in_their_proportions(self) -> None:
-        labels = np.array(["a"] * 600 + ["b"] * 300 + ["c"] * 100)
-        order = representative_order(labels, 1000, seed=3).numpy()
-        assert sorted(order) == list(range(1000))
+        shares = (0.6, 0.3, 0.1)
+        y = torch.eye(3).repeat_interleave(torch.tensor([600, 300, 100]), 0)
+        order = representative_order(y, seed=3)
+        assert sorted(order.tolist()) == list(range(1000))
         for count in (10, 50, 333, 900):
-            for label, share in (("a", 0.6), ("b", 0.3), ("c", 0.1)):
-                assert abs((labels[order[:count]] == label).sum() - share * count) <= 1
+            counts = y[order[:count]].sum(0)
+            assert all(abs(float(n) - share * count) <= 1 for n, share in zip(counts, shares, strict=True))
 
     def test_it_is_seeded_and_random(self) -> None:
-        one, again, other = (representative_order(None, 100, seed) for seed in (0, 0, 1))
+        y = torch.rand(100, 1)
+        one, again, other = (representative_order(y, seed) for seed in (0, 0, 1))
         assert torch.equal(one, again)
         assert not torch.equal(one, other)
+        assert sorted(one.tolist()) == list(range(100))
 
 
 class TestLearningFromSomeRows:
@@ -115,7 +118,7 @@ class TestLearningFromSomeRows:
             ours = InvariantGPRegressor(mean="zero", normalize_y=False, training=some, random_state=0).fit(X, y)
         learned = ours.evidence_.num_learned
         assert ours.inference_ == "exact"
-        assert START_ROWS <= learned < 700
+        assert LEAST_ROWS <= learned < 700
         assert f"learned on {learned:,} of 700 data" in str(ours.evidence_)
         assert f"exact inference: learned on {learned:,} of 700 rows" in caplog.text
         assert {r["rows"] for r in ours.history_} == {learned, 700}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
@@ -33,7 +33,6 @@ from orbitgp.estimators.defaults import (
     feature_dim,
     initial_kernel,
     prior_variance,
-    representative_order,
 )
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
@@ -211,8 +210,7 @@ class InvariantEstimator(BaseEstimator):
         self.inference_ = choice.inference
         logger.info("%s inference: %s.", choice.inference, choice.reason)
         if choice.inference == "exact":
-            order = representative_order(targets if isinstance(self, ClassifierMixin) else None, len(x), seeds.start)
-            self._fit_exact(exact, problem, choice, order, arguments, settings, run, seeds)
+            self._fit_exact(exact, problem, choice, arguments, settings, run, seeds)
         else:
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
@@ -224,7 +222,6 @@ class InvariantEstimator(BaseEstimator):
         model: ExactGP,
         problem: Problem,
         choice: Choice,
-        order: Int[Tensor, " rows"],
         arguments: Mapping[str, Any],
         settings: TrainerSettings,
         run: Run,
@@ -241,7 +238,6 @@ class InvariantEstimator(BaseEstimator):
             num_samples=None if isinstance(model.orbit, FiniteOrbit) else arguments["num_samples"],
             most_samples=choice.most_samples,
             learn_rows=choice.learn_rows,
-            order=order,
             progress=bool(self.verbose),
         )
         with run.around(climber, list(seeds), problem.shift):
@@ -407,7 +403,7 @@ def _exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:
     """The evidence of the model as it is; its error covers other draws, and half as many."""
     return Evidence(
         value=solution.log_evidence,
-        stderr=climber.draw_error / 2,
+        stderr=climber.evidence_error,
         num_data=len(climber.x),
         num_samples=climber.model.num_samples,
         likelihood=type(climber.likelihood).__name__,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from orbitgp.inference.cost import Workload, affordable, free_memory
@@ -26,11 +26,12 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, START_ROWS
+from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES
 
 Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
+LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
 
@@ -205,7 +206,7 @@ def _exact_choice(
         if affordable(conditioning, math.inf if forced else seconds / 2, memory) is not None:
             continue
         learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, seconds / 2), memory, rows)
-        if learn_rows >= START_ROWS:
+        if learn_rows >= LEAST_ROWS:
             reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
             return Choice("exact", reason, learn_rows, samples if fixed else _most_samples(fewer, learn_rows, rows, seconds))
     return against
@@ -219,16 +220,3 @@ def _most_samples(work: Workload, learn_rows: int, rows: int, seconds: float) ->
             break
         work = more
     return work.samples
-
-
-def representative_order(labels: Shaped[np.ndarray, " rows"] | None, rows: int, seed: int) -> Int[Tensor, " rows"]:
-    """An order of the rows whose every beginning stands for the whole: at random, with labels in their proportions."""
-    order = np.random.default_rng(seed).permutation(rows)
-    if labels is None:
-        return torch.from_numpy(order)
-    # The i-th of n rows with a label comes after about (i + 1/2) / n of all rows.
-    place = np.empty(rows)
-    for label in np.unique(labels):
-        mine = np.flatnonzero(labels[order] == label)
-        place[mine] = (np.arange(len(mine)) + 0.5) / len(mine)
-    return torch.from_numpy(order[np.argsort(place, kind="stable")])

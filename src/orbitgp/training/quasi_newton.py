@@ -64,8 +64,8 @@ class QuasiNewton:
     """One run of learning by the exact evidence: :meth:`run` leaves the model conditioned on all data, at the best parameters.
 
     ``max_steps`` and ``max_seconds`` of the settings limit evaluations of the evidence and time; without them a run ends when
-    it has converged. ``num_samples`` fixes the number of draws, ``most_samples`` limits it. ``order`` is a permutation of the
-    data, of which the first ``learn_rows`` are learned from (None: all).
+    it has converged. ``num_samples`` fixes the number of draws, ``most_samples`` limits it. Parameters are
+    learned from ``learn_rows`` of the data (None: all).
     """
 
     model: ExactGP
@@ -77,7 +77,6 @@ class QuasiNewton:
     num_samples: int | None = None
     most_samples: int = MOST_SAMPLES
     learn_rows: int | None = None
-    order: Int[Tensor, " rows"] | None = None
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Any], None] | None = None
@@ -93,14 +92,16 @@ class QuasiNewton:
         self.seconds = 0.0
         self.stopped = False
         self.converged = False
-        self.draw_error = 0.0
+        self.draw_error = 0.0  # what the last doubling of draws has moved
+        self.evidence_error = 0.0  # two of these cover other draws
         self._clock = time.perf_counter()
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
         self._local: Tensor | None = None
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
-        if self.order is None:
-            self.order = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(0))
+        learns_from_all = self.learn_rows is None or self.learn_rows >= len(self.x)
+        # Which rows are learned from is left to chance; which of them a start sees first should not matter.
+        self._order = representative_order(self.y, 0 if learns_from_all else self.options.seed)
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -157,7 +158,7 @@ class QuasiNewton:
             if len(model.x) < len(self.x):
                 here = model.log_evidence(self.likelihood, self.y, self._local, model.seed)
             other = model.log_evidence(self.likelihood, self.y, self._local, model.seed + 1)
-            self.draw_error = max(self.draw_error, abs(other - here)) * len(self.x) / len(model.x)
+            self.evidence_error = max(self.draw_error, abs(other - here)) / 2 * len(self.x) / len(model.x)
 
     def _stage(self) -> None:
         if len(self._ends) < len(self.starts) and len(self.starts) > 1:
@@ -223,10 +224,9 @@ class QuasiNewton:
     @contextmanager
     def _subset(self, rows: int) -> Iterator[None]:
         """Some of the data, in place of all."""
-        assert self.order is not None
         x, y = self.model.x, self.y
         if len(x) > rows:
-            chosen = self.order[:rows].to(x.device)
+            chosen = self._order[:rows].to(x.device)
             self.model.x, self.y = x[chosen], y[chosen]
         try:
             yield
@@ -249,6 +249,7 @@ class QuasiNewton:
         slope = self._objective(start)[1]
         if self._curvature is not None and 0.5 * float(slope @ self._curvature @ slope) < enough:
             assert self._best is not None
+            self._record(self._best[0])
             return self._best  # no step would gain more, by the curvature of the last stage
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
@@ -375,6 +376,19 @@ class QuasiNewton:
         for name in ("draw_error", "steps", "seconds", "history", "converged"):
             setattr(self, name, state[name])
         self._snapshot = self._state()
+
+
+def representative_order(y: Float[Tensor, "rows *outputs"], seed: int) -> Int[Tensor, " rows"]:
+    """An order of the data whose every beginning stands for the whole: at random, with labels in their proportions."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    distinct, which, counts = torch.unique(y.cpu()[order], dim=0, return_inverse=True, return_counts=True)
+    if len(distinct) > len(y) // 2:
+        return order
+    # The i-th of n rows with a label comes after about (i + 1/2) / n of all rows.
+    by_label = torch.argsort(which, stable=True)
+    number = torch.empty_like(order)
+    number[by_label] = torch.arange(len(y)) - (counts.cumsum(0) - counts)[which[by_label]]
+    return order[torch.argsort((number + 0.5) / counts[which], stable=True)]
 
 
 def _flat(tensors: list[Tensor]) -> Vector:

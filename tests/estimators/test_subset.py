@@ -141,6 +141,9 @@ class TestLearningFromSomeRows:
         ours = InvariantGPClassifier(training=TrainingOptions(exact_seconds=0.3), random_state=0).fit(X, y)
         assert ours.evidence_.num_learned < 500
         ours.save(tmp_path / "model.safetensors")
+        # The file holds the rows, and a noise and a weight for each of three classes: no covariance of 500 x 500.
+        most = 500 * (2 + 3 + 3) * 8 + 60_000
+        assert (tmp_path / "model.safetensors").stat().st_size < most < 500 * 500 * 8
         again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
         assert again.evidence_ == ours.evidence_
         np.testing.assert_allclose(again.predict_proba(X[:20]), ours.predict_proba(X[:20]), atol=1e-9)

@@ -67,7 +67,6 @@ PREDICT_SEED = 0  # one set of base draws for every prediction, so that predicti
 UPPER_ROWS, UPPER_SAMPLES, UPPER_SECONDS = 5000, 32, 5.0  # what an upper bound on the evidence may cost
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
-Module = TypeVar("Module", bound=nn.Module)
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
 
@@ -149,6 +148,8 @@ class InvariantEstimator(BaseEstimator):
         """
         run = Run(callback, checkpoint, checkpoint_every, resume)
         before = dict(vars(self))
+        if isinstance(before.get("model_"), ExactGP):
+            before["model_"].forget_posterior()  # the next one needs the memory
         try:
             self._fit(X, y, run)
         except BaseException:
@@ -395,8 +396,10 @@ def _rank(X: Any) -> int:
     return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
 
 
-def _on(device: torch.device, module: Module) -> Module:
-    return module if device.type == "cpu" else deepcopy(module).to(device)
+def _on(device: torch.device, model: InvariantGP | ExactGP) -> InvariantGP | ExactGP:
+    if device.type == "cpu":
+        return model
+    return model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
 
 
 def _exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:

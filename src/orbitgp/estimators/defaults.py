@@ -31,6 +31,7 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES
 Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
+_CONDITIONING = 1 / 3  # of the time for a fit may go into conditioning on all data
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
@@ -203,9 +204,9 @@ def _exact_choice(
     for samples in (work.samples,) if fixed else (work.samples, work.samples // 2):
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
-        if affordable(conditioning, math.inf if forced else seconds / 2, memory) is not None:
+        if affordable(conditioning, math.inf if forced else _CONDITIONING * seconds, memory) is not None:
             continue
-        learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, seconds / 2), memory, rows)
+        learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - _CONDITIONING) * seconds), memory, rows)
         if learn_rows >= LEAST_ROWS:
             reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
             return Choice("exact", reason, learn_rows, samples if fixed else _most_samples(fewer, learn_rows, rows, seconds))
@@ -213,10 +214,10 @@ def _exact_choice(
 
 
 def _most_samples(work: Workload, learn_rows: int, rows: int, seconds: float) -> int:
-    """The most draws with which one evaluation takes a tenth of the time for a fit, and conditioning half of it."""
+    """The most draws with which one evaluation takes a tenth of the time for a fit, and conditioning its share."""
     while work.samples < MOST_SAMPLES:
         more = replace(work, samples=2 * work.samples)
-        if more.evaluation(learn_rows).seconds > seconds / 10 or more.conditioning(rows).seconds > seconds / 2:
+        if more.evaluation(learn_rows).seconds > seconds / 10 or more.conditioning(rows).seconds > _CONDITIONING * seconds:
             break
         work = more
     return work.samples

@@ -38,8 +38,8 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.priors import log_prior
 from orbitgp.training.state import copied_to
-from orbitgp.training.trainer import log_prior
 
 Vector = Float[np.ndarray, " parameters"]
 

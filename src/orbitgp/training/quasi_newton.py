@@ -48,7 +48,7 @@ START_ROWS = 300  # data that a start is judged by
 LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
-EARLY_SETTLED = 0.2  # the same, for draws so few that more will follow
+EARLY_SETTLED = 0.2  # the same, for a stage between the first and the last
 START_SETTLED = 1.0  # and for a start
 _OF_DRAWS = 0.05  # nothing finer is sought than this part of what the last doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
@@ -97,11 +97,11 @@ class QuasiNewton:
         self._clock = time.perf_counter()
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
+        self._start_curvature: np.ndarray | None = None  # that of the best start
         self._local: Tensor | None = None
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
-        learns_from_all = self.learn_rows is None or self.learn_rows >= len(self.x)
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
-        self._order = representative_order(self.y, 0 if learns_from_all else self.options.seed)
+        self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -167,6 +167,7 @@ class QuasiNewton:
             if self._ends:
                 self._forget()
                 self._set(max(self._ends, key=lambda end: end[0])[1])
+                self._curvature = self._start_curvature
             with self._learning():
                 self._value = self._climb_with(self._samples)
         else:
@@ -185,6 +186,9 @@ class QuasiNewton:
         with self._subset(START_ROWS):
             self.model.num_samples = self._first_samples()
             self._ends.append(self._climb(START_SETTLED))
+            if self._curvature is not None and self._ends[-1][0] == max(end[0] for end in self._ends):
+                # The more data there are, the more the evidence curves.
+                self._start_curvature = self._curvature * (len(self.model.x) / self._num_learned)
 
     def _double_draws(self) -> None:
         """Look at twice the draws: go on there, unless there are enough of them and the evidence agrees."""
@@ -204,8 +208,9 @@ class QuasiNewton:
 
     def _climb_with(self, samples: int | None) -> float:
         self.model.num_samples = samples
-        early = samples is not None and samples < min(LEAST_SAMPLES, self.most_samples) and samples != self.num_samples
-        return self._climb(EARLY_SETTLED if early else max(SETTLED, _OF_DRAWS * self.draw_error))[0]
+        # The first stage is the cheapest, so that is where curvature is learned. Those between it and the last need less.
+        between = self._value is not None and samples is not None and samples < min(LEAST_SAMPLES, self.most_samples)
+        return self._climb(EARLY_SETTLED if between else max(SETTLED, _OF_DRAWS * self.draw_error))[0]
 
     def _first_samples(self) -> int | None:
         """Draws of the first stage; None where a finite orbit is enumerated."""
@@ -219,7 +224,11 @@ class QuasiNewton:
 
     def _learning(self) -> AbstractContextManager[None]:
         """The data to learn from, in place of all."""
-        return self._subset(len(self.x) if self.learn_rows is None else self.learn_rows)
+        return self._subset(self._num_learned)
+
+    @property
+    def _num_learned(self) -> int:
+        return len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
 
     @contextmanager
     def _subset(self, rows: int) -> Iterator[None]:
@@ -247,7 +256,7 @@ class QuasiNewton:
         self._seen = None
         start = self._vector()
         slope = self._objective(start)[1]
-        if self._curvature is not None and 0.5 * float(slope @ self._curvature @ slope) < enough:
+        if self._value is not None and self._curvature is not None and 0.5 * float(slope @ self._curvature @ slope) < enough:
             assert self._best is not None
             self._record(self._best[0])
             return self._best  # no step would gain more, by the curvature of the last stage
@@ -346,6 +355,7 @@ class QuasiNewton:
             "bias": self.model.prior_mean.bias.detach().clone(),
             "best": None if self._best is None else [self._best[0], torch.from_numpy(self._best[1].copy())],
             "curvature": None if self._curvature is None else torch.from_numpy(self._curvature.copy()),
+            "start_curvature": None if self._start_curvature is None else torch.from_numpy(self._start_curvature.copy()),
             "local": self._local,
             "ends": [[value, torch.from_numpy(vector.copy())] for value, vector in self._ends],
             "begin": torch.from_numpy(self._begin.copy()),
@@ -370,6 +380,7 @@ class QuasiNewton:
             self.model.prior_mean.bias.copy_(state["bias"])
         self._best = None if state["best"] is None else (state["best"][0], state["best"][1].numpy())
         self._curvature = None if state["curvature"] is None else state["curvature"].numpy()
+        self._start_curvature = None if state["start_curvature"] is None else state["start_curvature"].numpy()
         self._local = None if state["local"] is None else state["local"].to(self.x.device)
         self._ends = [(value, vector.numpy()) for value, vector in state["ends"]]
         self._begin, self._samples, self._value = state["begin"].numpy(), state["samples"], state["value"]

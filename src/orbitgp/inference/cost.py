@@ -23,7 +23,7 @@ _CPU_SPEED = (40e9, 16e9)
 _GPU_SPEED = (30e12, 20e12)
 _SHARE = 0.7  # of the free memory
 _STEP = 100  # a number of rows to learn from is a multiple of this
-FIRST_SAMPLES = 8  # draws of an infinite orbit in the first evaluations
+FIRST_SAMPLES = 16  # draws of an infinite orbit in the first evaluations
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Workload:
         return self._cost(rows, products=1.0, algebra=2.0, squares=16.0)
 
     def learning(self, rows: int) -> Cost:
-        """All evaluations of a fit: most with few draws, some with more, a few with all of them."""
-        plan = [(min(self.samples, FIRST_SAMPLES), 40)]
+        """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows, and cost little."""
+        plan = [(min(self.samples, FIRST_SAMPLES), 20)]
         if self.samples > FIRST_SAMPLES:
-            plan += [(max(FIRST_SAMPLES, self.samples // 2), 6), (self.samples, 4)]
+            plan += [(self.samples, 4)]
         seconds = sum(count * replace(self, samples=s).evaluation(rows).seconds for s, count in plan)
         return Cost(self.evaluation(rows).bytes, seconds)
 

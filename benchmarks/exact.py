@@ -100,7 +100,7 @@ def shifts(clock: Clock) -> str:
     """200 digits, padded to 12 x 12, and the nine shifts by up to a pixel."""
     x = np.pad(load_digits().images[:200] / 16, ((0, 0), (2, 2), (2, 2))).reshape(200, -1)
     pixels = np.arange(144).reshape(12, 12)
-    nine = [np.roll(pixels, (i, j), (0, 1)).ravel() for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    nine = [np.roll(pixels, (i, j), (0, 1)).ravel().tolist() for i in (-1, 0, 1) for j in (-1, 0, 1)]
     model = InvariantGPClassifier(Permutation(nine), likelihood="gaussian", random_state=0)
     return against_floor("200 digits x 9 shifts", model, x, load_digits().target[:200], clock)
 

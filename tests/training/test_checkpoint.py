@@ -342,8 +342,8 @@ class TestWriting:
             "orbitgp.training.checkpoint.write", lambda path, kind, config, tensors: written.append(config["steps"])
         )
         CASES["natural"]().fit(*table(), checkpoint=tmp_path / "run", checkpoint_every=3.0)
-        # The start took 3 steps; then the clock is asked once a step and once a checkpoint; and the last step is always kept.
-        assert written == [3, 6, 9, 12]
+        # The start takes no steps; then the clock is asked once a step and once a checkpoint; and the last step is always kept.
+        assert written == [0, 3, 6, 9, 12]
 
     def test_what_a_killed_writer_left_is_removed(self, tmp_path: Path) -> None:
         path = tmp_path / "run.safetensors"

@@ -17,6 +17,7 @@ import orbitgp.training.posterior
 import orbitgp.training.trainer
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
@@ -227,12 +228,35 @@ def test_training_raises_the_bound_and_learns_the_noise():
 def test_screening_picks_the_right_start(axis, best):
     """y depends on the first coordinate alone: along the second the orbit should be wide, along the first narrow."""
     options = {"max_steps": 200, "start_steps": 8, "orbit_rate": 1e-9, "batch_size": 30, "num_samples": 16}
-    trainer = make_trainer(Slide(axis, 2.0), size=60, **options)
+    trainer = make_trainer(Slide(axis, 2.0), size=60, starts=(1.0, 0.0625, 0.25), **options)
     assert not trainer.screened
     choose_start(trainer)
     assert trainer.screened
     assert trainer.steps == 8
     assert trainer.model.orbit.width.item() == pytest.approx(2.0 * best, abs=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
+    """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
+    trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=90)
+    choose_start(trainer)
+    assert trainer.screened
+    found = trainer.model.orbit.width.item()
+    exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=16)
+
+    def evidence(width):
+        with torch.no_grad():
+            trainer.model.orbit.width.fill_(width)
+        return exact.condition(trainer.likelihood, trainer.y).log_evidence
+
+    widths = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+    assert evidence(found) > max(map(evidence, widths)) - 1.0
+    with torch.no_grad():
+        trainer.model.orbit.width.fill_(found)
+    trainer.step()
+    assert trainer.model.orbit.width.item() == pytest.approx(found)
+    assert trainer.snapshot()["keeps_orbit"]
 
 
 def test_screening_does_not_depend_on_the_order_of_the_starts():

@@ -53,8 +53,10 @@ class TrainingOptions:
         local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
         local_rounds: how often a refit finds q(u) and the local parameters in turns, where the orbit is enumerated.
         network_rate: the rate of a recognition network.
-        starts: the multiples of the orbit's initial reach to start from; training goes on from the best. Exact inference has
-            multiples of its own, 1, 1/4 and 4, and takes them unless there is only one here.
+        starts: the multiples of the orbit's initial reach to start from; training goes on from the best. With one, the orbit
+            starts as it is given. Exact inference has several of its own in place of several here. Sparse inference tries them
+            by the bound; where they are left as they are and the likelihood is Gaussian in f, by the exact evidence of some
+            data (:mod:`orbitgp.training.screening`).
         start_steps: the steps of each start (together a quarter of ``max_steps`` at most).
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
         exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device.

@@ -7,8 +7,8 @@ Two optimisers:
   follows the gradient of the bound with q(u) optimised out, which lets the orbit move freely.
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
-A short screening (``screening``) chooses where the orbit starts. The learning rates warm up, hold, and fall to zero. In the end
-q(u) is refitted from an average over many passes.
+Screening (``screening``) chooses where the orbit starts, or where it stays. The learning rates warm up, hold, and fall to zero.
+In the end q(u) is refitted from an average over many passes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from orbitgp.inference.elbo import elbo
-from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
 from orbitgp.inference.minibatches import Minibatches
@@ -39,6 +38,7 @@ from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
+from orbitgp.training.priors import log_prior
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
 
 
@@ -83,7 +83,9 @@ class Trainer:
         # The first values of kernel and noise are guesses. The orbit warms up longer, so that these settle first.
         orbit = {id(p) for p in self.model.orbit.parameters()}
         groups = self.optimizer.param_groups
-        self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
+        self.of_orbit = [id(group["params"][0]) in orbit for group in groups]
+        self.warmups = [options.orbit_warmup if mine else options.warmup for mine in self.of_orbit]
+        self.keeps_orbit = False
         self.screened = not screening.is_needed(self.model, options)
         self.posterior.refresh_local()
         self.minibatches = Minibatches(len(self.x), self.generator)
@@ -137,8 +139,10 @@ class Trainer:
             factor = _schedule(self.fraction())
             if self.natural and self.steps % self.options.posterior_every == 0:
                 self.posterior.update(self.posterior.rho(factor))
-            for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
-                group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
+            groups = zip(self.optimizer.param_groups, self.rates, self.warmups, self.of_orbit, strict=True)
+            for group, rate, warmup, of_orbit in groups:
+                kept = self.keeps_orbit and of_orbit
+                group["lr"] = 0.0 if kept else rate * factor * min(1.0, (self.steps + 1) / warmup)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self.gradient(rows).clone())
             self.diagnostics.saw_gradient(self.model.orbit)
@@ -260,7 +264,7 @@ class Trainer:
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
-_PROGRESS = ("steps", "seconds", "history", "screened")  # the trainer's own state, with the bounds
+_PROGRESS = ("steps", "seconds", "history", "screened", "keeps_orbit")  # the trainer's own state, with the bounds
 
 
 def _schedule(fraction: float, hold: float = 0.5) -> float:
@@ -285,11 +289,3 @@ def _parameter_groups(
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]
-
-
-def log_prior(model: InvariantGP | ExactGP) -> Float[Tensor, ""]:
-    """The log density of the priors that the user put on the kernel's hyperparameters (zero without any)."""
-    total = torch.zeros((), dtype=torch.float64, device=model.prior_mean.bias.device)
-    for _, module, prior, closure, _ in model.kernel.named_priors():
-        total = total + prior.log_prob(closure(module)).sum()
-    return total

@@ -65,6 +65,13 @@ class Orbit(Portable):
         named = [getattr(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
         return [parameter for parameter in named if parameter.requires_grad]
 
+    def simpler(self) -> list[list[nn.Parameter]]:
+        """The simpler orbits that this one contains, by the reaches that each has: with all others at zero it is that one.
+
+        Training starts from each of them, too, so that a richer family does not fall behind a simpler one.
+        """
+        return []
+
     def freeze(self) -> Orbit:
         """Learn nothing of this orbit; returns itself."""
         self.requires_grad_(False)
@@ -188,6 +195,11 @@ class Parts(Orbit):
     def check(self, features: torch.Size) -> None:
         for part in self.parts:
             part.check(features)
+
+    def simpler(self) -> list[list[nn.Parameter]]:
+        learned = [part for part in self.parts if part.reaches()]
+        whole = [part.reaches() for part in learned] if len(learned) > 1 else []
+        return [*whole, *(family for part in learned for family in part.simpler())]
 
     def describe(self) -> Description:
         return Description.join([part.describe() for part in self.parts])

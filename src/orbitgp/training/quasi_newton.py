@@ -4,8 +4,8 @@ Where all data are conditioned on exactly (``inference.exact``), the evidence an
 are fixed and shared by all data. Kernel, likelihood, feature map and orbit then climb together by BFGS, without learning rates.
 Three things make that safe and quick:
 
-- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts are each brought close to
-  their top on some of the data, with few draws, and the best goes on.
+- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts, and the simpler orbits
+  that it contains (``starts``), are each brought close to their top on some of the data, with few draws. The best goes on.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance.
   Each stage begins with the curvature that the last one has learned.
 - **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S.
@@ -35,6 +35,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.starts import Start, possible_starts
 from orbitgp.training.state import copied_to
 from orbitgp.training.trainer import log_prior
 
@@ -78,8 +79,7 @@ class QuasiNewton:
     def __post_init__(self) -> None:
         learned = (*self.model.parameters(), *self.likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not self.model.prior_mean.bias]
-        # Parameters are learned in units of their first values where these are large, as a lengthscale in nanometres is.
-        self._units = [p.detach().abs().clamp_min(1.0) for p in self.parameters]
+        self._units = self._natural_units()
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
         self.seconds = 0.0
@@ -90,6 +90,7 @@ class QuasiNewton:
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
         self._local: Tensor | None = None
+        self.starts = possible_starts(self.model.orbit, self.x, STARTS if len(self.options.starts) > 1 else (1.0,))
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -97,10 +98,22 @@ class QuasiNewton:
         self._value: float | None = None
         self._snapshot = self._state()
 
-    @property
-    def starts(self) -> tuple[float, ...]:
-        """Multiples of the orbit's reach to start from; one where the orbit has none, or nothing is to be chosen."""
-        return STARTS if self.model.orbit.reaches() and len(self.options.starts) > 1 else (1.0,)
+    def _natural_units(self) -> list[Tensor]:
+        """The change of each parameter that counts as one, so that the units of the data do not matter.
+
+        A reach counts in multiples of its first value, at which it is not zero, and a hyperparameter of the kernel in factors of
+        e. All else is learned as it is.
+        """
+        units = {id(reach): reach.detach().abs() for reach in self.model.orbit.reaches()}
+        for _, raw, constraint in self.model.kernel.named_parameters_and_constraints():
+            if constraint is not None:
+                with torch.enable_grad():
+                    value = constraint.transform(raw)
+                    (slope,) = torch.autograd.grad(value.sum(), raw)
+                units[id(raw)] = (value / slope).detach().abs()
+        ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
+        found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
+        return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
 
     def stop(self) -> None:
         """End the run after the evaluation that it is in."""
@@ -147,13 +160,11 @@ class QuasiNewton:
         if self._value is not None and self._samples == self._last_samples():
             self.converged = True
 
-    def _try_start(self, multiple: float) -> None:
-        """Bring the orbit, at another reach, close to its top on some of the data."""
+    def _try_start(self, start: Start) -> None:
+        """Bring the orbit, from another start, close to its top on some of the data."""
         self._forget()
         self._set(self._begin)
-        with torch.no_grad():
-            for reach in self.model.orbit.reaches():
-                reach.mul_(multiple)
+        start.apply(self.model.orbit)
         with self._subset(START_ROWS):
             self.model.num_samples = self._first_samples()
             self._ends.append(self._climb(START_SETTLED))

@@ -10,16 +10,14 @@ from orbitgp.datasets import digits
 from orbitgp.datasets.rotation import rotate
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Affine, Flip, GaussianNoise, LocalDeformation, Orbit, Rotation, Translation
-from orbitgp.training.starts import CLOSE_TO_NOTHING, Start, possible_starts
-
-ALL = (1.0, 0.25, 4.0)
+from orbitgp.training.starts import move_to, possible_starts
 
 
 def signals(rows: int, moved: float = 4.0, seed: int = 0):
     """Bumps of different width at different places, as images of one row."""
     rng = np.random.default_rng(seed)
-    width, place = rng.uniform(1, 3, rows), rng.uniform(10 - moved, 10 + moved, rows)
-    x = np.exp(-0.5 * ((np.arange(20) - place[:, None]) / width[:, None]) ** 2)
+    width, place = rng.uniform(1, 3, rows), rng.uniform(16 - moved, 16 + moved, rows)
+    x = np.exp(-0.5 * ((np.arange(32) - place[:, None]) / width[:, None]) ** 2)
     return x[:, None].astype(np.float32), width + 0.05 * rng.normal(size=rows)
 
 
@@ -58,38 +56,52 @@ def test_at_zero_reach_an_orbit_is_the_simpler_one():
 
 
 def test_starts_are_narrower_wider_and_simpler():
-    x = torch.rand(20, 8, 8)
-    orbit = Rotation(20) * Translation(1.0, None)
+    x = turned_digits(40)[0]
+    orbit = (Rotation(20) * Translation(1.0, None)).double()
     given = reaches(orbit)
-    starts = possible_starts(orbit, x, ALL)
-    assert starts[:3] == [Start(multiple) for multiple in ALL]
-    assert [start.kept for start in starts[3:]] == [(0,), (0,), (1,), (1,)]
-    starts[4].apply(orbit)
-    assert reaches(orbit) == pytest.approx([4 * given[0], CLOSE_TO_NOTHING * given[1]])
-    assert possible_starts(orbit, x, (1.0,)) == [Start(1.0)]
-    assert possible_starts(Flip(), x, ALL) == [Start(1.0)]
+    starts = possible_starts(orbit, torch.from_numpy(x).double())
+    assert starts[0] == (1.0, 1.0)
+    assert min(starts)[0] < 1.0 < max(starts)[0]
+    far_turned = max(starts, key=lambda start: start[0] / start[1])
+    far_moved = max(starts, key=lambda start: start[1] / start[0])
+    for start, large, small in ((far_turned, 0, 1), (far_moved, 1, 0)):
+        assert start[large] > 1.0
+        assert start[small] < 0.3
+    assert reaches(orbit) == given  # looking changes nothing
+    move_to(far_turned, orbit)
+    assert reaches(orbit) == pytest.approx([a * b for a, b in zip(given, far_turned, strict=True)])
+    assert possible_starts(Flip(), torch.from_numpy(x)) == [()]
+
+
+def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():
+    x = torch.from_numpy(turned_digits(40)[0])
+    for degrees in (2.0, 45.0, 170.0):
+        angles = sorted(degrees * start[0] for start in possible_starts(Rotation(degrees), x))
+        assert angles[0] < 12
+        assert 90 <= angles[-1] <= 360
+        assert any(12 <= angle <= 60 for angle in angles)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
 def test_noise_starts_in_the_unit_of_the_inputs(unit):
     x = torch.rand(30, 3, dtype=torch.float64)
     orbit = GaussianNoise(0.1).double()
-    assert possible_starts(orbit, x, ALL)[0] == Start(1.0)
-    wide = possible_starts(orbit, unit * x, ALL)[0].multiple * 0.1
-    assert 0.02 * unit < wide < 0.2 * unit
+    scales = [0.1 * start[0] / unit for start in possible_starts(orbit, unit * x)[1:]]
+    assert any(0.02 < scale < 0.1 for scale in scales)
+    assert any(0.1 < scale < 1 for scale in scales)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-6, 1e3])
 def test_units_of_inputs_targets_and_orbit_do_not_matter(unit):
     rng = np.random.default_rng(0)
-    x = rng.uniform(0, 1, (30, 2))
-    y = np.sin(6 * (x[:, 0] + 0.1 * rng.normal(size=30))) + 0.1 * rng.normal(size=30)
+    x = rng.uniform(0, 1, (20, 2))
+    y = np.sin(6 * (x[:, 0] + 0.1 * rng.normal(size=20))) + 0.1 * rng.normal(size=20)
     one, other = (
-        InvariantGPRegressor(GaussianNoise(0.1 * s, num_features=2), num_samples=16, random_state=0).fit(s * x, s * y)
+        InvariantGPRegressor(GaussianNoise(0.1 * s, num_features=2), num_samples=8, random_state=0).fit(s * x, s * y)
         for s in (1.0, unit)
     )
-    assert other.evidence_.value == pytest.approx(one.evidence_.value - 30 * np.log(unit), abs=0.1)
+    assert other.evidence_.value == pytest.approx(one.evidence_.value - 20 * np.log(unit), abs=0.1)
     assert other.kernel_.base_kernel.lengthscale.item() / unit == pytest.approx(one.kernel_.base_kernel.lengthscale.item(), rel=0.1)
 
 
@@ -97,23 +109,22 @@ def test_units_of_inputs_targets_and_orbit_do_not_matter(unit):
 @pytest.mark.parametrize(
     ("part", "whole"),
     [
-        (Translation(1.0, None), Translation(1.0, None) * GaussianNoise(0.3)),
         (Translation(6.0, None), Affine(None, 1.5, None, None, 0.5, None)),
         (Flip(), Flip() * Translation(8.0, None)),
     ],
-    ids=["shift in shift and noise", "shift in scale and shift", "flip in flip and shift"],
+    ids=["shift in scale and shift", "flip in flip and shift"],
 )
 def test_a_richer_family_is_not_behind_its_part(part, whole):
-    x, y = signals(40)
-    found = [InvariantGPRegressor(orbit, num_samples=16, random_state=0).fit(x, y).evidence_.value for orbit in (part, whole)]
+    x, y = signals(30)
+    found = [InvariantGPRegressor(orbit, num_samples=8, random_state=0).fit(x, y).evidence_.value for orbit in (part, whole)]
     assert found[1] >= found[0] - 1.0
 
 
 @pytest.mark.slow
 def test_affine_maps_are_not_behind_rotations():
-    x, y = turned_digits(60)
+    x, y = turned_digits(30)
     found = [
-        InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=16, random_state=0).fit(x, y).evidence_.value
+        InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=8, random_state=0).fit(x, y).evidence_.value
         for orbit in (Rotation(8.6), Affine())
     ]
     assert found[1] >= found[0] - 1.0

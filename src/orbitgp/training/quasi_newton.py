@@ -35,24 +35,28 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.starts import Start, possible_starts
+from orbitgp.training.starts import Start, move_to, possible_starts
 from orbitgp.training.state import copied_to
 from orbitgp.training.trainer import log_prior
 
 Vector = Float[np.ndarray, " parameters"]
 
-STARTS = (1.0, 0.25, 4.0)  # multiples of the orbit's reach
-START_ROWS = 300  # data that a start is judged by
+START_ROWS = 150  # data that a start is judged by
 FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES = 8, 32, 128  # draws of an infinite orbit: in the first stage, and in the last
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
-START_SETTLED = 1.0  # the same, for a start
+START_SETTLED = 0.2  # the same, for a start
 _MANY = 300  # parameters, above which curvature is kept in part only
+_STALLED = 12  # evaluations of one line search, after which rounding hides what is left to gain
 _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence cannot be computed
 
 
 class Stopped(Exception):
     """The run was asked to stop, or its budget is spent."""
+
+
+class _Stalled(Exception):
+    """A line search finds no better point."""
 
 
 @dataclass
@@ -90,7 +94,7 @@ class QuasiNewton:
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
         self._local: Tensor | None = None
-        self.starts = possible_starts(self.model.orbit, self.x, STARTS if len(self.options.starts) > 1 else (1.0,))
+        self.starts = possible_starts(self.model.orbit, self.x)[: None if len(self.options.starts) > 1 else 1]
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -164,7 +168,7 @@ class QuasiNewton:
         """Bring the orbit, from another start, close to its top on some of the data."""
         self._forget()
         self._set(self._begin)
-        start.apply(self.model.orbit)
+        move_to(start, self.model.orbit)
         with self._subset(START_ROWS):
             self.model.num_samples = self._first_samples()
             self._ends.append(self._climb(START_SETTLED))
@@ -214,8 +218,16 @@ class QuasiNewton:
     def _climb(self, enough: float) -> tuple[float, Vector]:
         """To the top from here: the best evidence, and where it is. The model is left there."""
         values: list[float] = []
+        last = self.steps  # evaluations at the last iteration
+
+        def objective(vector: Vector) -> tuple[float, Vector]:
+            if self.steps - last > _STALLED:
+                raise _Stalled
+            return self._objective(vector)
 
         def after_iteration(intermediate_result: Any) -> None:
+            nonlocal last
+            last = self.steps
             value = -float(intermediate_result.fun)
             self._record(value)
             values.append(value)
@@ -230,10 +242,14 @@ class QuasiNewton:
             # The first step has length one, or the one that the curvature of the last stage suggests.
             first = np.eye(len(start)) / max(1.0, float(np.linalg.norm(slope)))
             options, method = {"hess_inv0": first if self._curvature is None else self._curvature, "gtol": 1e-2}, "BFGS"
-        found = minimize(self._objective, start, jac=True, method=method, options=options, callback=after_iteration)
-        if method == "BFGS":
-            curvature = 0.5 * (found.hess_inv + found.hess_inv.T)
-            self._curvature = curvature if _positive_definite(curvature) else None
+        try:
+            found = minimize(objective, start, jac=True, method=method, options=options, callback=after_iteration)
+        except _Stalled:
+            self._curvature = None
+        else:
+            if method == "BFGS":
+                curvature = 0.5 * (found.hess_inv + found.hess_inv.T)
+                self._curvature = curvature if _positive_definite(curvature) else None
         assert self._best is not None
         self._restore()
         return self._best

@@ -1,17 +1,16 @@
 """Where a run may begin: the evidence may have several tops over how far an orbit goes.
 
-Three kinds of starts, for every family of orbits:
+An orbit has a natural unit: how far it moves inputs, as a share of the distances between them. Starts are
 
-- the orbit as given, and narrower and wider by multiples of its reaches;
+- the orbit as it was given;
+- the same with all reaches multiplied, so that it moves inputs a little, by some way, and far;
 - the simpler orbits that it contains (:meth:`~orbitgp.orbits.Orbit.simpler`), with all else close to nothing. So a composition
-  starts from its parts and ``Affine`` from a rotation, among others, and a richer family is not behind a simpler one;
-- where the orbit as given hardly moves the inputs, or throws them far away, the orbit that moves them by a tenth of the
-  distances between them, in place of the given one. So the unit of the inputs does not matter.
+  starts from its parts, and ``Affine`` from rotations, among others: a richer family is not behind a simpler one.
+
+So neither the first guess nor the unit of the inputs matters much.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -19,49 +18,97 @@ from torch import Tensor
 
 from orbitgp.orbits import Orbit
 
-CLOSE_TO_NOTHING = 0.1  # of its reach: what is left of the other parts, as the gradient vanishes at zero
-SIMPLER_MULTIPLES = (1.0, 4.0)  # of the reach of a simpler orbit
-_MOVES = (0.003, 10.0)  # of the distances between inputs: an orbit that moves less, or more, has another unit in mind
-_TENTH = 0.1
-_ROWS, _SAMPLES = 100, 8  # enough to see how far an orbit goes
+Start = tuple[float, ...]  # a multiple of each reach
+Inputs = Float[Tensor, "rows *features"]
+
+NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
+CLOSE_TO_NOTHING = 0.03  # the same, of what a simpler orbit lacks; at zero itself there would be no gradient
+_ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
+_DOUBLINGS = 40
+_GROWS = 1.02  # an orbit that moves inputs by less than this factor more when its reach doubles has come to its end
+_ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
 
 
-@dataclass(frozen=True)
-class Start:
-    """A multiple of the orbit's reaches; of those that are not ``kept``, next to nothing is left."""
-
-    multiple: float
-    kept: tuple[int, ...] | None = None  # numbers of reaches; None keeps all of them
-
-    @torch.no_grad()
-    def apply(self, orbit: Orbit) -> None:
-        """Move the orbit, which is as it was given, to this start."""
-        for number, reach in enumerate(orbit.reaches()):
-            reach.mul_(self.multiple if self.kept is None or number in self.kept else CLOSE_TO_NOTHING)
-
-
-def possible_starts(orbit: Orbit, x: Float[Tensor, "rows *features"], multiples: tuple[float, ...]) -> list[Start]:
-    """The starts of a run with these data. There is one where the orbit has no reach to learn, or one multiple is asked for."""
+def possible_starts(orbit: Orbit, x: Inputs) -> list[Start]:
+    """The starts of a run with these data, as given first; just that one where the orbit has no reach to learn."""
     reaches = orbit.reaches()
-    if not reaches or len(multiples) < 2:
-        return [Start(1.0)]
-    unit = _in_units_of(x, orbit)
-    starts = [Start(unit * multiple) for multiple in multiples]
+    given = (1.0,) * len(reaches)
+    distance = _distance(x)
+    if not reaches or distance == 0.0:
+        return [given]
+    ruler = _Ruler(orbit, x[:_ROWS], distance)
+    whole = tuple(range(len(reaches)))
+    multiples = [ruler.multiple(whole, share) for share in (NARROW, MIDDLE, WIDE)]
+    starts = [given]
+    for multiple in multiples:
+        if all(not 1 / _ALIKE < multiple / start[0] < _ALIKE for start in starts):
+            starts.append((multiple,) * len(reaches))
     number = {id(reach): i for i, reach in enumerate(reaches)}
     for family in orbit.simpler():
         kept = tuple(sorted(number[id(reach)] for reach in family))
-        starts += [Start(unit * multiple, kept) for multiple in SIMPLER_MULTIPLES]
+        rest = tuple(i for i in whole if i not in kept)
+        little = ruler.multiple(rest, CLOSE_TO_NOTHING)
+        for share in (MIDDLE, WIDE):
+            multiple = ruler.multiple(kept, share)
+            starts.append(tuple(multiple if i in kept else little for i in whole))
     return starts
 
 
 @torch.no_grad()
-def _in_units_of(x: Float[Tensor, "rows *features"], orbit: Orbit) -> float:
-    """What the reaches are to be multiplied by, so that they suit the distances between inputs: 1 where they do already."""
-    some = x[:_ROWS]
-    distances = torch.pdist(some.flatten(1).double())
+def move_to(start: Start, orbit: Orbit) -> None:
+    """Multiply the reaches of an orbit that is as it was given."""
+    for reach, multiple in zip(orbit.reaches(), start, strict=True):
+        reach.mul_(multiple)
+
+
+@torch.no_grad()
+def _distance(x: Inputs) -> float:
+    """The median distance between different inputs; 0 where there are none."""
+    distances = torch.pdist(x[: 10 * _ROWS].flatten(1).double())
     distances = distances[distances > 0]
-    if not len(distances):
-        return 1.0
-    moved = (orbit.fixed(some, _SAMPLES).points[:, 0] - some[:, None]).flatten(2).double().norm(dim=-1)
-    share = float(moved.square().mean().sqrt() / distances.median())
-    return 1.0 if share == 0.0 or _MOVES[0] <= share <= _MOVES[1] else _TENTH / share
+    return float(distances.median()) if len(distances) else 0.0
+
+
+class _Ruler:
+    """How far an orbit moves inputs if some of its reaches are multiplied and the others are zero."""
+
+    def __init__(self, orbit: Orbit, x: Inputs, distance: float) -> None:
+        self.orbit, self.x, self.distance = orbit, x, distance
+        self.nothing = self._samples((0.0,) * len(orbit.reaches()))
+
+    def multiple(self, kept: tuple[int, ...], share: float) -> float:
+        """The multiple, to a factor of two, at which these reaches move inputs by such a share of their distances.
+
+        An orbit that never gets so far, such as the whole circle, gets the multiple at which it goes furthest.
+        """
+        multiple, moved = 1.0, self._moved(kept, 1.0)
+        for _ in range(_DOUBLINGS):
+            if moved >= share:
+                break
+            further = self._moved(kept, 2 * multiple)
+            if further < _GROWS * moved:
+                return 2 * multiple if further > moved / _GROWS**5 else multiple
+            multiple, moved = 2 * multiple, further
+        for _ in range(_DOUBLINGS):
+            if moved <= 1.5 * share:
+                break
+            multiple /= 2
+            moved = self._moved(kept, multiple)
+        return multiple
+
+    def _moved(self, kept: tuple[int, ...], multiple: float) -> float:
+        count = len(self.orbit.reaches())
+        samples = self._samples(tuple(multiple if i in kept else 0.0 for i in range(count)))
+        moved = (samples - self.nothing).flatten(2).double().norm(dim=-1)
+        return float(moved.square().mean().sqrt()) / self.distance
+
+    @torch.no_grad()
+    def _samples(self, multiples: Start) -> Tensor:
+        reaches = self.orbit.reaches()
+        before = [reach.clone() for reach in reaches]
+        move_to(multiples, self.orbit)
+        try:
+            return self.orbit.fixed(self.x, _SAMPLES).points[:, 0]
+        finally:
+            for reach, value in zip(reaches, before, strict=True):
+                reach.copy_(value)

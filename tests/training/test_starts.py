@@ -102,7 +102,8 @@ def test_units_of_inputs_targets_and_orbit_do_not_matter(unit):
         for s in (1.0, unit)
     )
     assert other.evidence_.value == pytest.approx(one.evidence_.value - 20 * np.log(unit), abs=0.1)
-    assert other.kernel_.base_kernel.lengthscale.item() / unit == pytest.approx(one.kernel_.base_kernel.lengthscale.item(), rel=0.1)
+    lengthscales = [model.kernel_.base_kernel.lengthscale.item() for model in (one, other)]
+    assert lengthscales[1] / unit == pytest.approx(lengthscales[0], rel=0.1)
 
 
 @pytest.mark.slow

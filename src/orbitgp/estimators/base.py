@@ -208,7 +208,8 @@ class InvariantEstimator(BaseEstimator):
                 solution = climber.run()
                 evidence = _exact_evidence(climber, solution)
             self._keep(exact, problem.likelihood, climber.history, evidence, shift)
-            self.converged_: bool | None = climber.converged
+            self.converged_: bool = climber.converged
+            self.diagnostics_ = climber.summary()
         else:
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
@@ -223,7 +224,8 @@ class InvariantEstimator(BaseEstimator):
                     "raise jitter."
                 ) from error
             self._keep(model, problem.likelihood, history, evidence, shift)
-            self.converged_ = None  # the bound of a stochastic run does not say
+            self.converged_ = trainer.converged
+            self.diagnostics_ = trainer.summary()
         self.interrupted_ = run.interrupted
 
     def _new_seeds(self) -> list[int]:

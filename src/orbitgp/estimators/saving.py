@@ -40,6 +40,7 @@ KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegress
 _OWN = ("model_", "orbit_", "kernel_", "likelihood_")  # attributes that the learned parts give back
 _PROBE_SAMPLES = 16
 _OPTIONS = "$training"
+_RETIRED = ("starts", "start_steps")  # options that old files have
 # Arguments of estimators that became training options. One of them has another name there.
 _MOVED = ("inducing_samples", "num_groups", "draws", "num_predict_samples", "optimizer", "jitter", "dtype")
 _RENAMED = {"draws": "sampler"}
@@ -136,7 +137,8 @@ def _read_argument(name: str, value: Any, tensors: Tensors, handed_in: Mapping[s
     if _is_module(value):
         return unpack(value["$module"], tensors, f"given.{name}", handed_in.get(name))
     if isinstance(value, dict) and _OPTIONS in value:
-        return TrainingOptions(**decode(value[_OPTIONS], tensors))
+        options = decode(value[_OPTIONS], tensors)
+        return TrainingOptions(**{name: option for name, option in options.items() if name not in _RETIRED})
     return decode(value, tensors)
 
 

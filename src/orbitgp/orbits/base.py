@@ -40,6 +40,7 @@ class Orbit(Portable):
 
     num_draws: int = 0
     reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
+    in_units_of_inputs: ClassVar[bool] = False  # whether the parameters are, as the scale of a noise is
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         """S samples of the orbit of each row of x, one for each row of base draws u in (0, 1)^d."""

@@ -35,13 +35,12 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.priors import log_prior
 from orbitgp.training.starts import Start, move_to, possible_starts
 from orbitgp.training.state import copied_to
-from orbitgp.training.trainer import log_prior
 
 Vector = Float[np.ndarray, " parameters"]
 
-START_ROWS = 150  # data that a start is judged by
 FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES = 8, 32, 128  # draws of an infinite orbit: in the first stage, and in the last
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
@@ -94,7 +93,7 @@ class QuasiNewton:
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
         self._local: Tensor | None = None
-        self.starts = possible_starts(self.model.orbit, self.x)[: None if len(self.options.starts) > 1 else 1]
+        self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -105,8 +104,8 @@ class QuasiNewton:
     def _natural_units(self) -> list[Tensor]:
         """The change of each parameter that counts as one, so that the units of the data do not matter.
 
-        A reach counts in multiples of its first value, at which it is not zero, and a hyperparameter of the kernel in factors of
-        e. All else is learned as it is.
+        A reach counts in multiples of its first value, which is not zero, and a hyperparameter of the kernel in factors of e.
+        All else is learned as it is.
         """
         units = {id(reach): reach.detach().abs() for reach in self.model.orbit.reaches()}
         for _, raw, constraint in self.model.kernel.named_parameters_and_constraints():
@@ -118,6 +117,15 @@ class QuasiNewton:
         ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
         found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
         return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        begun = f", from the best of {len(self.starts)} starts" if len(self.starts) > 1 else ""
+        draws = "" if self.model.num_samples is None else f" and {self.model.num_samples} draws of the orbit"
+        if self.converged:
+            return f"The evidence is at a top{begun}, after {self.steps:,} evaluations{draws}."
+        why = "was stopped" if self.stopped else "met its limit"
+        return f"The run {why} after {self.steps:,} evaluations{begun}; the best parameters so far are kept. Raise the limit."
 
     def stop(self) -> None:
         """End the run after the evaluation that it is in."""
@@ -169,7 +177,7 @@ class QuasiNewton:
         self._forget()
         self._set(self._begin)
         move_to(start, self.model.orbit)
-        with self._subset(START_ROWS):
+        with self._subset(self.options.start_rows):
             self.model.num_samples = self._first_samples()
             self._ends.append(self._climb(START_SETTLED))
 

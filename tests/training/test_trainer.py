@@ -23,6 +23,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import KernelStatistics, kernel_statistics
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
+from orbitgp.training import screening
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
 from orbitgp.training.screening import choose_start
@@ -95,7 +96,6 @@ KINDS = {
     "natural": {},
     "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
     "adam": {"optimizer": "adam"},
-    "screened": {"max_steps": 100, "start_rows": 8},
     "iid": {"sampler": "iid", "num_groups": 4},
     "bernoulli": {"likelihood": "bernoulli"},
     "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
@@ -222,6 +222,20 @@ def test_training_raises_the_bound_and_learns_the_noise():
     history = make_trainer(Identity(), data=data, max_steps=60, batch_size=30, learning_rate=0.1, size=12).run()
     assert history[-1]["bound"] > history[0]["bound"] + 10
     assert 0.003 < history[-1]["noise"] < 0.04  # the data have 0.01
+
+
+def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch):
+    monkeypatch.setattr(screening, "SHORTEST", 8)
+    whole = make_trainer(start_rows=10)
+    states = []
+    whole.after_step = lambda run: states.append(run.snapshot())
+    whole.run()
+    again = make_trainer(start_rows=10, perturbed=True)
+    again.load_state_dict(states[0])
+    assert again.steps == 0
+    assert again.screened
+    again.run()
+    assert_same(parameters(whole), parameters(again))
 
 
 @pytest.mark.slow

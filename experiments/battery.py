@@ -45,6 +45,7 @@ NUM_CASES, SEED = 64, 16
 GOAL = 0.95  # of the cases
 NATS, SHARE = 3.0, 0.01  # what a good run may be below the best: nats, or this share of the distance to the plain GP
 STARTS, FIRST_SAMPLES, FINALISTS = 10, 8, 2  # of the reference: starts with so few draws; the best ones go on with all draws
+SETTLED = (5, 0.1)  # so many iterations that gain fewer nats end a climb
 SPREAD = math.log(10.0)  # of the random starts: kernel, noise and reach are multiplied by factors of 1/10 to 10
 
 Inputs = Float[np.ndarray, "rows *features"]
@@ -192,15 +193,17 @@ class Reference:
         return self.model.condition(self.likelihood, self.y).log_evidence
 
     def best(self, rng: np.random.Generator, orbit: Orbit) -> float:
-        """The best of several random starts with this orbit in place of the model's own."""
+        """The best of several random starts with this orbit in place of the model's own, and of the model as it is."""
         samples = None if isinstance(orbit, Identity) else self.model.num_samples
         first = samples and min(samples, FIRST_SAMPLES)
         ends = sorted((self._climb(*self._start(rng, orbit, first)) for _ in range(STARTS)), key=lambda end: -end[0])
         if samples == first:
             return ends[0][0]
-        for _, model, _ in ends:
+        finalists = [(model, likelihood) for _, model, likelihood in ends[:FINALISTS]]
+        finalists.append((deepcopy(self.model), deepcopy(self.likelihood)))
+        for model, _ in finalists:
             model.num_samples = samples
-        return max(self._climb(model, likelihood)[0] for _, model, likelihood in ends[:FINALISTS])
+        return max(self._climb(model, likelihood)[0] for model, likelihood in finalists)
 
     def _start(self, rng: np.random.Generator, orbit: Orbit, samples: int | None) -> tuple[ExactGP, Likelihood]:
         """A copy of the model with another orbit; everything that is learned is moved by random factors."""
@@ -210,7 +213,7 @@ class Reference:
         with torch.no_grad():
             for reach in model.orbit.reaches():
                 reach.mul_(float(np.exp(rng.uniform(-SPREAD, SPREAD))))
-                if "noise" in type(model.orbit).__name__.lower():  # the one reach with the unit of the inputs
+                if model.orbit.in_units_of_inputs:
                     reach.fill_(extent * float(np.exp(rng.uniform(-2 * SPREAD, 0))))
             for parameter in (*model.kernel.parameters(), *likelihood.parameters()):  # logarithms, all of them
                 parameter.add_(float(rng.uniform(-SPREAD, SPREAD)))
@@ -219,7 +222,8 @@ class Reference:
     def _climb(self, model: ExactGP, likelihood: Likelihood) -> tuple[float, ExactGP, Likelihood]:
         learned = (*model.parameters(), *likelihood.parameters())
         parameters = [p for p in learned if p.requires_grad and p is not model.prior_mean.bias]
-        units = [1.0 if p.ndim else max(1.0, abs(float(p))) for p in parameters]
+        reaches = {id(reach) for reach in model.orbit.reaches()}
+        units = [max(float(p.detach().abs().max()), 1e-300) if id(p) in reaches else 1.0 for p in parameters]
 
         def set_to(vector: np.ndarray) -> None:
             with torch.no_grad():
@@ -240,7 +244,14 @@ class Reference:
 
         splits = np.cumsum([p.numel() for p in parameters])[:-1]
         start = np.concatenate([p.detach().double().numpy().ravel() / u for p, u in zip(parameters, units, strict=True)])
-        found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 100, "ftol": 1e-6})
+        values: list[float] = []
+
+        def after_iteration(intermediate_result: Any) -> None:
+            values.append(float(intermediate_result.fun))
+            if len(values) > SETTLED[0] and values[-SETTLED[0] - 1] - values[-1] < SETTLED[1]:
+                raise StopIteration
+
+        found = minimize(objective, start, jac=True, method="L-BFGS-B", callback=after_iteration, options={"maxfun": 150})
         set_to(found.x)
         return -float(found.fun), model, likelihood
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-FEWEST = 24  # records before anything can be said
-NATS, SHARE = 2.0, 0.003  # what may be left: nats, or this share of all that was gained
+FEWEST = 40  # records before anything can be said
+NATS, SHARE = 2.0, 0.003  # what a run twice as long may gain: nats, or this share of all that was gained
 _ERRORS = 2.0  # standard errors that the gain may be off by
 
 
@@ -36,9 +36,9 @@ def rise(bounds: Sequence[float]) -> Rise | None:
 
 
 def is_level(bounds: Sequence[float]) -> bool:
-    """Whether little is left to gain, whatever the noise."""
+    """Whether little is left to gain, whatever the noise. A run twice as long has four more quarters."""
     found = rise(bounds)
-    return found is not None and found.gain + _ERRORS * found.stderr < max(NATS, SHARE * found.total)
+    return found is not None and 4 * found.gain + _ERRORS * found.stderr < max(NATS, SHARE * found.total)
 
 
 def in_words(steps: int, converged: bool, stopped: bool, found: Rise | None) -> str:

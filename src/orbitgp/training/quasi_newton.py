@@ -46,6 +46,7 @@ TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
 START_SETTLED = 0.2  # the same, for a start
 _MANY = 300  # parameters, above which curvature is kept in part only
+_FLAT = 0.5  # nats for a natural unit of a parameter
 _STALLED = 12  # evaluations of one line search, after which rounding hides what is left to gain
 _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence cannot be computed
 
@@ -90,6 +91,7 @@ class QuasiNewton:
         self.converged = False
         self.draw_error = 0.0
         self._clock = time.perf_counter()
+        self._steepness = 0.0  # the largest slope at the last point, in nats for a natural unit
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
         self._local: Tensor | None = None
@@ -239,7 +241,9 @@ class QuasiNewton:
             value = -float(intermediate_result.fun)
             self._record(value)
             values.append(value)
-            if len(values) > 2 and value - values[-3] < 2 * enough:  # two iterations, as one alone may be unlucky
+            # Two iterations, as one alone may be unlucky; more where the slope says that curvature is not known yet.
+            patience = 2 if self._steepness < _FLAT else 5
+            if len(values) > patience and value - values[-1 - patience] < 2 * enough:
                 raise StopIteration
 
         start = self._vector()
@@ -247,8 +251,8 @@ class QuasiNewton:
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
         if len(start) <= _MANY:
-            # The first step has length one, or the one that the curvature of the last stage suggests.
-            first = np.eye(len(start)) / max(1.0, float(np.linalg.norm(slope)))
+            # The first step moves every parameter by one unit at most, or as the curvature of the last stage suggests.
+            first = np.diag(1 / np.maximum(1.0, np.abs(slope)))
             options, method = {"hess_inv0": first if self._curvature is None else self._curvature, "gtol": 1e-2}, "BFGS"
         try:
             found = minimize(objective, start, jac=True, method=method, options=options, callback=after_iteration)
@@ -284,6 +288,7 @@ class QuasiNewton:
                 raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
             return _PENALTY - self._best[0], np.zeros_like(vector)
         self._local = solution.local
+        self._steepness = float(np.abs(gradient).max())
         if self._best is None or value > self._best[0]:
             self._best = value, vector.copy()
         return -value, -gradient

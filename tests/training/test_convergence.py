@@ -15,13 +15,13 @@ def curve(left: float, noise: float, records: int = 80) -> list[float]:
 
 
 def test_a_curve_that_has_come_to_its_end_is_level_and_a_rising_one_is_not():
-    assert is_level(curve(left=0.01, noise=0.5))
+    assert is_level(curve(left=1e-4, noise=0.5))
     assert not is_level(curve(left=100, noise=0.5))
-    assert not is_level(curve(left=0.01, noise=0.5)[:10])  # too few to say
+    assert not is_level(curve(left=1e-4, noise=0.5)[:10])  # too few to say
 
 
 def test_noise_that_could_hide_a_rise_is_no_level():
-    assert not is_level(curve(left=0.01, noise=50.0))
+    assert not is_level(curve(left=1e-4, noise=50.0))
 
 
 def test_the_error_is_that_of_the_gain():
@@ -32,8 +32,8 @@ def test_the_error_is_that_of_the_gain():
 
 
 def test_words_say_which_end_it_was():
-    assert "stopped rising" in in_words(100, True, False, rise(curve(0.01, 0.5)))
+    assert "stopped rising" in in_words(100, True, False, rise(curve(1e-4, 0.5)))
     assert "was stopped" in in_words(100, False, True, None)
     assert "while the bound was rising" in in_words(100, False, False, rise(curve(200, 0.5)))
-    assert "no more than its noise" in in_words(100, False, False, rise(curve(0.01, 50.0)))
+    assert "no more than its noise" in in_words(100, False, False, rise(curve(1e-4, 50.0)))
     assert "too few" in in_words(3, False, False, None)

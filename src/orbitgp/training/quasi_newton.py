@@ -111,7 +111,7 @@ class QuasiNewton:
         """
         units = {id(reach): reach.detach().abs() for reach in self.model.orbit.reaches()}
         for _, raw, constraint in self.model.kernel.named_parameters_and_constraints():
-            if constraint is not None:
+            if constraint is not None and raw.requires_grad:
                 with torch.enable_grad():
                     value = constraint.transform(raw)
                     (slope,) = torch.autograd.grad(value.sum(), raw)

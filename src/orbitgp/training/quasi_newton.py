@@ -36,7 +36,7 @@ from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
-from orbitgp.training.starts import Start, move_to, possible_starts
+from orbitgp.training.starts import Start, move_to, natural_units, possible_starts
 from orbitgp.training.state import copied_to
 
 Vector = Float[np.ndarray, " parameters"]
@@ -106,10 +106,11 @@ class QuasiNewton:
     def _natural_units(self) -> list[Tensor]:
         """The change of each parameter that counts as one, so that the units of the data do not matter.
 
-        A reach counts in multiples of its first value, which is not zero, and a hyperparameter of the kernel in factors of e.
-        All else is learned as it is.
+        A reach counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is learned as
+        it is.
         """
-        units = {id(reach): reach.detach().abs() for reach in self.model.orbit.reaches()}
+        orbit = self.model.orbit
+        units = {id(reach): unit for reach, unit in zip(orbit.reaches(), natural_units(orbit, self.x), strict=True)}
         for _, raw, constraint in self.model.kernel.named_parameters_and_constraints():
             if constraint is not None and raw.requires_grad:
                 with torch.enable_grad():

@@ -54,6 +54,16 @@ def possible_starts(orbit: Orbit, x: Inputs) -> list[Start]:
     return starts
 
 
+def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
+    """For each reach, where it alone moves inputs by some way. The unit of the inputs and the given orbit do not matter."""
+    reaches, distance = orbit.reaches(), _distance(x)
+    sizes = [reach.detach().abs() for reach in reaches]
+    if not reaches or distance == 0.0:
+        return sizes
+    ruler = _Ruler(orbit, x[:_ROWS], distance)
+    return [size * ruler.multiple((i,), MIDDLE) for i, size in enumerate(sizes)]
+
+
 @torch.no_grad()
 def move_to(start: Start, orbit: Orbit) -> None:
     """Multiply the reaches of an orbit that is as it was given."""

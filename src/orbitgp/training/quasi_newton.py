@@ -106,8 +106,8 @@ class QuasiNewton:
     def _natural_units(self) -> list[Tensor]:
         """The change of each parameter that counts as one, so that the units of the data do not matter.
 
-        A reach counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is learned as
-        it is.
+        A reach counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is
+        learned as it is.
         """
         orbit = self.model.orbit
         units = {id(reach): unit for reach, unit in zip(orbit.reaches(), natural_units(orbit, self.x), strict=True)}

@@ -247,7 +247,7 @@ def small_digits():
 def watched_run(**settings):
     """Ten steps after a choice of the start, a point at every second of them at the most."""
     budget = {"num_inducing": 8, "max_steps": 10, "batch_size": 20, "num_samples": 4, "num_predict_samples": 6}
-    options = {"posterior_samples": 4, "start_steps": 2, "orbit_warmup": 2, **settings.pop("options", {})}
+    options = {"posterior_samples": 4, "start_rows": 0, "orbit_warmup": 2, **settings.pop("options", {})}
     return learning_curve.LearningCurve("affine", "affine", watch_samples=6, spacing=1.4, options=options, **budget, **settings)
 
 

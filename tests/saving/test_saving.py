@@ -379,7 +379,7 @@ class TestEstimators:
     @pytest.mark.slow
     @pytest.mark.parametrize("settings", [
         {}, {"mean": "zero", "likelihood": "student-t"},
-        {"mean": "linear", "training": TrainingOptions(dtype="float32", optimizer="adam", starts=(1.0, 0.5))},
+        {"mean": "linear", "training": TrainingOptions(dtype="float32", optimizer="adam", start_rows=20)},
         {"normalize_y": False, "likelihood": Gaussian(2, noise=0.3)}, {"orbit": Permutation.swap(0, 1), "num_samples": 2},
         {"kernel": ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2, lengthscale_prior=GammaPrior(3.0, 6.0)))},
         {"random_state": np.random.RandomState(1), "image_shape": None, "max_seconds": 100.0, "num_inducing": np.int64(6)},
@@ -718,7 +718,7 @@ class TestWriting:
 
 class TestTrainingOptions:
     def test_come_back(self, tmp_path: Path) -> None:
-        options = TrainingOptions(posterior_samples=6, starts=(1.0, 0.5), num_predict_samples=8, local="kept")
+        options = TrainingOptions(posterior_samples=6, start_rows=20, num_predict_samples=8, local="kept")
         InvariantGPRegressor(**{**QUICK, "training": options}).fit(*table()).save(tmp_path / "file")
         assert InvariantGPRegressor.load(tmp_path / "file").training == options
         InvariantGPRegressor(**{**QUICK, "training": None}).fit(*table()).save(tmp_path / "file")

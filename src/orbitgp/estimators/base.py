@@ -245,7 +245,8 @@ class InvariantEstimator(BaseEstimator):
             solution = climber.run()
             evidence = _exact_evidence(climber, solution)
         self._keep(model, problem.likelihood, climber.history, evidence, problem.shift)
-        self.converged_: bool | None = climber.converged
+        self.converged_: bool = climber.converged
+        self.diagnostics_: str = climber.summary()
 
     def _fit_sparse(
         self,
@@ -268,7 +269,8 @@ class InvariantEstimator(BaseEstimator):
                 f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
             ) from error
         self._keep(model, problem.likelihood, history, evidence, problem.shift)
-        self.converged_ = None  # the bound of a stochastic run does not say
+        self.converged_ = trainer.converged
+        self.diagnostics_ = trainer.summary()
 
     def _new_seeds(self) -> list[int]:
         """Seeds from the user's random state: of training, of where it starts, and of the evidence."""

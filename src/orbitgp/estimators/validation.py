@@ -32,7 +32,7 @@ _OBJECTS = (
     ("feature_map", nn.Module, "torch.nn.Module"),
     ("training", TrainingOptions, "orbitgp.TrainingOptions"),
 )
-_FOR_EXACT_TOO = {"dtype", "exact_seconds", "num_predict_samples", "starts"}
+_FOR_EXACT_TOO = {"dtype", "exact_seconds", "num_predict_samples", "start_rows"}
 _OF_TRAINER = ("num_samples", "max_steps", "max_seconds", "batch_size")
 
 

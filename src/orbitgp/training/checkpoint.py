@@ -127,7 +127,6 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
     """Everything that a run depends on, by name, before its first step: data as digests, settings as they are."""
     model = trainer.model
     settings = asdict(trainer.options)
-    settings["starts"] = list(settings["starts"])
     settings["random_state"] = settings.pop("seed")
     for name in ("num_predict_samples", "dtype"):  # predictions come after the run, and the digest of X tells its precision
         del settings[name]

@@ -53,12 +53,10 @@ class TrainingOptions:
         local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
         local_rounds: how often a refit finds q(u) and the local parameters in turns, where the orbit is enumerated.
         network_rate: the rate of a recognition network.
-        starts: the multiples of the orbit's initial reach to start from; training goes on from the best. With one, the orbit
-            starts as it is given. Exact inference has several of its own in place of several here. Sparse inference tries them
-            by the bound; where they are left as they are and the likelihood is Gaussian in f, by the exact evidence of some
-            data (:mod:`orbitgp.training.screening`).
-        start_steps: the steps of each start (together a quarter of ``max_steps`` at most).
-        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
+        start_rows: the data by whose exact evidence the best of several starts is chosen (:mod:`orbitgp.training.starts`);
+            0 starts from the orbit as it is given. Sparse runs of fewer than 100 steps do so, too.
+        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance, or of
+            the noise where that is less and inputs are in float64.
         exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device.
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
@@ -82,8 +80,7 @@ class TrainingOptions:
     local: LocalName = "kept"
     local_rounds: int = 5
     network_rate: float = 0.01
-    starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
-    start_steps: int = 20
+    start_rows: int = 150
     jitter: float = 1e-6
     exact_seconds: float = 150.0
     dtype: PrecisionName = "auto"
@@ -112,9 +109,6 @@ class TrainingOptions:
             self._set(name, positive_number(name, getattr(self, name)))
         if self.learning_rate is not None:
             self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
-        if not isinstance(self.starts, tuple | list):
-            raise TypeError(f"starts must be a tuple of numbers, got {self.starts!r}.")
-        self._set("starts", tuple(nonnegative_number("starts", multiple) for multiple in self.starts))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All options by name, as scikit-learn asks for them."""
@@ -191,7 +185,7 @@ _WHOLE_NUMBERS = {  # the least value of each
     "posterior_every": 1,
     "polish_passes": 0,
     "local_rounds": 1,
-    "start_steps": 0,
+    "start_rows": 0,
 }
 _OF_ESTIMATORS = ("num_samples", "max_steps", "max_seconds", "batch_size", "num_inducing")
 

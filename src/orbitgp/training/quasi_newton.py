@@ -4,8 +4,8 @@ Where all data are conditioned on exactly (``inference.exact``), the evidence an
 are fixed and shared by all data. Kernel, likelihood, feature map and orbit then climb together by BFGS, without learning rates.
 Four things make that safe and quick:
 
-- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts are each brought close to
-  their top on some of the data, with few draws, and the best goes on.
+- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts, and the simpler orbits
+  that it contains (``starts``), are each brought close to their top on some of the data, with few draws. The best goes on.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance.
   Each stage begins with the curvature that the last one has learned.
 - **Rows.** Where learning by all data would take too long, it sees the first ``learn_rows`` of them in an order whose every
@@ -39,24 +39,29 @@ from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
+from orbitgp.training.starts import Start, move_to, natural_units, possible_starts
 from orbitgp.training.state import copied_to
 
 Vector = Float[np.ndarray, " parameters"]
 
-STARTS = (1.0, 0.25, 4.0)  # multiples of the orbit's reach
-START_ROWS = 300  # data that a start is judged by
 LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
 EARLY_SETTLED = 0.2  # the same, for a stage between the first and the last
-START_SETTLED = 1.0  # and for a start
+START_SETTLED = 0.2  # and for a start
 _OF_DRAWS = 0.05  # nothing finer is sought than this part of what the last doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
+_FLAT = 0.5  # nats for a natural unit of a parameter
+_STALLED = 12  # evaluations of one line search, after which rounding hides what is left to gain
 _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence cannot be computed
 
 
 class Stopped(Exception):
     """The run was asked to stop, or its budget is spent."""
+
+
+class _Stalled(Exception):
+    """A line search finds no better point."""
 
 
 @dataclass
@@ -85,8 +90,7 @@ class QuasiNewton:
     def __post_init__(self) -> None:
         learned = (*self.model.parameters(), *self.likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not self.model.prior_mean.bias]
-        # Parameters are learned in units of their first values where these are large, as a lengthscale in nanometres is.
-        self._units = [p.detach().abs().clamp_min(1.0) for p in self.parameters]
+        self._units = self._natural_units()
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
         self.seconds = 0.0
@@ -95,6 +99,7 @@ class QuasiNewton:
         self.draw_error = 0.0  # what the last doubling of draws has moved
         self.evidence_error = 0.0  # two of these cover other draws
         self._clock = time.perf_counter()
+        self._steepness = 0.0  # the largest slope at the last point, in nats for a natural unit
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
         self._start_curvature: np.ndarray | None = None  # that of the best start
@@ -102,6 +107,7 @@ class QuasiNewton:
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
+        self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -109,10 +115,32 @@ class QuasiNewton:
         self._value: float | None = None
         self._snapshot = self._state()
 
-    @property
-    def starts(self) -> tuple[float, ...]:
-        """Multiples of the orbit's reach to start from; one where the orbit has none, or nothing is to be chosen."""
-        return STARTS if self.model.orbit.reaches() and len(self.options.starts) > 1 else (1.0,)
+    def _natural_units(self) -> list[Tensor]:
+        """The change of each parameter that counts as one, so that the units of the data do not matter.
+
+        A reach counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is
+        learned as it is.
+        """
+        orbit = self.model.orbit
+        units = {id(reach): unit for reach, unit in zip(orbit.reaches(), natural_units(orbit, self.x), strict=True)}
+        for _, raw, constraint in self.model.kernel.named_parameters_and_constraints():
+            if constraint is not None and raw.requires_grad:
+                with torch.enable_grad():
+                    value = constraint.transform(raw)
+                    (slope,) = torch.autograd.grad(value.sum(), raw)
+                units[id(raw)] = (value / slope).detach().abs()
+        ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
+        found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
+        return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        begun = f", from the best of {len(self.starts)} starts" if len(self.starts) > 1 else ""
+        draws = "" if self.model.num_samples is None else f" and {self.model.num_samples} draws of the orbit"
+        if self.converged:
+            return f"The evidence is at a top{begun}, after {self.steps:,} evaluations{draws}."
+        why = "was stopped" if self.stopped else "met its limit"
+        return f"The run {why} after {self.steps:,} evaluations{begun}; the best parameters so far are kept. Raise the limit."
 
     def stop(self) -> None:
         """End the run after the evaluation that it is in."""
@@ -176,14 +204,12 @@ class QuasiNewton:
         if self._value is not None and self._samples == self._last_samples():
             self.converged = True
 
-    def _try_start(self, multiple: float) -> None:
-        """Bring the orbit, at another reach, close to its top on some of the data."""
+    def _try_start(self, start: Start) -> None:
+        """Bring the orbit, from another start, close to its top on some of the data."""
         self._forget()
         self._set(self._begin)
-        with torch.no_grad():
-            for reach in self.model.orbit.reaches():
-                reach.mul_(multiple)
-        with self._subset(START_ROWS):
+        move_to(start, self.model.orbit)
+        with self._subset(self.options.start_rows):
             self.model.num_samples = self._first_samples()
             self._ends.append(self._climb(START_SETTLED))
             if self._curvature is not None and self._ends[-1][0] == max(end[0] for end in self._ends):
@@ -245,12 +271,22 @@ class QuasiNewton:
     def _climb(self, enough: float) -> tuple[float, Vector]:
         """To the top from here: the best evidence, and where it is. The model is left there."""
         values: list[float] = []
+        last = self.steps  # evaluations at the last iteration
+
+        def objective(vector: Vector) -> tuple[float, Vector]:
+            if self.steps - last > _STALLED:
+                raise _Stalled
+            return self._objective(vector)
 
         def after_iteration(intermediate_result: Any) -> None:
+            nonlocal last
+            last = self.steps
             value = -float(intermediate_result.fun)
             self._record(value)
             values.append(value)
-            if len(values) > 2 and value - values[-3] < 2 * enough:  # two iterations, as one alone may be unlucky
+            # Two iterations, as one alone may be unlucky; more where the slope says that curvature is not known yet.
+            patience = 2 if self._steepness < _FLAT else 5
+            if len(values) > patience and value - values[-1 - patience] < 2 * enough:
                 raise StopIteration
 
         self._seen = None
@@ -263,13 +299,17 @@ class QuasiNewton:
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
         if len(start) <= _MANY:
-            # The first step has length one, or the one that the curvature of the last stage suggests.
-            first = np.eye(len(start)) / max(1.0, float(np.linalg.norm(slope)))
+            # The first step moves every parameter by one unit at most, or as the curvature of the last stage suggests.
+            first = np.diag(1 / np.maximum(1.0, np.abs(slope)))
             options, method = {"hess_inv0": first if self._curvature is None else self._curvature, "gtol": 1e-2}, "BFGS"
-        found = minimize(self._objective, start, jac=True, method=method, options=options, callback=after_iteration)
-        if method == "BFGS":
-            curvature = 0.5 * (found.hess_inv + found.hess_inv.T)
-            self._curvature = curvature if _positive_definite(curvature) else None
+        try:
+            found = minimize(objective, start, jac=True, method=method, options=options, callback=after_iteration)
+        except _Stalled:
+            self._curvature = None
+        else:
+            if method == "BFGS":
+                curvature = 0.5 * (found.hess_inv + found.hess_inv.T)
+                self._curvature = curvature if _positive_definite(curvature) else None
         assert self._best is not None
         self._restore()
         return self._best
@@ -298,6 +338,7 @@ class QuasiNewton:
                 raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
             return _PENALTY - self._best[0], np.zeros_like(vector)
         self._local = solution.local
+        self._steepness = float(np.abs(gradient).max())
         if self._best is None or value > self._best[0]:
             self._best = value, vector.copy()
         self._seen = vector.copy(), -value, -gradient

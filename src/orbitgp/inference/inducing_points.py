@@ -27,7 +27,7 @@ def initial_inducing(
     orbit: Orbit,
     kernel: Kernel,
     size: int,
-    method: Method = "random",
+    method: Method | None = None,
     generator: torch.Generator | None = None,
     inducing_samples: int = 1,
 ) -> Float[Tensor, "inducing *features"]:
@@ -37,15 +37,21 @@ def initial_inducing(
     - ``kmeans``: centres of candidates, started from the random ones.
     - ``greedy``: one after the other where the prior variance of the inducing variable, given those chosen, is largest
       (pivoted Cholesky). That of an average is the slack that f at this datum would leave.
+
+    Averages are chosen greedily by default, values of g at random.
     """
+    averages = inducing_samples > 1
+    if method is None:
+        method = "greedy" if averages else "random"
     if method not in get_args(Method):
         raise ValueError(f"inducing points start from one of {', '.join(get_args(Method))}, got {method!r}.")
-    averages = inducing_samples > 1
-    pool = size if method == "random" else max(size if averages else 4 * size, min(len(x), 16 * size))
+    pool = size if method == "random" else max(4 * size, min(len(x), 16 * size))
+    if averages:  # each datum counts once: a second time, its average would be the same
+        pool = max(size, min(pool, len(x), 4 * size))
     candidates = _orbit_samples(x, Identity() if averages else orbit, pool, generator)
     if method == "kmeans":
         return _kmeans(candidates, size)
-    if method == "greedy":
+    if method == "greedy" and size < pool:
         sets = orbit.fixed(candidates, inducing_samples).points[:, 0] if averages else candidates[:, None]
         return candidates[_pivots(sets.flatten(2), kernel, size)]
     return candidates

@@ -33,7 +33,7 @@ from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Identity, Pairing, Samples
+from orbitgp.orbits import Pairing, Samples
 from orbitgp.training import screening
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
@@ -252,9 +252,8 @@ class Trainer:
     def redraw_inducing(self) -> None:
         """Draw the inducing points again, from the orbit as it is now."""
         model = self.model
-        size, method = len(model.inducing), self.options.inducing
-        orbit = model.orbit if model.inducing_draws is None else Identity()
-        model.inducing.copy_(initial_inducing(self.x, orbit, model.kernel, size, method, self.generator))
+        size, method, averaged = len(model.inducing), self.options.inducing, model.inducing_samples
+        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, self.generator, averaged))
         self.optimizer.state.pop(model.inducing, None)
         self.posterior.forget()
 

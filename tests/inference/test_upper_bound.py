@@ -92,10 +92,18 @@ def random_problem(seed: int) -> Problem:
         "zero",
         likelihood.shares_curvature,
         jitter=choose.choice([1e-10, 1e-8, 1e-6]),
-        inducing_samples=choose.randint(1, 4),
+        inducing_samples=choose.choice([1, 2, num_samples or getattr(orbit, "size", 1)]),  # the last: all
     )
+    if model.inducing_draws is not None and model.inducing_draws.shape[1] == num_samples and choose.random() < 0.5:
+        # The draws of the data: then u = f(z), and at the data nothing is lost.
+        model.inducing_draws = _draws_of_data(orbit, x, num_samples).expand(inducing, -1, -1).clone()
     exact = ExactGP(kernel, orbit, x, likelihood.num_latents, "zero", num_samples)
     return Problem(model, exact, likelihood, x, y, num_samples)
+
+
+def _draws_of_data(orbit: Orbit, x: Tensor, num_samples: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return base_draws("qmc", 1, 1, num_samples, orbit.draws_for(x.shape[1:]), generator=generator, dtype=x.dtype)[0]
 
 
 @torch.no_grad()

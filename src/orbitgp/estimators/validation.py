@@ -23,7 +23,7 @@ from orbitgp.training.options import TrainerSettings, TrainingOptions
 
 NUM_INDUCING = 256
 INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
-INDUCING_ELEMENTS = 16  # of a finite orbit of up to so many elements, inducing variables average over all
+INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 

@@ -38,16 +38,18 @@ def initial_inducing(
     - ``greedy``: one after the other where the prior variance of the inducing variable, given those chosen, is largest
       (pivoted Cholesky). That of an average is the slack that f at this datum would leave.
 
-    Averages are chosen greedily by default, values of g at random.
+    By default greedy where variables are like f (averages, or no orbit) and there are at least a quarter as many as data, else
+    random: of few points, greedy ones lie too far out (``experiments/slack.py``).
     """
     averages = inducing_samples > 1
+    like_f = averages or isinstance(orbit, Identity)
     if method is None:
-        method = "greedy" if averages else "random"
+        method = "greedy" if like_f and 4 * size >= len(x) else "random"
     if method not in get_args(Method):
         raise ValueError(f"inducing points start from one of {', '.join(get_args(Method))}, got {method!r}.")
     pool = size if method == "random" else max(4 * size, min(len(x), 16 * size))
-    if averages:  # each datum counts once: a second time, its average would be the same
-        pool = max(size, min(pool, len(x), 4 * size))
+    if like_f:  # each datum counts once: a second time, its variable would be the same
+        pool = max(size, min(pool, len(x)))
     candidates = _orbit_samples(x, Identity() if averages else orbit, pool, generator)
     if method == "kmeans":
         return _kmeans(candidates, size)

@@ -35,10 +35,10 @@ class TrainingOptions:
         num_groups: independent groups that the orbit samples of a datum form (2 or more for an infinite orbit).
         sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
         inducing: how inducing points are chosen: ``random``, ``kmeans`` or ``greedy`` (where most variance is left). By
-            default ``greedy`` where inducing variables are averages, and ``random`` where they are not.
+            default ``greedy`` for averages of which there are at least a quarter as many as data, else ``random``.
         inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
             f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
-            has up to 16.
+            has up to 32.
         num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default 128, or
             all elements of a finite orbit that has up to 1,024. Exact models predict with the draws of their training.
         learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are

@@ -272,7 +272,7 @@ def before(record: Record, inducing: int) -> Record | None:
 
 
 def default(record: Record, inducing: int) -> Record | None:
-    """The bound of the defaults: means over all of a small finite orbit, else over eight; greedy points unless there are few."""
+    """The bound of the defaults: means over all of a small finite orbit, else eight; greedy points, or few random ones."""
     orbit = record["settings"]["orbit"]
     samples = {"none": 1, SHIFTS: Shifts.size}.get(orbit, INDUCING_SAMPLES)
     return found(record, samples, "greedy" if 4 * inducing >= record["settings"]["num_data"] else "random", inducing)

@@ -100,7 +100,7 @@ class TestAgainstExactGaussianProcesses:
         ours = InvariantGPRegressor(
             swap, mean="zero", normalize_y=False, training=TrainingOptions(jitter=1e-9), max_steps=20, random_state=0
         ).fit(X, y)
-        assert len(ours.model_.inducing) == 50
+        assert ours.model_.inducing_sets().shape == (25, 2, 2)  # both elements, so that u = f(X)
         new = rng.uniform(-2, 2, (10, 2))
         noise = ours.likelihood_.noise.item()
         with torch.no_grad():
@@ -355,11 +355,35 @@ class TestSettings:
             (GaussianNoise(), None, 160),
         ],
     )
-    def test_number_of_inducing_points(self, rng: np.random.Generator, orbit: Any, given: int | None, count: int) -> None:
+    def test_number_of_values_of_g(self, rng: np.random.Generator, orbit: Any, given: int | None, count: int) -> None:
         X, y = wave(rng, rows=20)
         settings: dict[str, Any] = {"inference": "sparse", "max_steps": 1, "num_samples": 4, "random_state": 0}
-        fitted = InvariantGPRegressor(orbit, num_inducing=given, **settings).fit(X, y)
+        values = TrainingOptions(inducing_samples=1)
+        fitted = InvariantGPRegressor(orbit, num_inducing=given, training=values, **settings).fit(X, y)
         assert len(fitted.model_.inducing) == count
+        assert fitted.model_.inducing_samples == 1
+
+    @pytest.mark.parametrize(
+        ("orbit", "given", "asked", "count", "samples"),
+        [
+            (None, None, None, 20, 1),
+            (Permutation.swap(0, 1), 100, None, 20, 2),
+            (Permutation.swap(0, 1), 5, 16, 5, 2),
+            (Permutation([[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]], close=True), None, None, 20, 8),
+            (Permutation([[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]], close=True), None, 2, 20, 2),
+            (GaussianNoise(), None, None, 20, 8),
+            (GaussianNoise(), 30, 3, 20, 3),
+        ],
+    )
+    def test_number_of_averages(
+        self, rng: np.random.Generator, orbit: Any, given: int | None, asked: int | None, count: int, samples: int
+    ) -> None:
+        X = rng.normal(size=(20, 5))
+        settings: dict[str, Any] = {"inference": "sparse", "max_steps": 1, "num_samples": 4, "random_state": 0}
+        averages = TrainingOptions(inducing_samples=asked)
+        fitted = InvariantGPRegressor(orbit, num_inducing=given, training=averages, **settings).fit(X, X.sum(1))
+        assert fitted.model_.inducing_sets().shape == (count, samples, 5)
+        assert fitted.evidence_.slack is not None
 
     def test_inducing_points_of_a_finite_orbit_start_at_all_its_elements(self, rng: np.random.Generator) -> None:
         x, swap = torch.tensor(rng.normal(size=(20, 2))), Permutation.swap(0, 1)

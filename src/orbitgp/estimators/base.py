@@ -41,6 +41,7 @@ from orbitgp.estimators.validation import (
     check_arguments,
     image_shape,
     inducing_count,
+    inducing_samples,
     predict_samples,
     trainer_settings,
     training_options,
@@ -64,7 +65,8 @@ from orbitgp.training.trainer import Trainer
 logger = logging.getLogger("orbitgp")
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
-UPPER_ROWS, UPPER_SAMPLES, UPPER_SECONDS = 5000, 32, 5.0  # what an upper bound on the evidence may cost
+UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound on the evidence may cost
+UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
@@ -213,8 +215,7 @@ class InvariantEstimator(BaseEstimator):
         if choice.inference == "exact":
             self._fit_exact(exact, problem, choice, arguments, settings, run, seeds)
         else:
-            num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
-            model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
+            model = self._initial_model(x, orbit, kernel, problem, arguments["num_inducing"], settings, at_start)
             self._fit_sparse(model, x, problem, settings, run, seeds)
         self.interrupted_ = run.interrupted
 
@@ -298,22 +299,22 @@ class InvariantEstimator(BaseEstimator):
         orbit: Orbit,
         kernel: Kernel,
         problem: Problem,
-        num_inducing: int,
+        num_inducing: int | None,
         settings: TrainerSettings,
         generator: torch.Generator,
     ) -> InvariantGP:
         """The sparse model before the first step: mean as the targets suggest, inducing points from the data."""
-        # Where inducing variables average over orbit samples, each brings its own, so its point is a datum as it is.
-        around = Identity() if settings.inducing_samples > 1 else orbit
+        averaged = inducing_samples(settings.inducing_samples, orbit)
+        size = inducing_count(num_inducing, len(x), orbit, averaged)
         model = InvariantGP(
             kernel,
             orbit,
-            initial_inducing(x, around, kernel, num_inducing, settings.inducing, generator),
+            initial_inducing(x, orbit, kernel, size, settings.inducing, generator, averaged),
             num_latents=problem.likelihood.num_latents,
             mean=self.mean,
             shared_covariance=problem.likelihood.shares_curvature,
             jitter=settings.jitter * prior_variance(kernel, x),
-            inducing_samples=settings.inducing_samples,
+            inducing_samples=averaged,
         ).to(x.device)
         if self.mean != "zero":
             with torch.no_grad():
@@ -432,11 +433,13 @@ def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, and not too many data."""
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
-    if likelihood.num_locals or likelihood.couples or len(x) > UPPER_ROWS:
+    if likelihood.num_locals or likelihood.couples:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
     size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
     work = Workload(size, feature_dim(model, x), x.device, double=True)
     quick = work.conditioning(len(x)).seconds < UPPER_SECONDS
+    if not quick and len(x) > UPPER_ROWS:
+        return None
     bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
     return max(bounds.upper, evidence.value)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.slack import slack
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Samples
@@ -107,17 +108,16 @@ def measure_evidence(
     local_passes: int = 4,
     generator: torch.Generator | None = None,
 ) -> Evidence:
-    """The bound over all data: the mean of ``passes`` independent estimates, and its standard error."""
+    """The bound over all data: the mean of ``passes`` independent estimates, its standard error, and its slack."""
     factor = model.factor()
 
     def draw(rows: slice) -> Samples:
         return model.orbit.sample(x[rows], num_samples, num_groups, sampler, generator)
 
-    def bound(local: Tensor | None) -> float:
-        """The bound from one pass over the data."""
-        parts = chunks(x, model, num_samples)
-        batches = (Batch(draw(rows), y[rows], None if local is None else local[rows]) for rows in parts)
-        return elbo_of_all(model, likelihood, batches, factor)
+    def batches(local: Tensor | None) -> Iterator[Batch]:
+        """All data once, with fresh draws."""
+        for rows in chunks(x, model, num_samples):
+            yield Batch(draw(rows), y[rows], None if local is None else local[rows])
 
     def moments() -> Moments:
         """The moments of q(f) from one pass over the data."""
@@ -131,7 +131,9 @@ def measure_evidence(
             local = likelihood.local(y, average)
         # A finite orbit that is enumerated has no noise: one pass is enough.
         exact = draw(slice(1)).pairing.off == 0.0
-        values = torch.tensor([bound(local) for _ in range(1 if exact else passes)], dtype=torch.float64)
+        bounds = [elbo_of_all(model, likelihood, batches(local), factor) for _ in range(1 if exact else passes)]
+        values = torch.tensor(bounds, dtype=torch.float64)
+        lost = slack(model, likelihood, batches(local), factor)
     stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
     return Evidence(
         value=float(values.mean()),
@@ -139,6 +141,7 @@ def measure_evidence(
         num_data=len(x),
         num_samples=None if exact else num_samples,
         likelihood=type(likelihood).__name__,
+        slack=max(0.0, float(lost)),
     )
 
 

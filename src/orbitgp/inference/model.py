@@ -135,11 +135,14 @@ class InvariantGP(nn.Module):
         return self.orbit.transform(self.inducing, self.inducing_draws).flatten(2)
 
     @property
+    def inducing_samples(self) -> int:
+        """Over how many samples each inducing variable averages g."""
+        return 1 if self.inducing_draws is None else self.samples_per_row(self.inducing_draws.shape[1])
+
+    @property
     def num_points(self) -> int:
         """How many points the kernel of a sample is evaluated at."""
-        if self.inducing_draws is None:
-            return len(self.inducing)
-        return len(self.inducing) * self.samples_per_row(self.inducing_draws.shape[1])
+        return len(self.inducing) * self.inducing_samples
 
     def moments(self, means: WhitenedMeans, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""

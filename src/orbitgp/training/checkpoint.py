@@ -153,7 +153,7 @@ def _inference(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
     return {
         "inference": "sparse",
         "num_inducing": len(model.inducing),
-        "inducing_samples": 1 if model.inducing_draws is None else model.inducing_draws.shape[1],
+        "inducing_samples": model.inducing_samples,
         "jitter": model.jitter,
     }
 

@@ -34,9 +34,11 @@ class TrainingOptions:
         optimizer: how q(u) is found: ``natural``, in closed form at every step, or ``adam``, with everything else.
         num_groups: independent groups that the orbit samples of a datum form (2 or more for an infinite orbit).
         sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
-        inducing: how inducing points are chosen from orbit samples of the data: ``random``, ``kmeans`` or ``greedy``.
-        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; a few make wide orbits
-            cheaper to represent (:class:`orbitgp.InvariantGP`).
+        inducing: how inducing points are chosen: ``random``, ``kmeans`` or ``greedy`` (where most variance is left). By
+            default ``greedy`` for averages of which there are at least a quarter as many as data, else ``random``.
+        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
+            f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
+            has up to 32.
         num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default 128, or
             all elements of a finite orbit that has up to 1,024. Exact models predict with the draws of their training.
         learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are
@@ -64,8 +66,8 @@ class TrainingOptions:
     optimizer: OptimizerName = "natural"
     num_groups: int = 2
     sampler: Policy = "qmc"
-    inducing: Method = "random"
-    inducing_samples: int = 1
+    inducing: Method | None = None
+    inducing_samples: int | None = None
     num_predict_samples: int | None = None
     learning_rate: float | None = None
     orbit_rate: float = 0.05
@@ -97,10 +99,11 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
-            self._set(name, one_of(name, getattr(self, name), known))
+            if name != "inducing" or self.inducing is not None:
+                self._set(name, one_of(name, getattr(self, name), known))
         for name, least in _WHOLE_NUMBERS.items():
             self._set(name, whole_number(name, getattr(self, name), least))
-        for name in ("num_predict_samples", "posterior_samples"):
+        for name in ("inducing_samples", "num_predict_samples", "posterior_samples"):
             if getattr(self, name) is not None:
                 self._set(name, whole_number(name, getattr(self, name)))
         for name in ("orbit_rate", "inducing_rate", "network_rate"):
@@ -178,7 +181,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 _WHOLE_NUMBERS = {  # the least value of each
     "num_groups": 1,
-    "inducing_samples": 1,
     "warmup": 1,
     "orbit_warmup": 1,
     "posterior_rows": 1,

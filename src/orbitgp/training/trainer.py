@@ -281,9 +281,8 @@ class Trainer:
     def redraw_inducing(self) -> None:
         """Draw the inducing points again, from the orbit as it is now."""
         model = self.model
-        size, method = len(model.inducing), self.options.inducing
-        orbit = model.orbit if model.inducing_draws is None else Identity()
-        model.inducing.copy_(initial_inducing(self.x, orbit, model.kernel, size, method, self.generator))
+        size, method, averaged = len(model.inducing), self.options.inducing, model.inducing_samples
+        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, self.generator, averaged))
         self.optimizer.state.pop(model.inducing, None)
         self.posterior.forget()
         self.posterior.refresh_local()

@@ -128,7 +128,7 @@ def test_a_classifier_with_everything(classifier, tmp_path):
     words = "".join(checker.text)
     assert EVIL in words
     assert "Cannot tell" in words
-    assert "+41over no invariance" in words  # as the comparison has it, on a card
+    assert "+41 nats over no invariance" in words  # as the comparison has it
     assert "512 inducing points" in words
     for title in (
         "Which invariance",

@@ -159,7 +159,7 @@ class TestLoop:
         """200 digits and nine shifts: bounds of 273 and 386 with slacks of 160 and 144, where the exact evidence is 998."""
         two = [trained(job("shifts"), Fake(*ends)) for ends in ((272.7, 433.1), (386.2, 529.9))]
         assert standing(two, ROWS).high > 998
-        # And where the slack does not fall at all, nothing is known.
+        # Where the slack does not fall at all, nothing is known.
         assert standing([two[0], trained(job("shifts"), Fake(386.2, 560.0))], ROWS).high == inf
 
 

@@ -111,13 +111,13 @@ def profile(
     shape = features(X, settings)
     if quantity not in quantity_names(orbit):
         fixed(orbit, quantity, 1.0, shape)  # raises an error that lists the quantities
-    chosen = [float(value) for value in (grid(orbit, quantity, shape) if values is None else values)]
+    chosen = list(dict.fromkeys(float(value) for value in (grid(orbit, quantity, shape) if values is None else values)))
     if not chosen:
         raise ValueError("a profile needs at least one value.")
     unit = make_orbit(orbit, shape).describe().quantities[quantity].unit
     kind = estimator_for(y, task)
     planned = [
-        Job(f"{quantity} = {v:g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
+        Job(f"{quantity} = {v:.12g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
     ]
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch)
     standings, _ = train_and_refine(planned, len(X), train, refine_seconds, n_jobs)

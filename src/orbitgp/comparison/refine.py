@@ -75,15 +75,14 @@ def _of_bounds(models: Sequence[Trained]) -> Standing:
     name, value, low = best.job.name, best.evidence, best.evidence - 2 * best.stderr
     if len(models) == 1:
         return Standing(name, value, low, inf, "one run does not say what more inducing points and steps gain")
-    *before, last = models
-    previous = max(before, key=lambda trained: trained.evidence)
-    gain, slack = last.evidence - previous.evidence, _slack(best)
-    if slack is None:  # the likelihood has no upper bound: what doubling gained is what we know
+    *earlier, last = models
+    previous = max(earlier, key=lambda trained: trained.evidence)
+    gain, slack, before, after = last.evidence - previous.evidence, _slack(best), _slack(previous), _slack(last)
+    if slack is None:  # the likelihood has no upper bound: what doubling gained is all that is known
         slack = 2 * abs(gain)
     high = value + 2 * slack + abs(gain)
-    fallen = (_slack(previous) or 0.0) - (_slack(last) or 0.0)
-    if gain > MIN_NATS:
-        high = max(high, value + slack * gain / fallen + gain) if fallen > 0 else inf
+    if gain > MIN_NATS and before is not None and after is not None:
+        high = max(high, value + slack * gain / (before - after) + gain) if before > after else inf
     reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} with twice the inducing points and steps"
     return Standing(name, value, low, high + 2 * best.stderr, reason)
 
@@ -105,7 +104,8 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
         draws = model.evidence_.num_samples
         if draws is None or isinstance(job.orbit, FiniteOrbit) or 2 * draws > MOST_DRAWS or not trained.stderr:
             return None
-        return Refinement(_changed(job, "more draws", num_samples=2 * draws), f"{2 * draws} draws", 4 * trained.seconds)
+        further = _changed(job, "more draws", inference="exact", num_samples=2 * draws)
+        return Refinement(further, f"{2 * draws} draws", 4 * trained.seconds)
     more, steps = _more_points(trained, rows), 2 * _steps(job)
     further = replace(_changed(job, "more inducing points", num_inducing=more, max_steps=steps), seed=job.seed + 1)
     factor = 3 if more > len(model.model_.inducing) else 2
@@ -134,10 +134,13 @@ def _steps(job: Job) -> int:
     return int(job.settings.get("max_steps") or TrainerSettings.max_steps)
 
 
-def _with_more_time(trained: Trained) -> Refinement:
+def _with_more_time(trained: Trained) -> Refinement | None:
     job = trained.job
     limits = {name: 4 * job.settings[name] for name in ("max_steps", "max_seconds") if job.settings.get(name)}
-    return Refinement(_changed(job, "more steps", **limits), "more steps", 4 * trained.seconds)
+    if not limits:
+        return None
+    words = " and ".join(f"{name}={limit:g}" for name, limit in limits.items())
+    return Refinement(_changed(job, "more steps", inference="exact", **limits), words, 4 * trained.seconds)
 
 
 def _exact_cost(trained: Trained, rows: int) -> tuple[Cost | None, float]:

@@ -31,11 +31,12 @@ from jaxtyping import Float, Shaped
 
 import orbitgp
 from experiments import harness
-from experiments.harness import Claims, Record, Records
+from experiments.harness import Claims, Record, Records, Settings
 from orbitgp.datasets import digits
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Dirichlet, Gaussian, GaussianIndicators, Likelihood
+from orbitgp.likelihoods.classification import Classification
 from orbitgp.orbits import (
     FiniteOrbit,
     Flip,
@@ -247,7 +248,7 @@ def climb(which: Problem, name: str, seed: int, draws: int, begin: Mapping[str, 
     """The exact evidence at the top that one random start reaches, or one that begins where another has ended."""
     x, likelihood, y = setting(which)
     orbit = deepcopy(which.orbits[name]).to(x.dtype)
-    variance = likelihood.start(y)[0] if hasattr(likelihood, "start") else 1.0
+    variance = likelihood.start(y)[0] if isinstance(likelihood, Classification) else 1.0
     kernel = initial_kernel(None, x, variance, torch.Generator().manual_seed(0))
     model = ExactGP(kernel, orbit, x, likelihood.num_latents)
     rng = np.random.default_rng([seed, 1])
@@ -311,11 +312,12 @@ class Verdict(harness.Run):
 
     def verdict(self, which: Problem) -> Record:
         """What ``compare`` says, in words and numbers."""
-        settings = {} if which.likelihood is None else {"likelihood": which.likelihood}
-        task = "regression" if which.likelihood is None else "classification"
+        settings: Settings = {"task": "regression"}
+        if which.likelihood is not None:
+            settings = {"task": "classification", "likelihood": which.likelihood}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = orbitgp.compare(which.x, which.y, which.orbits, task=task, inference=self.part, **settings)
+            result = orbitgp.compare(which.x, which.y, which.orbits, inference=self.part, **settings)
         return result.to_dict()
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import joblib
 import torch
+from torch import Tensor
 
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import MIN_NATS, Difference, Standing, ranked
@@ -108,7 +109,7 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
         return Refinement(further, f"{2 * draws} draws", 4 * trained.seconds)
     more, steps = _more_points(trained, rows), 2 * _steps(job)
     further = replace(_changed(job, "more inducing points", num_inducing=more, max_steps=steps), seed=job.seed + 1)
-    factor = 3 if more > len(model.model_.inducing) else 2
+    factor = 3 if more > len(_points(trained)) else 2
     sparse = Refinement(further, f"{more:,} inducing points and {steps:,} steps", factor * trained.seconds)
     cost, seconds = _exact_cost(trained, rows)
     if cost is None:
@@ -121,9 +122,16 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
 
 def _more_points(trained: Trained, rows: int) -> int:
     """Twice the inducing points, as far as the orbits of the data have use for them."""
-    orbit, points = trained.job.orbit, len(trained.model.model_.inducing)
+    orbit, points = trained.job.orbit, len(_points(trained))
     most = rows * (orbit.size if isinstance(orbit, FiniteOrbit) else POINTS_PER_DATUM)
     return max(points, min(2 * points, most))
+
+
+def _points(trained: Trained) -> Tensor:
+    """The inducing points of a sparse model."""
+    points = trained.model.model_.inducing
+    assert isinstance(points, Tensor)
+    return points
 
 
 def _device(job: Job) -> torch.device:
@@ -149,7 +157,7 @@ def _exact_cost(trained: Trained, rows: int) -> tuple[Cost | None, float]:
     if job.settings.get("inference", "auto") != "auto" or model.likelihood_.couples:
         return None, inf
     draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_SAMPLES
-    dim, double = model.model_.inducing[0].numel(), model.model_.dtype == torch.float64
+    dim, double = _points(trained)[0].numel(), model.model_.dtype == torch.float64
     seconds = fit_seconds(rows, draws, dim, _device(job), torch.get_num_threads(), double=double)
     return evaluation_cost(rows, draws, dim, double=double), seconds
 

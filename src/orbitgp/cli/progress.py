@@ -67,7 +67,7 @@ class Progress:
 
     def watch(self, job: Job, record: Mapping[str, Any] | None) -> None:
         """Show a record of a job, or that it is done; a function to give to :func:`orbitgp.compare`."""
-        name = job.name + (f" ({job.purpose}, seed {job.seed})" if job.purpose else "")
+        name = job.name + (f" ({job.purpose}, seed {job.seed})" if job.purpose else f", seed {job.seed}")
         if record is None:
             self._show(name, self.whole_model, "")
         elif self.live:

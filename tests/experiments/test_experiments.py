@@ -478,7 +478,7 @@ def test_the_command_lists_experiments_and_hands_on_their_options(monkeypatch, c
 def test_every_experiment_has_the_same_options(capsys):
     modules = [import_module(f"experiments.{name}") for name in command.available()]
     found = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
-    assert len(found) == 15
+    assert len(found) == 16
     for experiment in found:
         options = experiment.parser().parse_args([])
         assert {"out", "device", "jobs", "seeds", "quick", "draw", "label"} <= set(vars(options))

@@ -82,6 +82,8 @@ def page(content: Content) -> str:
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
     learned = model.orbit_.describe()
     over = None if content.plain is None else model.evidence_.value - content.plain
+    if content.comparison is not None:  # no gain stands on the page that the verdict is not certain of
+        over = content.comparison.over_plain()
     scores = content.scores
     profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
     template = Environment(

@@ -261,7 +261,7 @@ def climb(which: Problem, name: str, seed: int, draws: int, begin: Mapping[str, 
     for key, state in begin.items():
         parts[key].load_state_dict(state)
     samples = None if isinstance(orbit, FiniteOrbit) else draws
-    climber = QuasiNewton(model, likelihood, x, y, TrainerSettings(starts=(1.0,)), num_samples=samples)
+    climber = QuasiNewton(model, likelihood, x, y, TrainerSettings(start_rows=0), num_samples=samples)
     value = climber.run().log_evidence
     if begin and samples is not None:  # draws that nothing was fitted to
         model.num_samples = FRESH_DRAWS

@@ -30,7 +30,8 @@ from torch import Tensor
 
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import MIN_NATS, Difference, Standing, ranked
-from orbitgp.inference.cost import Cost, affordable, evaluation_cost, fit_seconds, free_memory
+from orbitgp.estimators.defaults import feature_dim
+from orbitgp.inference.cost import Cost, Workload, affordable, free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import LEAST_SAMPLES
@@ -111,12 +112,12 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
     further = replace(_changed(job, "more inducing points", num_inducing=more, max_steps=steps), seed=job.seed + 1)
     factor = 3 if more > len(_points(trained)) else 2
     sparse = Refinement(further, f"{more:,} inducing points and {steps:,} steps", factor * trained.seconds)
-    cost, seconds = _exact_cost(trained, rows)
+    cost = _exact_cost(trained, rows)
     if cost is None:
         return sparse
-    if affordable(cost, 0.0, inf, free_memory(_device(job))) is not None:
+    if affordable(cost, inf, free_memory(_device(job))) is not None:
         return replace(sparse, words=f"{sparse.words}, or {cost.bytes / 1e9:,.0f} GB for exact inference,")
-    exact = Refinement(_changed(job, "exact inference", inference="exact"), "exact inference", seconds)
+    exact = Refinement(_changed(job, "exact inference", inference="exact"), "exact inference", cost.seconds)
     return min(sparse, exact, key=lambda refinement: refinement.seconds)
 
 
@@ -151,15 +152,14 @@ def _with_more_time(trained: Trained) -> Refinement | None:
     return Refinement(_changed(job, "more steps", inference="exact", **limits), words, 4 * trained.seconds)
 
 
-def _exact_cost(trained: Trained, rows: int) -> tuple[Cost | None, float]:
-    """Exact inference, where the user left the choice open and the likelihood allows it: its cost, and seconds of a fit."""
+def _exact_cost(trained: Trained, rows: int) -> Cost | None:
+    """The cost of learning exactly, where the user left the choice open and the likelihood allows it."""
     job, model = trained.job, trained.model
     if job.settings.get("inference", "auto") != "auto" or model.likelihood_.couples:
-        return None, inf
+        return None
     draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_SAMPLES
-    dim, double = _points(trained)[0].numel(), model.model_.dtype == torch.float64
-    seconds = fit_seconds(rows, draws, dim, _device(job), torch.get_num_threads(), double=double)
-    return evaluation_cost(rows, draws, dim, double=double), seconds
+    dim, double = feature_dim(model.model_, _points(trained)), model.model_.dtype == torch.float64
+    return Workload(draws, dim, _device(job), double=double).learning(rows)
 
 
 def _changed(job: Job, purpose: str, **settings: Any) -> Job:

@@ -23,6 +23,8 @@ from orbitgp.cli.progress import Progress  # noqa: E402
 from orbitgp.comparison.parallel import Job  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.orbits import Identity  # noqa: E402
+from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
+from orbitgp.training.trainer import Trainer  # noqa: E402
 
 QUICK = ["-m", "12", "--num-samples", "4", "--max-steps", "12", "--batch-size", "40"]
 
@@ -404,6 +406,72 @@ def test_importing_orbitgp_needs_neither_typer_nor_torch():
     code = "import sys, orbitgp; print(sorted({'typer', 'torch', 'matplotlib'} & set(sys.modules))); orbitgp.orbits"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
+    """Ctrl-C at the so manieth call of a method, once."""
+    calls, original = iter(range(1, 10**6)), getattr(kind, method)
+
+    def interrupted(*args):
+        if next(calls) == time:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*args)
+
+    monkeypatch.setattr(kind, method, interrupted)
+
+
+@pytest.mark.parametrize("time", [1, 7])
+@pytest.mark.parametrize("inference", ["exact", "sparse"])
+def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(inference, time, some, monkeypatch):
+    kind, method = (QuasiNewton, "_objective") if inference == "exact" else (Trainer, "step")
+    limits = ["--max-steps", "20", "-q", "--no-baseline"] + (
+        ["-m", "12", "--inference", "sparse"] if inference == "sparse" else []
+    )
+    arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits]
+    with monkeypatch.context() as patch:
+        press_ctrl_c(patch, kind, method, time)
+        stopped = call(*arguments, "--out", "stopped")
+    assert stopped.exit_code == 130
+    assert "orbitgp learn --resume stopped" in stopped.stderr
+    assert "None" not in stopped.stderr
+    resumed = call("learn", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert call(*arguments, "--out", "whole").exit_code == 0
+    results = [json.loads(Path(folder, "result.json").read_text()) for folder in ("stopped", "whole")]
+    assert results[0]["learned"] == results[1]["learned"]
+    assert results[0]["steps"] == results[1]["steps"]
+    assert call("learn", "--resume", "stopped").exit_code == 1  # now it is finished
+
+
+def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeypatch):
+    arguments = ["learn", some / "table.csv", "--target", "sum", "--orbit", "swap(0, 1)", "-q", "--out", "stopped"]
+    with monkeypatch.context() as patch:
+        begin = QuasiNewton.__post_init__
+
+        def only_without_orbit(self):
+            begin(self)
+            if isinstance(self.model.orbit, Identity):
+                press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+
+        patch.setattr(QuasiNewton, "__post_init__", only_without_orbit)
+        stopped = call(*arguments)
+    assert stopped.exit_code == 130
+    assert "before the end of the model without invariance: go on with orbitgp learn --resume stopped" in stopped.stderr
+    resumed = call("learn", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "no invariance" in resumed.stdout
+    assert not Path("stopped/checkpoint.safetensors").exists()
+
+
+def test_the_time_left_of_a_resumed_run_counts_its_own_steps_only(capsys):
+    with Progress(1, 1000) as progress:
+        progress.begin_at("rotation", 900)
+        progress.bar.start_t -= 10.0
+        progress.bar.last_print_t -= 10.0
+        progress.record("rotation", {"step": 910, "bound": 1.0, "orbit": {}})
+        assert progress.bar.n == 910
+        assert "01:3" in str(progress.bar)  # 90 steps, one a second
+    capsys.readouterr()
 
 
 @pytest.mark.slow

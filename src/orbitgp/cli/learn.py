@@ -66,7 +66,7 @@ def learn(
         config = folder.read_json(folder.config)
         if config.get("command") != "learn":
             raise ValueError(f"{resume} was not made by orbitgp learn: there is nothing to resume.")
-        if folder.result.is_file() and not folder.checkpoint.is_file():
+        if folder.is_finished():
             raise ValueError(f"{resume} is finished: there is nothing to resume; orbitgp show {resume} says what came out.")
         data = DataOptions(**config["data"]).load(config["settings"]["seed"])
     else:
@@ -77,7 +77,15 @@ def learn(
         check(config, data)
         folder = RunFolder.create(out, options.data, config["orbit"])
         write_json(folder.config, config)
-    _train(folder, config, data, json_, quiet)
+    try:
+        _train(folder, config, data, json_, quiet)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped: go on with {_go_on(folder)}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _go_on(folder: RunFolder) -> str:
+    return f"orbitgp learn --resume {shlex.quote(str(folder.path))}"
 
 
 def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
@@ -97,6 +105,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     steps = config["settings"]["max_steps"]
     with Progress(2 if wants_plain else 1, steps, units, quiet=quiet) as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
+        progress.begin_at(config["orbit"], folder.steps_done())
         model = estimator(orbit, **estimator_settings(config)).fit(
             data.x_train,
             data.y_train,
@@ -115,14 +124,22 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
             plain = folder.read_json(folder.baseline)["evidence"] if folder.baseline.is_file() else None
     content = report_content(data, model, start, config, plain)
     result = result_of(content, folder, config)
+    # Without its baseline a run is not finished, though its model is.
+    stopped = model.interrupted_ or (wants_plain and plain is None)
+    result["interrupted"] = stopped
     folder.save(content, result)
-    if not model.interrupted_:
+    if not stopped:
         folder.checkpoint.unlink(missing_ok=True)
     if json_:
         typer.echo(json.dumps(result, indent=1))
     else:
         print_result(result, folder)
-    if model.interrupted_:
-        again = shlex.quote(str(folder.path))
-        typer.echo(f"stopped after {result['steps']} of {steps} steps: go on with orbitgp learn --resume {again}", err=True)
+    if stopped:
+        of_all = "" if steps is None else f" of {steps:,}"
+        when = (
+            f"after {result['steps']:,}{of_all} steps"
+            if model.interrupted_
+            else "before the end of the model without invariance"
+        )
+        typer.echo(f"stopped {when}: go on with {_go_on(folder)}", err=True)
         raise typer.Exit(INTERRUPTED)

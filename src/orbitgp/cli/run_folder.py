@@ -85,6 +85,16 @@ class RunFolder:
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}.") from None
 
+    def is_finished(self) -> bool:
+        """Whether the run came to its end: a run that was stopped has a result, too, which says so."""
+        return self.result.is_file() and not self.read_json(self.result)["interrupted"]
+
+    def steps_done(self) -> int:
+        """The steps of the checkpoint, if there is one."""
+        from orbitgp.training.checkpoint import read_checkpoint
+
+        return read_checkpoint(self.checkpoint).steps if self.checkpoint.is_file() else 0
+
     def load_model(self) -> Any:
         """The fitted estimator."""
         if not self.model.is_file():

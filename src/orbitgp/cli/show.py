@@ -45,10 +45,7 @@ def show(
 
 
 def _unfinished(folder: RunFolder, config: dict[str, Any], json_: bool) -> None:
-    from orbitgp.training.checkpoint import read_checkpoint
-
-    steps = read_checkpoint(folder.checkpoint).steps if folder.checkpoint.is_file() else 0
-    total = config["settings"]["max_steps"]
+    steps, total = folder.steps_done(), config["settings"]["max_steps"]
     if json_:
         typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
         return

@@ -15,6 +15,7 @@ from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import MORE, Evidences, remaining_gain
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import Task, task_of
+from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.estimators.validation import inducing_count
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
@@ -58,9 +59,11 @@ def compare(
     """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}.")
-    X, y = np.asarray(X), np.asarray(y)
+    X, y = channels_first(X), np.asarray(y)
     named = named_orbits(orbits, features(X, settings))
     kind = estimator_for(y, task)
+    if X.ndim > 2:
+        check_images(X, *named.values())
     # Expensive models first, so that workers end at about the same time.
     costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
     first = [Job(name, named[name], random_state, kind, settings) for name in costly]

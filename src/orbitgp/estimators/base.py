@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from orbitgp.estimators.defaults import InferenceName, choose_inference, initial_kernel, most_samples, prior_variance
+from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
@@ -47,6 +48,7 @@ from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.training.callbacks import Callback
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings, TrainingOptions
@@ -80,7 +82,7 @@ class Problem(NamedTuple):
 class InvariantEstimator(BaseEstimator):
     """The arguments, ``fit`` and the latent predictions of both estimators."""
 
-    orbit: Orbit | None = None
+    orbit: Orbit | str | None = None
     kernel: Kernel | None = None
     _: KW_ONLY
     likelihood: str | Likelihood = "auto"
@@ -116,7 +118,7 @@ class InvariantEstimator(BaseEstimator):
         """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
 
         Args:
-            X: (N, D), images (N, H, W) or (N, C, H, W), or flat images (N, D) with ``image_shape``.
+            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), or flat images (N, D) with ``image_shape``.
             y: the targets.
             callback: a function that is called with every record of the history (:mod:`orbitgp.training.callbacks`).
             checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.
@@ -233,9 +235,11 @@ class InvariantEstimator(BaseEstimator):
 
     def _initial_orbit(self, x: Float[Tensor, "rows *features"]) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
-        orbit = Identity() if self.orbit is None else deepcopy(self.orbit)
+        orbit = make_orbit(self.orbit) if isinstance(self.orbit, str) else deepcopy(self.orbit) or Identity()
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         orbit.check(x.shape[1:])
+        if x.ndim > 2:
+            check_images(x.cpu().numpy(), orbit)
         return orbit
 
     def _exact_model(self, x: Float[Tensor, "rows *features"], orbit: Orbit, kernel: Kernel, problem: Problem) -> ExactGP:
@@ -310,6 +314,7 @@ class InvariantEstimator(BaseEstimator):
         rank = _rank(X)
         if rank <= 2:
             return X, shape
+        X = channels_first(X)
         X = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=self)
         if rank > 4 or (shape is not None and X.shape[1:] != shape):
             expected = "(N, H, W) or (N, C, H, W)" if shape is None else f"(N, {', '.join(map(str, shape))})"

@@ -26,7 +26,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     """Gaussian-process regression that learns from the data what it should not care about.
 
     Args:
-        orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`); none by default.
+        orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`), an object or a name, as
+            in ``"rotation"`` or ``"affine*deformation"``; none by default.
         kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
         likelihood: ``gaussian`` (which ``auto`` stands for), ``student-t`` or ``laplace`` for data with outliers, or an object.
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as

@@ -16,6 +16,7 @@ from orbitgp.datasets.files.data import Data, Inputs, Raw, ReadOptions, checked_
 from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
 from orbitgp.datasets.files.tables import read_table
+from orbitgp.estimators.images import border_level
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
 _READERS = {".npz": read_npz, ".npy": read_npy, ".csv": read_table, ".tsv": read_table, ".parquet": read_table}
@@ -130,7 +131,6 @@ def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> lis
     """What a person should know about these data before training on them."""
     if x.ndim < 3 or options.invert:
         return []
-    frame = np.concatenate([x[..., 0, :].ravel(), x[..., -1, :].ravel(), x[..., :, 0].ravel(), x[..., :, -1].ravel()])
-    if np.median(frame) > 0.5 * x.max():
+    if border_level(x) is not None:
         return ["the background of these images is bright, and what lies outside an image counts as 0: consider --invert."]
     return []

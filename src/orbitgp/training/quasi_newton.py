@@ -253,6 +253,23 @@ class QuasiNewton:
             self._best = value, vector.copy()
         return -value, -gradient
 
+    def vector(self) -> Vector:
+        """All learned parameters, in units of about one."""
+        return self._vector()
+
+    def set(self, vector: Vector) -> None:
+        """Put the learned parameters there."""
+        self._set(vector)
+
+    def gradient_at(self, vector: Vector) -> Vector:
+        """The gradient of the log evidence (and priors) there."""
+        self._set(vector)
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.model.evidence_with_gradient(self.likelihood, self.y, self._local)
+        self._log_prior()
+        return self._gradient()
+
     def _log_prior(self) -> float:
         """The log density of the priors on the kernel's hyperparameters; its gradient is added to them."""
         density = log_prior(self.model)

@@ -10,6 +10,7 @@ from orbitgp.cli.arguments import DataOptions, TrainingSettings, option_words
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
+    from orbitgp.orbits import Orbit
 
 
 def configuration(
@@ -53,21 +54,31 @@ def check(config: dict[str, Any], data: Data) -> None:
     """Raise an error for orbits and feature maps that do not fit the data."""
     import torch
 
-    from orbitgp.orbits.parse import make_orbit
-
     shape, advice = input_shape(data), "say what shape the rows have, as in --image-shape 28x28."
     for orbit in config["orbits"]:
         try:
-            make_orbit(orbit, shape).check(torch.Size(shape))
+            orbit_for(orbit, data).check(torch.Size(shape))
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
     if config["settings"]["feature_map"] != "none" and len(shape) not in (2, 3):
         raise ValueError(f"--feature-map is for images, but the inputs have shape {shape}: {advice}")
 
 
+def orbit_for(text: str, data: Data) -> Orbit:
+    """The orbit of a text, which may name columns of the data."""
+    from orbitgp.orbits.parse import make_orbit
+
+    return make_orbit(text, input_shape(data), data.read_options.features)
+
+
 def input_shape(data: Data) -> tuple[int, ...]:
     """The shape of one input, as the orbit sees it."""
     return tuple(data.read_options.image_shape or data.x_train.shape[1:])
+
+
+def needed_space(data: Data) -> int:
+    """Bytes that a run will write at most: an exact model holds the data, and so may a checkpoint; the rest is small."""
+    return 3 * int(data.x_train.nbytes) + 16_000_000
 
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
+from orbitgp.cli.configuration import check, configuration, estimator_settings, needed_space, orbit_for
 from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_notes, print_result, report_content, result_of
@@ -29,10 +29,6 @@ Orbit = Annotated[
 Baseline = Annotated[
     bool, typer.Option("--baseline/--no-baseline", help="Train without invariance too, to say what it is worth.")
 ]
-Resume = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN", help="Go on with the stopped or killed run in this folder; it keeps its own options."),
-]
 
 
 @arguments.expand_options()
@@ -43,7 +39,7 @@ def learn(
     orbit: Orbit = None,
     out: arguments.Out = None,
     baseline: Baseline = True,
-    resume: Resume = None,
+    resume: arguments.Resume = None,
     json_: arguments.Json = False,
     quiet: arguments.Quiet = False,
 ) -> None:
@@ -68,14 +64,16 @@ def learn(
             raise ValueError(f"{resume} was not made by orbitgp learn: there is nothing to resume.")
         if folder.is_finished():
             raise ValueError(f"{resume} is finished: there is nothing to resume; orbitgp show {resume} says what came out.")
-        data = DataOptions(**config["data"]).load(config["settings"]["seed"])
+        data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:
-        data = options.load(settings.seed)
+        data = options.load(settings.seed, [orbit or "none"])
         orbits = [orbit or ("rotation" if data.has_images else "noise")]
         config = configuration("learn", options, settings, data, orbits, *([] if baseline else ["--no-baseline"]))
         config["baseline"] = baseline
         check(config, data)
         folder = RunFolder.create(out, options.data, config["orbit"])
+        with folder.removed_if_empty():
+            folder.check_space(needed_space(data))
         write_json(folder.config, config)
     try:
         _train(folder, config, data, json_, quiet)
@@ -92,13 +90,14 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     import torch
 
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+    from orbitgp.inference.evidence import Evidence
     from orbitgp.orbits import Identity
-    from orbitgp.orbits.parse import make_orbit
+    from orbitgp.report.words import is_certain
 
     torch.set_num_threads(config["threads"])
     print_notes(data, config, quiet)
     estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
-    orbit = make_orbit(config["orbit"], input_shape(data))
+    orbit = orbit_for(config["orbit"], data)
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = config["baseline"] and not isinstance(orbit, Identity)
@@ -120,9 +119,10 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
                 other = estimator(None, **estimator_settings(config))
                 other.fit(data.x_train, data.y_train, callback=lambda record: progress.record("no invariance", record))
                 if not other.interrupted_:
-                    write_json(folder.baseline, {"evidence": other.evidence_.value})
-            plain = folder.read_json(folder.baseline)["evidence"] if folder.baseline.is_file() else None
-    content = report_content(data, model, start, config, plain)
+                    write_json(folder.baseline, {"evidence": asdict(other.evidence_)})
+            plain = Evidence(**folder.read_json(folder.baseline)["evidence"]) if folder.baseline.is_file() else None
+    certain = plain is None or is_certain(model.evidence_, plain)
+    content = report_content(data, model, start, config, None if plain is None else plain.value, certain)
     result = result_of(content, folder, config)
     # Without its baseline a run is not finished, though its model is.
     stopped = model.interrupted_ or (wants_plain and plain is None)

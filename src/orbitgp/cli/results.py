@@ -23,6 +23,7 @@ def report_content(
     start: Description,
     config: dict[str, Any],
     plain: float | None = None,
+    certain: bool = True,
     comparison: Comparison | None = None,
     profile: Profile | None = None,
 ) -> Content:
@@ -40,12 +41,17 @@ def report_content(
         start=start,
         test=None if data.x_test is None else (data.x_test, data.y_test),
         plain=plain,
+        certain=certain,
         comparison=comparison,
         profile=profile,
         command=config["again"],
         settings=_listed_settings(data, model, config),
         versions=versions,
-        notes=[*data.notes, *([] if not model.interrupted_ else ["The run was stopped early: this is the model so far."])],
+        notes=[
+            *data.notes,
+            *in_units_of_columns(data, model),
+            *([] if not model.interrupted_ else ["The run was stopped early: this is the model so far."]),
+        ],
     )
 
 
@@ -85,18 +91,30 @@ def _kernel(model: Any) -> str:
     return " of ".join(dict.fromkeys(names))
 
 
+def in_units_of_columns(data: Data, model: Any) -> list[str]:
+    """What noise on standardised columns is in their own units."""
+    from orbitgp.orbits.description import number
+
+    noise = model.orbit_.describe().quantities.get("scale")
+    options = data.read_options
+    if noise is None or noise.unit or not isinstance(noise.value, float) or options.scales is None:
+        return []
+    columns = [(name, unit) for name, (_, unit) in zip(options.features, options.scales, strict=True)]
+    shown = [f"{number(noise.value * unit)} of {name}" for name, unit in columns[:6]] + ["…"] * (len(columns) > 6)
+    return [f"Columns are standardised. Noise of {number(noise.value)} is {', '.join(shown)}."]
+
+
 def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
     """The content of ``result.json``."""
-    from orbitgp.report.words import sentence
-
     model = content.model
-    learned = model.orbit_.describe()
+    learned = model.describe()
     evidence = model.evidence_
     scores = content.scores
-    over = None if content.plain is None else evidence.value - content.plain
     result: dict[str, Any] = {
-        "summary": sentence(learned, over),
+        "summary": content.finding.text,
+        "supported": content.finding.supported,
         "data": content.title,
+        "notes": list(content.notes),
         "task": config["task_reason"],
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
@@ -129,7 +147,11 @@ def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
 
 def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     """Print the sentence, a few numbers, and what to do next."""
-    typer.echo(result["summary"] + "\n")
+    typer.echo(result["summary"])
+    for note in result["notes"]:
+        if note.startswith("Columns are standardised"):
+            typer.echo(note)
+    typer.echo("")
     print_line("task", result["task"])
     error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
     print_line("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from orbitgp.comparison.keep import Kept
 from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, train_all
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import MORE, Evidences, remaining_gain
@@ -34,6 +37,7 @@ def compare(
     n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
+    keep: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> Comparison:
     """Which of these invariances do the data support?
@@ -55,6 +59,7 @@ def compare(
         random_state: the first seed.
         watch: called with a job and each record of its history, and with None when it is done. Records of a worker arrive
             when its model is done.
+        keep: a folder for every model that is done. The same call goes on with them after it was stopped.
         settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
     """
     if seeds < 1:
@@ -67,12 +72,13 @@ def compare(
     # Expensive models first, so that workers end at about the same time.
     costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
     first = [Job(name, named[name], random_state, kind, settings) for name in costly]
-    results = train_all(first, X, y, n_jobs, watch)
+    keeper = None if keep is None else Kept(Path(keep), X, y)
+    results = train_all(first, X, y, n_jobs, watch, keeper)
     # An exact model is the same from every seed, and has no inducing points: only sparse ones are trained again.
     sparse = [trained.job for trained in results if trained.model.inference_ == "sparse"]
     again = [replace(job, seed=random_state + i) for i in range(1, seeds) for job in sparse]
     again += [_with_more(job, len(X)) for job in sparse] if check_inducing else []
-    return _table(named, results + train_all(again, X, y, n_jobs, watch), seeds)
+    return _table(named, results + train_all(again, X, y, n_jobs, watch, keeper), seeds)
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from orbitgp.comparison.compare import estimator_for, features
+from orbitgp.comparison.keep import Kept
 from orbitgp.comparison.parallel import Job, Watch, train_all
 from orbitgp.estimators.defaults import Task
 from orbitgp.orbits.description import with_unit
@@ -77,6 +80,7 @@ def profile(
     n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
+    keep: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> Profile:
     """The bound with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
@@ -95,7 +99,7 @@ def profile(
     planned = [
         Job(f"{quantity} = {v:g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
     ]
-    trained = train_all(planned, X, y, n_jobs, watch)
+    trained = train_all(planned, X, y, n_jobs, watch, None if keep is None else Kept(Path(keep), X, y))
     return Profile(orbit, quantity, unit, chosen, [r.evidence for r in trained], [r.stderr for r in trained])
 
 

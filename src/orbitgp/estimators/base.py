@@ -21,7 +21,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -48,8 +48,12 @@ from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
+from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.report.examples import typical_rows
+from orbitgp.report.summary import html, summary
 from orbitgp.training.callbacks import Callback
+from orbitgp.training.curvature import plausible_ranges
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -161,6 +165,44 @@ class InvariantEstimator(BaseEstimator):
         handed_in = {"orbit": orbit, "kernel": kernel, "likelihood": likelihood, "feature_map": feature_map}
         return load_estimator(cls, Path(path), _kind(cls), handed_in)
 
+    def describe(self) -> Description:
+        """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
+        check_is_fitted(self)
+        described = self.orbit_.describe()
+        plausible = getattr(self, "plausible_", {})  # older files have none
+        units = {name: quantity.unit for name, quantity in described.quantities.items()}
+        return described.with_plausible(
+            {name: (Quantity.of(low, units[name]), Quantity.of(high, units[name])) for name, (low, high) in plausible.items()}
+        )
+
+    def summary(self, over_plain: float | None = None) -> str:
+        """What was learned in a few lines. ``over_plain``: its evidence less that of the same model without an orbit."""
+        check_is_fitted(self)
+        return summary(self, over_plain)
+
+    def report(
+        self, path: StrPath, *, test: tuple[Any, Any] | None = None, title: str = "", plain: float | None = None
+    ) -> None:
+        """Write a page that says and shows what was learned; ``orbitgp learn`` writes the same.
+
+        Args:
+            path: of the HTML file.
+            test: held-out inputs and targets, to show the error on.
+            title: the name of the data.
+            plain: the evidence of the same model without an orbit.
+        """
+        from orbitgp.report.page import Content, write_report
+
+        check_is_fitted(self)
+        start = self._initial_orbit(torch.as_tensor(self.examples_[0])).describe()
+        x, y = self.examples_
+        write_report(path, Content(title or str(path), self, x, y, start, test=test, plain=plain))
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: what was learned, and scikit-learn's diagram of the arguments."""
+        diagram: str = estimator_html_repr(self)
+        return f"{html(self)}{diagram}" if hasattr(self, "examples_") else diagram
+
     def set_params(self: Estimator, **params: Any) -> Estimator:
         """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with another jitter."""
         prefix = "training__"
@@ -209,8 +251,10 @@ class InvariantEstimator(BaseEstimator):
             with run.around(climber, seeds, shift):
                 solution = climber.run()
                 evidence = _exact_evidence(climber, solution)
+                plausible = plausible_ranges(climber)
             self._keep(exact, problem.likelihood, climber.history, evidence, shift)
             self.converged_: bool | None = climber.converged
+            self.plausible_ = {name: (low.value, high.value) for name, (low, high) in plausible.items()}
         else:
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
@@ -225,8 +269,11 @@ class InvariantEstimator(BaseEstimator):
                     "raise jitter."
                 ) from error
             self._keep(model, problem.likelihood, history, evidence, shift)
+            self.plausible_ = {}
             self.converged_ = None  # the bound of a stochastic run does not say
         self.interrupted_ = run.interrupted
+        some = typical_rows(array, targets)
+        self.examples_ = (array[some].reshape(-1, *self.input_shape_), np.asarray(targets)[some])
 
     def _new_seeds(self) -> list[int]:
         """Seeds from the user's random state: of training, of where it starts, and of the evidence."""

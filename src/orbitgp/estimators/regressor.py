@@ -56,6 +56,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     Attributes:
         evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
         inference_: ``exact`` or ``sparse``, whichever was used.
+        plausible_: the narrowest and the widest that is plausible of each learned quantity, by name (``describe`` says it in
+            units): the middle 95 % where the exact evidence is taken for a Gaussian around its top.
+        examples_: a few training inputs and their targets, for ``report`` and notebooks.
         converged_: whether an exact run ended at a top of the evidence, and not at a limit; None after sparse inference.
         orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.
         kernel_: the kernel, with its learned hyperparameters.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from io import StringIO
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -15,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 from scipy.ndimage import uniform_filter1d
 
-from orbitgp.comparison import Profile
 from orbitgp.orbits.description import Change, Quantity
 from orbitgp.plotting import PAPER, draw_change, new_axes
 from orbitgp.report.cases import Calibration
@@ -60,7 +60,7 @@ def bound_chart(history: Sequence[Record], plain: float | int | None = None) -> 
     return svg(axes, "The bound over the steps of training")
 
 
-def profile_chart(profile: Profile, learned: float | None = None) -> Markup:
+def profile_chart(profile: Any, learned: float | None = None) -> Markup:
     """The bound over one quantity. The dashed line is what was learned freely."""
     axes = profile.plot()
     if learned is not None:

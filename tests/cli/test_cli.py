@@ -11,18 +11,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 typer_testing = pytest.importorskip("typer.testing")
 
-from orbitgp import InvariantGPClassifier  # noqa: E402
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
-from orbitgp.comparison.parallel import Job  # noqa: E402
+from orbitgp.comparison.parallel import Job, train  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.orbits import Identity  # noqa: E402
+from orbitgp.orbits.description import number  # noqa: E402
 from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
 from orbitgp.training.trainer import Trainer  # noqa: E402
 
@@ -65,7 +67,7 @@ def call(*arguments: str):
 def test_learn_writes_a_run_and_says_what_it_learned(learned):
     run, result = learned
     assert result.exit_code == 0, result.stderr
-    assert "Insensitive to rotations within ±" in result.stdout
+    assert "rotations within ±" in result.stdout
     decided = "classification: the targets are 9 distinct whole numbers; --task regression takes them as numbers"
     assert decided in result.stdout
     assert decided in result.stderr
@@ -182,7 +184,7 @@ def test_a_table_regression_without_baseline(some):
     )
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
-    assert found["summary"] == "Insensitive to exchanges of coordinates."
+    assert found["summary"] == "Learned exchanges of coordinates; not compared with no invariance."
     assert found["evidence_without_invariance"] is None
     assert found["task"] == "regression of column 'sum' (--target): the targets are numbers"
     assert "--no-baseline" in found["again"]
@@ -192,6 +194,41 @@ def test_a_table_regression_without_baseline(some):
     predicted = call("predict", found["folder"], "new.csv")
     assert predicted.stdout.splitlines()[0] == "input,mean,std"
     assert len(predicted.stdout.splitlines()) == 3
+
+
+def test_a_table_with_ids_words_and_columns_by_name():
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(50, 5, size=(2, 40))
+    rows = "".join(
+        f"p{i};{['no', 'yes'][i % 2]};{a};{b};x;{a + b + 3 * (i % 2)}\n"
+        for i, (a, b) in enumerate(zip(left, right, strict=True))
+    )
+    Path("t.csv").write_text("id;smokes;left;right;useless;sum\n" + rows)
+    arguments = ["learn", "t.csv", "--target", "sum", "--drop", "useless", "--orbit", "swap(left, right)", "--out", "run"]
+    result = call(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "note: column 'id' names the rows and is no input" in result.stderr
+    assert "Insensitive to exchanges of left and right; evidence +" in result.stdout
+    found = json.loads(Path("run/result.json").read_text())
+    assert "--drop useless" in found["again"]
+    options = json.loads(Path("run/config.json").read_text())["read_options"]
+    assert options["features"] == ["smokes=yes", "left", "right"]
+    assert options["scales"][1] == options["scales"][2]  # or they could not be exchanged
+    Path("new.csv").write_text("right,left,smokes,id\n45,55,no,q1\n55,45,no,q2\n")
+    predicted = call("predict", "run", "new.csv")
+    first, second = predicted.stdout.splitlines()[1:]
+    assert first.startswith("q1,")
+    assert second.startswith("q2,")
+    assert [float(v) for v in first.split(",")[1:]] == pytest.approx([float(v) for v in second.split(",")[1:]])
+    assert float(first.split(",")[1]) == pytest.approx(100, abs=1)
+
+
+def test_noise_on_standardised_columns_is_said_in_their_units(some):
+    result = call("learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", "-q", "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    noise = json.loads(Path("run/result.json").read_text())["learned"]["scale"]
+    scales = json.loads(Path("run/config.json").read_text())["read_options"]["scales"]
+    assert f"Columns are standardised. Noise of {number(noise)} is {number(noise * scales[0][1])} of left" in result.stdout
 
 
 def test_a_table_with_missing_targets_without_its_holes(some):
@@ -463,6 +500,71 @@ def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeyp
     assert not Path("stopped/checkpoint.safetensors").exists()
 
 
+def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch):
+    data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "-j", "1", "-q"]
+    trained = []
+
+    def counted(job, *args, **kwargs):
+        trained.append(job.name)
+        if len(trained) == 2:
+            press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+        return train(job, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitgp.comparison.parallel.train", counted)
+        stopped = call(*data, "--out", "stopped")
+    assert stopped.exit_code == 130, stopped.stderr
+    assert "models that are done (1) are kept: go on with orbitgp compare --resume stopped" in stopped.stderr
+    assert "1 models done" in call("show", "stopped").stdout
+    second = trained[1]
+    trained.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitgp.comparison.parallel.train", lambda job, *a, **k: trained.append(job.name) or train(job, *a, **k))
+        resumed = call("compare", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert trained == [second]
+    assert not Path("stopped/models").exists()
+    assert call(*data, "--out", "whole").exit_code == 0
+    results = [json.loads(Path(folder, "result.json").read_text())["comparison"] for folder in ("stopped", "whole")]
+    assert results[0]["evidence"] == results[1]["evidence"]
+    assert results[0]["verdict"] == results[1]["verdict"]
+    assert "is finished" in call("compare", "--resume", "stopped").stderr
+
+
+def test_a_comparison_that_fails_leaves_nothing(some, here):
+    result = call(
+        "compare", some / "few.npz", "-o", "none", "-o", "flip", "-j", "1", "-q", "--likelihood", "cauchy", "--out", "run"
+    )
+    assert result.exit_code == 1
+    assert list(here.iterdir()) == []
+
+
+def test_a_disk_without_room_is_refused_before_training(some, here, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**6))
+    for command in ("learn", "compare"):
+        result = call(command, some / "few.npz", "--out", "run", *QUICK)
+        assert result.exit_code == 1
+        assert "lies on a disk with 1 MB free, and the run needs about" in result.stderr
+    assert list(here.iterdir()) == []
+
+
+def test_a_model_that_cannot_be_written_goes_elsewhere(some, here, monkeypatch):
+    save = InvariantGPRegressor.save
+
+    def full(self, path):
+        if Path(path).parent.name == "run":
+            raise OSError(28, "No space left on device")
+        save(self, path)
+
+    monkeypatch.setattr(InvariantGPRegressor, "save", full)
+    monkeypatch.setattr("tempfile.tempdir", str(here))
+    result = call("learn", some / "table.csv", "--target", "sum", "-q", "-o", "none", "--out", "run")
+    assert result.exit_code == 1
+    (elsewhere,) = here.glob("orbitgp-*/model.safetensors")
+    assert f"the model is in {elsewhere}" in result.stderr
+    assert InvariantGPRegressor.load(elsewhere).evidence_.num_data == 40
+
+
 def test_the_time_left_of_a_resumed_run_counts_its_own_steps_only(capsys):
     with Progress(1, 1000) as progress:
         progress.begin_at("rotation", 900)
@@ -484,7 +586,7 @@ def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert err.strip() == "stopped."
-    assert list(here.iterdir()) == []
+    assert list(here.iterdir()) == []  # no model was done
 
 
 @pytest.mark.slow

@@ -83,7 +83,8 @@ def _open(run: Path) -> tuple[Any, ReadOptions, dict[str, float]]:
     saved: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config["read_options"].items()
     }
-    return folder.load_model(), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]  # every row is predicted
+    # Every row is predicted. A column that named the rows may be missing from new data.
+    return folder.load_model(), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]
 
 
 def _check_shape(model: Any, new: Inputs, where: str) -> None:

@@ -231,6 +231,85 @@ def test_noise_on_standardised_columns_is_said_in_their_units(some):
     assert f"Columns are standardised. Noise of {number(noise)} is {number(noise * scales[0][1])} of left" in result.stdout
 
 
+OWN = """
+import torch
+from orbitgp.orbits import Orbit
+
+class Slide(Orbit):
+    num_draws = 1
+    reach = ("width",)
+
+    def __init__(self, width=0.5):
+        super().__init__()
+        self.width = torch.nn.Parameter(torch.tensor(float(width)))
+
+    def transform(self, x, u):
+        return x[:, None] + self.width * (2 * u - 1) * torch.tensor([1.0, -1.0], dtype=x.dtype)
+
+class Half(torch.nn.Module):
+    def forward(self, x):
+        return x / 2
+"""
+
+
+def test_an_orbit_and_a_feature_map_of_ones_own(some, here, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("mine_own.py").write_text(OWN)
+    own = ["--orbit", "mine_own.py:Slide(width=0.3)", "--feature-map", "mine_own.py:Half"]
+    result = call(
+        "learn", some / "table.csv", "--target", "sum", *own, "--no-baseline", "-q", "--out", "run", "--max-steps", "9"
+    )
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(Path("run/result.json").read_text())
+    assert list(found["learned"]) == ["width"]
+    assert json.loads(Path("run/config.json").read_text())["read_options"]["scales"] is None
+    refused = call("predict", "run", some / "table.csv")
+    assert "name it again, --orbit mine_own.py:Slide(width=0.3)" in refused.stderr
+    assert call("predict", "run", some / "table.csv", *own).exit_code == 0
+    for text, sentence in {
+        "nowhere.py:Slide": "there is no file nowhere.py to take Slide from",
+        "mine_own.py:Slip": "has no class Slip that is an Orbit",
+        "mine_own.py:Half": "has no class Half that is an Orbit",
+        "mine_own.py:Slide(x)": "must be numbers",
+        "mine_own.py:Slide(1, 2)": "is not possible",
+    }.items():
+        assert sentence in call("learn", some / "table.csv", "--target", "sum", "--orbit", text).stderr
+
+
+def test_long_work_is_announced(capsys, monkeypatch):
+    from orbitgp.cli.results import print_estimate
+    from orbitgp.datasets.files import load
+    from orbitgp.orbits import Rotation
+
+    settings = {"device": "cpu", "inference": "auto", "num_inducing": None, "batch_size": None, "num_samples": None}
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+    print_estimate(load("digits", max_data=50), {"settings": settings}, [Rotation()], quiet=False)
+    assert capsys.readouterr().err == ""
+    print_estimate(load("digits", max_data=600), {"settings": settings}, [Rotation()], quiet=False)
+    said = capsys.readouterr().err
+    assert "this will take about" in said
+    assert "--max-data 300 would take about" in said
+    sparse = {**settings, "inference": "sparse"}
+    print_estimate(load("digits", max_data=600), {"settings": sparse}, [Rotation()], quiet=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    rows = "".join(f"{a},{b},{c},{np.sin(3 * a)}\n" for a, b, c in x)  # of one column only
+    Path("t.csv").write_text("a,b,c,y\n" + rows)
+    arguments = ["learn", "t.csv", "--target", "y", "--orbit", "none", "-q"]
+    result = call(*arguments, "--ard", "auto", "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert "A lengthscale for each column is used: +" in result.stdout
+    assert "--ard is for" in call("learn", "digits", "--ard", "yes").stderr
+    alone = call(*arguments, "--out", "alone")
+    assert alone.exit_code == 0
+    evidence = [json.loads(Path(run, "result.json").read_text())["evidence"] for run in ("run", "alone")]
+    assert evidence[0] > evidence[1] + 3
+
+
 def test_a_table_with_missing_targets_without_its_holes(some):
     words = ["learn", some / "holes.csv", "--target", "sum", "--drop-missing", "--task", "regression", "--no-baseline", *QUICK]
     result = call(*words, "--out", "run")
@@ -580,6 +659,7 @@ def test_the_time_left_of_a_resumed_run_counts_its_own_steps_only(capsys):
 def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
     process = run(*arguments)
+    assert "reading" in process.stderr.readline()
     assert "classification: the targets are" in process.stderr.readline()
     assert "models of 5000 steps at most, 2 at a time" in process.stderr.readline()
     process.send_signal(signal.SIGINT)

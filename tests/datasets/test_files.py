@@ -441,3 +441,25 @@ def test_standardised_columns_and_those_that_are_exchanged(tmp_path):
 def test_so_many_rows_as_asked_for():
     for count in (7, 100, 400, 801):
         assert len(load("digits", max_data=count).x_train) == count
+
+
+def test_images_that_would_not_fit_into_memory_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(3):
+            image.fromarray(images(1)[0]).save(tmp_path / "photos" / name / f"{i}.png")
+    assert load(tmp_path / "photos").rows_train[4] == "b/1.png"
+    monkeypatch.setattr("orbitgp.datasets.files.images.free_memory", lambda device: 1000.0)
+    with pytest.raises(DatasetError, match=r"6 images of 5x4 pixels, .* GB are free: .*--resize 64x64"):
+        load(tmp_path / "photos")
+
+
+def test_the_rows_of_a_test_folder_keep_their_names(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            (tmp_path / part / name).mkdir(parents=True)
+            image.fromarray(images(1)[0]).save(tmp_path / part / name / f"{part}.png")
+    data = load(tmp_path)
+    assert data.rows_test == ["a/test.png", "b/test.png"]

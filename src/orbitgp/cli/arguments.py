@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from orbitgp.cli.own import is_own
+
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data, ReadOptions
 
@@ -29,9 +31,10 @@ ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "noise", "flip", "rotate90", "swap"),
 )
+_FOR_COLUMNS = {"none", "noise", "swap"}  # orbits of tables whose columns are of different kinds
 ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
-    '("rotation(30)") or a product ("affine*deformation").'
+    '("rotation(30)") or a product ("affine*deformation"); or a class of your own, my.py:TimeShift.'
 )
 
 
@@ -124,10 +127,12 @@ class DataOptions:
     def load(self, seed: int, orbits: Sequence[str] = ()) -> Data:
         """The data; ``seed`` draws test set and rows for ``max_data``. Columns that ``orbits`` exchange share a scale."""
         from orbitgp.datasets.files import load, standardised
-        from orbitgp.orbits.parse import exchanged
+        from orbitgp.orbits.parse import exchanged, parse
 
         data = load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
-        if not self.standardise:
+        names = {factor.name for orbit in orbits if not is_own(orbit) for factor in parse(orbit)}
+        whole = self.image_shape is not None or any(is_own(orbit) for orbit in orbits) or names - _FOR_COLUMNS
+        if not self.standardise or whole:  # pixels, and whatever an orbit of its own moves, are of one kind
             return data
         return standardised(data, [group for orbit in orbits for group in exchanged(orbit, data.read_options.features)])
 
@@ -146,8 +151,16 @@ class TrainingSettings:
         str, _train(metavar="NAME", help="How targets follow from the function: bernoulli, dirichlet, gaussian, student-t, …")
     ] = "auto"
     feature_map: Annotated[
-        Literal["none", "gradients"], _train(help="What the function sees of an image: its pixels, or its oriented gradients.")
+        str,
+        _train(
+            metavar="NAME",
+            help="What the function sees of an input: none (as it is), gradients (of an image), or a class, my.py:Spectrum.",
+        ),
     ] = "none"
+    ard: Annotated[
+        Literal["no", "yes", "auto"],
+        _train(help="A lengthscale for each column of a table; auto takes what the evidence prefers."),
+    ] = "no"
     inference: Annotated[
         Literal["auto", "exact", "sparse"],
         _train(help="Exact, sparse, or exact where it can be afforded."),

@@ -11,10 +11,18 @@ import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape, needed_space, orbit_for
+from orbitgp.cli.configuration import (
+    check,
+    check_named_again,
+    configuration,
+    estimator_settings,
+    input_shape,
+    needed_space,
+    orbit_for,
+)
 from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import print_next, print_notes, report_content, result_of
+from orbitgp.cli.results import print_estimate, print_next, print_notes, print_reading, report_content, result_of, test_errors
 from orbitgp.cli.run_folder import RunFolder
 from orbitgp.saving.atomic import write_json
 
@@ -82,6 +90,7 @@ def compare(
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
     """
+    print_reading(options, resume, quiet)
     if resume is not None:
         folder = RunFolder.open(resume)
         config = folder.read_json(folder.config)
@@ -89,6 +98,7 @@ def compare(
             raise ValueError(f"{resume} was not made by orbitgp compare: there is nothing to resume.")
         if folder.is_finished():
             raise ValueError(f"{resume} is finished: there is nothing to resume; orbitgp show {resume} says what came out.")
+        check_named_again(config, orbit or [], settings)
         data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:
         data = options.load(settings.seed, orbit or ())
@@ -151,6 +161,7 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | 
         at_a_time = f", {workers} at a time" if workers > 1 else ""
         of_steps = "" if steps is None else f" of {steps} steps"
         typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models{of_steps} at most{at_a_time}", err=True)
+    print_estimate(data, config, list(named.values()), quiet, workers)
     starts = {name: start.describe() for name, start in named.items()}
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
     with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
@@ -171,6 +182,8 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | 
     certain = ranking.plain not in ranking.tied
     content = report_content(data, model, starts[ranking.best], config, plain, certain, ranking, curve)
     result = result_of(content, folder, config)
+    errors = test_errors(data, {row.orbit: ranking.models[row.orbit] for row in ranking.rows})
+    result["comparison"]["test"] = errors
     write_json(folder.config, config)
     folder.save(content, result)
     shutil.rmtree(folder.models, ignore_errors=True)
@@ -178,6 +191,8 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | 
         typer.echo(json.dumps(result, indent=1))
         return
     typer.echo(str(ranking))
+    if errors:
+        typer.echo("\nOn the test set: " + "; ".join(f"{name}: {said}" for name, said in errors.items()) + ".")
     if curve is not None:
         typer.echo(f"\n{curve}")
     typer.echo(f"\n{ranking.best}: {result['summary']}\n")

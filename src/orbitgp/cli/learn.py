@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,10 @@ import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration, estimator_settings, needed_space, orbit_for
+from orbitgp.cli.configuration import check, check_named_again, configuration, estimator_settings, needed_space, orbit_for
 from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import print_notes, print_result, report_content, result_of
+from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
 from orbitgp.saving.atomic import write_json
 
@@ -57,6 +58,7 @@ def learn(
         orbitgp learn mnist --orbit affine --max-data 5000
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
     """
+    print_reading(options, resume, quiet)
     if resume is not None:
         folder = RunFolder.open(resume)
         config = folder.read_json(folder.config)
@@ -64,6 +66,7 @@ def learn(
             raise ValueError(f"{resume} was not made by orbitgp learn: there is nothing to resume.")
         if folder.is_finished():
             raise ValueError(f"{resume} is finished: there is nothing to resume; orbitgp show {resume} says what came out.")
+        check_named_again(config, [orbit or ""], settings)
         data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:
         data = options.load(settings.seed, [orbit or "none"])
@@ -86,6 +89,19 @@ def _go_on(folder: RunFolder) -> str:
     return f"orbitgp learn --resume {shlex.quote(str(folder.path))}"
 
 
+def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data, callback: Callable[..., None]) -> Any:
+    """The model with a lengthscale for each column, if its evidence is better by more than next to nothing."""
+    from orbitgp.report.words import MIN_NATS, nats
+
+    more = {**config, "settings": {**config["settings"], "ard": "yes"}}
+    other = type(model)(orbit, **estimator_settings(more)).fit(data.x_train, data.y_train, callback=callback)
+    gain = other.evidence_.value - model.evidence_.value
+    better = gain > MIN_NATS and not other.interrupted_
+    config["settings"]["ard"] = "yes" if better else "no"
+    config["settings_reason"] = f"A lengthscale for each column is {'' if better else 'not '}used: {nats(gain, sign=True)}."
+    return other if better else model
+
+
 def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
     import torch
 
@@ -102,6 +118,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = config["baseline"] and not isinstance(orbit, Identity)
     steps = config["settings"]["max_steps"]
+    print_estimate(data, config, [orbit, *([Identity()] if wants_plain else [])], quiet)
     with Progress(2 if wants_plain else 1, steps, units, quiet=quiet) as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
         progress.begin_at(config["orbit"], folder.steps_done())
@@ -113,6 +130,10 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
             checkpoint_every=30.0,
             resume=True,
         )
+        if config["settings"].get("ard") == "auto" and not model.interrupted_:
+            model = _better_with_ard(
+                model, orbit, config, data, lambda record: progress.record("a lengthscale a column", record)
+            )
         plain = None
         if wants_plain and not model.interrupted_:
             if not folder.baseline.is_file():

@@ -113,12 +113,12 @@ class RunFolder:
 
         return read_checkpoint(self.checkpoint).steps if self.checkpoint.is_file() else 0
 
-    def load_model(self) -> Any:
-        """The fitted estimator."""
+    def load_model(self, **own: Any) -> Any:
+        """The fitted estimator; ``own`` are objects that a file cannot rebuild."""
         if not self.model.is_file():
             hint = f": go on with orbitgp learn --resume {self.path}" if self.checkpoint.is_file() else ""
             raise FileNotFoundError(f"{self.path} has no model yet{hint}.")
-        return load_model(self.model)
+        return load_model(self.model, **own)
 
     def save(self, content: Content, result: dict[str, Any]) -> None:
         """Write all files: the model first, as it is worth most, and the result last, as it marks a finished run."""
@@ -151,13 +151,13 @@ class RunFolder:
             raise OSError(f"{self.model} could not be written ({error}): the model is in {elsewhere}.") from error
 
 
-def load_model(path: Path) -> Any:
-    """The fitted classifier or regressor in a file."""
+def load_model(path: Path, **own: Any) -> Any:
+    """The fitted classifier or regressor in a file; ``own`` are objects that it cannot rebuild."""
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.saving.container import read
 
     kind = read(path).kind
-    return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path)
+    return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path, **own)
 
 
 def _slug(text: str) -> str:

@@ -11,6 +11,7 @@ from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import MORE, Evidences, leaders, verdict
 from orbitgp.orbits.description import listed
 from orbitgp.plotting import PAPER, new_axes
+from orbitgp.report.summary import picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,7 +145,12 @@ class Comparison:
         return behind, remaining, more
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        """For notebooks: the verdict, the chart and the table."""
+        try:
+            chart = picture(self.plot().figure, "evidence against the best")
+        except ImportError:  # without matplotlib
+            chart = ""
+        return f"<div><p><b>{escape(self.sentences[0])}</b></p>{chart}<pre>{escape(str(self))}</pre></div>"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain numbers, lists and strings."""

@@ -196,7 +196,7 @@ class InvariantEstimator(BaseEstimator):
         check_is_fitted(self)
         start = self._initial_orbit(torch.as_tensor(self.examples_[0])).describe()
         x, y = self.examples_
-        write_report(path, Content(title or str(path), self, x, y, start, test=test, plain=plain))
+        write_report(Path(path), Content(title or str(path), self, x, y, start, test=test, plain=plain))
 
     def _html_repr(self) -> str:
         """What a notebook shows: what was learned, and scikit-learn's diagram of the arguments."""

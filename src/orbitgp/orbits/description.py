@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 
@@ -150,6 +151,12 @@ class Description(dict[str, Value]):
         width = max((len(name) for name in self), default=0)
         lines = [f"  {name:<{width}}  {quantity}{quantity.plausibly}" for name, quantity in self.quantities.items()]
         return "\n".join([self.title, *lines])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(name, f"{quantity}{quantity.plausibly}") for name, quantity in self.quantities.items()]
+        cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows)
+        return f"<table><caption>{escape(self.title)}</caption>{cells}</table>"
 
     @classmethod
     def join(cls, parts: Sequence[Description]) -> Description:

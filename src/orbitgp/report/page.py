@@ -39,6 +39,7 @@ class Content:
         x, y: training data; a few inputs are shown.
         start: what the orbit was before training (``orbit.describe()``).
         test: held-out inputs and targets, if any.
+        test_names: what the test rows are called, such as file names.
         plain: the evidence without any invariance, if known.
         certain: whether the difference to that is certain.
         comparison, profile: results of :mod:`orbitgp.comparison`, if any.
@@ -52,6 +53,7 @@ class Content:
     y: Shaped[np.ndarray, "rows *outputs"]
     start: Description
     test: tuple[Any, Any] | None = None
+    test_names: Sequence[str] | None = None
     plain: float | int | None = None
     certain: bool = True
     comparison: Any = None

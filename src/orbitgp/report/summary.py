@@ -24,15 +24,20 @@ def summary(model: Any, over_plain: float | None = None) -> str:
 def html(model: Any) -> str:
     """The same, with samples of the orbit around a typical input."""
     said, _, rest = summary(model).partition("\n\n")
-    picture = orbit_picture(model.orbit_, model.examples_[0][0]) if model.describe() else ""
-    return f"<div><p><b>{escape(said)}</b></p>{picture}<pre>{escape(rest)}</pre></div>"
+    samples = orbit_picture(model.orbit_, model.examples_[0][0]) if model.describe() else ""
+    return f"<div><p><b>{escape(said)}</b></p>{samples}<pre>{escape(rest)}</pre></div>"
 
 
 def orbit_picture(orbit: Any, x: Any) -> str:
     """Samples of an orbit around an input, as an element of a page; nothing without matplotlib."""
-    file = BytesIO()
     try:
-        show(orbit, x).savefig(file, format="png", dpi=80)
+        return picture(show(orbit, x), "samples of the orbit")
     except ImportError:
         return ""
-    return f'<img alt="samples of the orbit" src="data:image/png;base64,{b64encode(file.getvalue()).decode("ascii")}">'
+
+
+def picture(figure: Any, alt: str) -> str:
+    """A figure as an element of a page that needs no other file."""
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=80)
+    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{b64encode(file.getvalue()).decode("ascii")}">'

@@ -63,7 +63,7 @@ class Raw(NamedTuple):
     Attributes:
         y: the targets, or None.
         test: the (x, y) pair of a test set that comes with the training data.
-        rows: a name for each row; their numbers by default.
+        rows, test_rows: a name for each row; their numbers by default.
         notes: what a person should know about how the file was read.
     """
 
@@ -73,6 +73,7 @@ class Raw(NamedTuple):
     test: tuple[Any, Any] | None = None
     rows: list[str] | None = None
     notes: Sequence[str] = ()
+    test_rows: list[str] | None = None
 
 
 @dataclass(frozen=True, eq=False)

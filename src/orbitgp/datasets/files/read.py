@@ -112,7 +112,18 @@ def _from_path(path: Path, options: ReadOptions) -> Data:
         _same_shape(x_test, x, f"{path} (test)")
     notes = [*raw.notes, *_notes(x, raw.options)]
     name = path.stem or path.name
-    return Data(x, y, x_test, y_test, name, str(path), read_options=raw.options, notes=notes, rows_train=raw.rows)
+    return Data(
+        x,
+        y,
+        x_test,
+        y_test,
+        name,
+        str(path),
+        read_options=raw.options,
+        notes=notes,
+        rows_train=raw.rows,
+        rows_test=raw.test_rows,
+    )
 
 
 def _read(path: Path, options: ReadOptions, training: bool) -> Raw:

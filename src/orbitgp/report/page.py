@@ -43,6 +43,7 @@ class Content:
         plain: the evidence without any invariance, if known.
         certain: whether the difference to that is certain.
         comparison, profile: results of :mod:`orbitgp.comparison`, if any.
+        columns: the names of the columns of a table.
         command: the command that repeats the run.
         settings, versions, notes: what to list at the end.
     """
@@ -58,6 +59,7 @@ class Content:
     certain: bool = True
     comparison: Any = None
     profile: Any = None
+    columns: Sequence[str] = ()
     command: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -106,10 +108,11 @@ def page(content: Content) -> str:
             comparison=content.comparison,
             profile=content.profile,
             freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
-            pictures=Pictures(model.orbit_, x),
+            pictures=Pictures(model.orbit_, x, content.columns),
             examples=_examples(x, content.y) if learned else [],
             changes=changes(content.start, learned),
             history=model.history_,
+            exact=model.inference_ == "exact",
             hyperparameters=_hyperparameters(model.history_[-1]),
             scores=scores,
             x_test=None if content.test is None else np.asarray(content.test[0]).reshape(-1, *model.input_shape_),
@@ -127,9 +130,9 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
     entries = []
     if content.plain is not None and content.finding.supported:
         entries.append(("over no invariance", nats(evidence.value - content.plain, sign=True)))
-    stderr = f" ± {evidence.stderr:.1g}" if evidence.stderr else ""
+    value = f"{evidence.value:,.0f}" + (f" ± {evidence.stderr:.1g}" if evidence.stderr else "")
     entries.append(
-        ("evidence: bound on the log marginal likelihood, in nats", f"{evidence.value:,.0f}{stderr}".replace("-", "−"))
+        (f"evidence: {'' if evidence.exact else 'bound on the '}log marginal likelihood, in nats", value.replace("-", "−"))
     )
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))

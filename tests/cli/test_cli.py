@@ -377,7 +377,8 @@ def test_errors_are_one_sentence(arguments, sentence, some, learned, here):
     assert sentence in result.stderr
     *before, error = result.stderr.strip().splitlines()
     assert error.startswith("error: ")
-    assert all("the targets are" in line for line in before)  # how the task was decided, and nothing else
+    # What is read, how the task was decided, and nothing else.
+    assert all(line.startswith("reading ") or "the targets are" in line for line in before)
     assert result.stdout == ""
     assert [path.name for path in here.iterdir()] in (["kept.txt"], ["kept.txt", "runs"], ["runs", "kept.txt"])
 

@@ -166,11 +166,12 @@ def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], qu
     """Print how long exact training will take, if that is long, and what would be quicker."""
     import torch
 
+    from orbitgp.estimators.validation import usable_device
     from orbitgp.inference.cost import fit_seconds
     from orbitgp.training.options import TrainingOptions
     from orbitgp.training.quasi_newton import LEAST_SAMPLES
 
-    settings, device = config["settings"], torch.device(config["settings"]["device"])
+    settings, device = config["settings"], usable_device(config["settings"]["device"])
     rows, dim = len(data.x_train), int(data.x_train[0].size)
     if quiet or settings["inference"] == "sparse" or settings["num_inducing"] or settings["batch_size"]:
         return

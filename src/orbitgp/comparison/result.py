@@ -141,7 +141,7 @@ class Comparison:
         """The last columns of the table: how far behind the best, what is still to come, what more inducing points gain."""
         behind = "" if row.orbit == self.best else f"{row.behind:,.0f} ± {row.error:,.0f}" + ("" if row.certain else " ?")
         remaining = "rising" if row.remaining is None else f"{row.remaining:+,.0f}"
-        more = "" if row.more_inducing is None else f"{row.more_inducing:+,.0f}"
+        more = "" if row.more_inducing is None else f"{round(row.more_inducing):+,}"
         return behind, remaining, more
 
     def _repr_html_(self) -> str:
@@ -191,4 +191,4 @@ class Comparison:
 
 def _span(gains: Any) -> str:
     low, high = float(gains.min()), float(gains.max())
-    return f"{low:+,.0f}" if round(low) == round(high) else f"{low:+,.0f} to {high:+,.0f}"
+    return f"{round(low):+,}" if round(low) == round(high) else f"{round(low):+,} to {round(high):+,}"  # never -0

@@ -656,6 +656,13 @@ def test_the_time_left_of_a_resumed_run_counts_its_own_steps_only(capsys):
     capsys.readouterr()
 
 
+def test_the_first_line_does_not_wait_for_torch():
+    """Nor do a help page and the completion of the shell."""
+    code = "import sys, orbitgp.cli.app; print(*{'torch', 'sklearn', 'gpytorch', 'scipy', 'matplotlib'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == ""
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]

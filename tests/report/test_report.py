@@ -283,3 +283,14 @@ def test_numbers_in_words():
     assert [number(v) for v in (0.0, 0.0123, -1.0, 12.3, 12_345.0)] == ["0", "0.012", "−1.0", "12", "12,345"]
     assert str(Quantity((-0.034, 0.0048))) == "−0.034 … +0.005"
     assert str(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
+
+
+def test_photographs_that_were_inverted_are_shown_in_their_own_colours():
+    photo = np.zeros((1, 3, 4, 4))
+    photo[0, 0] = 1.0  # red
+
+    def first(x, inverted):
+        address = Pictures(Identity(), x, inverted=inverted).address(x[0])
+        return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).getpixel((0, 0))
+
+    assert first(photo, False) == first(1 - photo, True) == (255, 0, 0)

@@ -24,7 +24,6 @@ from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_next, print_notes, print_reading, report_content, result_of, test_errors
 from orbitgp.cli.run_folder import RunFolder
-from orbitgp.saving.atomic import write_json
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
@@ -118,7 +117,7 @@ def compare(
         folder = RunFolder.create(out, options.data, "compare")
         with folder.removed_if_empty():
             folder.check_space(len(orbits) * needed_space(data))
-        write_json(folder.config, config)
+        folder.write_json(folder.config, config)
     try:
         with folder.removed_if_empty():
             _compare(folder, config, data, jobs, json_, quiet)
@@ -184,7 +183,7 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | 
     result = result_of(content, folder, config)
     errors = test_errors(data, {row.orbit: ranking.models[row.orbit] for row in ranking.rows})
     result["comparison"]["test"] = errors
-    write_json(folder.config, config)
+    folder.write_json(folder.config, config)
     folder.save(content, result)
     shutil.rmtree(folder.models, ignore_errors=True)
     if json_:

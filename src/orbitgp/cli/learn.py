@@ -18,7 +18,6 @@ from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
-from orbitgp.saving.atomic import write_json
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
@@ -77,7 +76,7 @@ def learn(
         folder = RunFolder.create(out, options.data, config["orbit"])
         with folder.removed_if_empty():
             folder.check_space(needed_space(data))
-        write_json(folder.config, config)
+        folder.write_json(folder.config, config)
     try:
         _train(folder, config, data, json_, quiet)
     except KeyboardInterrupt:
@@ -140,7 +139,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
                 other = estimator(None, **estimator_settings(config))
                 other.fit(data.x_train, data.y_train, callback=lambda record: progress.record("no invariance", record))
                 if not other.interrupted_:
-                    write_json(folder.baseline, {"evidence": asdict(other.evidence_)})
+                    folder.write_json(folder.baseline, {"evidence": asdict(other.evidence_)})
             plain = Evidence(**folder.read_json(folder.baseline)["evidence"]) if folder.baseline.is_file() else None
     certain = plain is None or is_certain(model.evidence_, plain)
     content = report_content(data, model, start, config, None if plain is None else plain.value, certain)

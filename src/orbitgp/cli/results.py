@@ -47,6 +47,7 @@ def report_content(
         start=start,
         test=None if data.x_test is None else (data.x_test, data.y_test),
         test_names=data.rows_test,
+        inverted=data.read_options.invert,
         columns=data.read_options.features,
         plain=plain,
         certain=certain,

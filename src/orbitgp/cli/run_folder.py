@@ -24,8 +24,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbitgp.saving.atomic import write_json
-
 if TYPE_CHECKING:
     from orbitgp.report.page import Content
 
@@ -120,14 +118,20 @@ class RunFolder:
             raise FileNotFoundError(f"{self.path} has no model yet{hint}.")
         return load_model(self.model, **own)
 
+    def write_json(self, path: Path, content: Any) -> None:
+        """Write one of the JSON files."""
+        from orbitgp.saving.atomic import write_json  # loads torch, which a help page need not wait for
+
+        write_json(path, content)
+
     def save(self, content: Content, result: dict[str, Any]) -> None:
         """Write all files: the model first, as it is worth most, and the result last, as it marks a finished run."""
         from orbitgp.report.page import write_report
 
         self._save_model(content.model)
-        write_json(self.history, content.model.history_)
+        self.write_json(self.history, content.model.history_)
         write_report(self.report, content)
-        write_json(self.result, result)
+        self.write_json(self.result, result)
 
     def _save_model(self, model: Any) -> None:
         """Write the model here; where that fails, elsewhere, as it is worth most."""

@@ -43,6 +43,7 @@ class Content:
         plain: the evidence without any invariance, if known.
         certain: whether the difference to that is certain.
         comparison, profile: results of :mod:`orbitgp.comparison`, if any.
+        inverted: whether pixels p were turned into 1 - p.
         columns: the names of the columns of a table.
         command: the command that repeats the run.
         settings, versions, notes: what to list at the end.
@@ -59,6 +60,7 @@ class Content:
     certain: bool = True
     comparison: Any = None
     profile: Any = None
+    inverted: bool = False
     columns: Sequence[str] = ()
     command: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +110,7 @@ def page(content: Content) -> str:
             comparison=content.comparison,
             profile=content.profile,
             freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
-            pictures=Pictures(model.orbit_, x, content.columns),
+            pictures=Pictures(model.orbit_, x, content.columns, content.inverted),
             examples=_examples(x, content.y) if learned else [],
             changes=changes(content.start, learned),
             history=model.history_,

@@ -25,10 +25,14 @@ class Pictures:
     Attributes:
         images: whether inputs are images; else they are vectors.
         ink: whether images look like ink on a page.
+        inverted: whether colours were inverted when the images were read: they are shown as they were.
     """
 
-    def __init__(self, orbit: Orbit, x: Shaped[np.ndarray, "rows *features"], columns: Sequence[str] = ()) -> None:
+    def __init__(
+        self, orbit: Orbit, x: Shaped[np.ndarray, "rows *features"], columns: Sequence[str] = (), inverted: bool = False
+    ) -> None:
         self.orbit = orbit
+        self.inverted = inverted and x.ndim == 4
         self.columns = columns
         self.images = x.ndim > 2
         self.scale = GreyScale(x[:1000])
@@ -37,7 +41,8 @@ class Pictures:
     def address(self, image: Input) -> str:
         """An image as a PNG in a data: address, so that a page needs no other file."""
         file = BytesIO()
-        pixels = np.round(255 * self.scale.pixels(image)).astype(np.uint8)
+        shown = self.scale.pixels(image)
+        pixels = np.round(255 * (1 - shown if self.inverted else shown)).astype(np.uint8)
         Image.fromarray(pixels).save(file, "PNG", optimize=True)
         return "data:image/png;base64," + b64encode(file.getvalue()).decode("ascii")
 

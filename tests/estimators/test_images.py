@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from orbitgp import InvariantGPClassifier, compare
+from orbitgp.datasets import digits
 from orbitgp.estimators.images import border_level, channels_first
 from orbitgp.orbits import Flip, Rotation
 
@@ -60,6 +61,10 @@ def test_the_level_of_a_border() -> None:
     assert border_level(255 * ink) is None
     assert border_level(1 - ink) == 1
     assert border_level(255 * (1 - ink)) == 255
+    barred = 1 - ink
+    barred[:, [0, -1]] = 0  # a wide picture in a square, with bars above and below
+    assert border_level(barred) == 1
+    assert border_level(digits().x_train) is None
     assert border_level(rng.uniform(0.7, 1.0, size=(5, 9, 9))) > 0.7  # a photograph before a bright wall
 
 

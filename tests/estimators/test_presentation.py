@@ -38,6 +38,11 @@ def test_a_summary(model, tmp_path) -> None:
         InvariantGPRegressor().summary()
 
 
+def test_a_few_steps_are_no_result() -> None:
+    model = InvariantGPRegressor("swap(0, 1)", num_inducing=5, max_steps=3, random_state=0).fit(X, Y)
+    assert model.summary(over_plain=50.0).startswith("Not converged after 3 steps, so this is no result yet")
+
+
 def test_a_notebook_shows_what_was_learned(model) -> None:
     shown = model._repr_mimebundle_()["text/html"]
     assert "exchanges of coordinates" in shown

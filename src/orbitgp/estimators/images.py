@@ -13,6 +13,7 @@ from orbitgp.orbits.images.warps import Warp
 
 _CHANNELS = (1, 3, 4)
 _BRIGHT = 0.6  # of the brightest pixel: a border above is no background of 0
+_MOST = 0.4  # a side is bright if all but so many of its pixels are
 _LEVEL = 0.05  # of the range of pixels: how far a uniform border may be from 0
 
 
@@ -43,9 +44,16 @@ def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> Non
 
 
 def border_level(x: Shaped[np.ndarray, "rows *features"]) -> float | None:
-    """The value of the pixels at the border where that is not 0: bright, or uniform and away from 0. None where it is 0."""
-    frame = np.concatenate([x[..., 0, :].ravel(), x[..., -1, :].ravel(), x[..., :, 0].ravel(), x[..., :, -1].ravel()])
+    """The value of the pixels at the border where that is not 0: bright, or uniform and away from 0. None where it is 0.
+
+    Two opposite sides are enough to be bright: the other two may be bars that keep the aspect ratio of a picture.
+    """
+    sides = [side.ravel() for side in (x[..., 0, :], x[..., -1, :], x[..., :, 0], x[..., :, -1])]
+    frame = np.concatenate(sides)
     level, top, span = float(np.median(frame)), float(x.max()), float(np.ptp(x))
+    lows = [float(np.quantile(side, _MOST)) for side in sides]
+    bright = max(level, min(lows[:2]), min(lows[2:]))
+    if bright > _BRIGHT * top:
+        return bright
     uniform = float(np.mean(np.abs(frame - level) <= 0.01 * span)) > 0.5
-    away = level > _BRIGHT * top if not uniform else abs(level) > _LEVEL * span
-    return level if away else None
+    return level if uniform and abs(level) > _LEVEL * span else None

@@ -22,6 +22,7 @@ _RANGES = {
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
+FEW_STEPS = 10
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
@@ -150,13 +151,14 @@ def is_certain(evidence: Evidence, plain: Evidence) -> bool:
 
 
 def finding_of(model: Any, over_plain: float | int | None = None, certain: bool = True) -> Finding:
-    """What may be said of a fitted estimator."""
+    """What may be said of a fitted estimator. A sparse run does not know whether it has converged, but it takes some steps."""
+    steps = model.history_[-1]["step"]
     return finding(
         model.describe(),
         over_plain,
         num_data=model.evidence_.num_data,
         certain=certain,
-        steps=model.history_[-1]["step"],
+        steps=steps,
         stopped=model.interrupted_,
-        converged=model.converged_,
+        converged=False if model.converged_ is None and steps < FEW_STEPS else model.converged_,
     )

@@ -80,6 +80,14 @@ def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
     assert plausible_ranges(stopped) == {}
 
 
+def test_nothing_is_plausible_where_the_top_is_flat():
+    """Noise on the inputs of an RBF kernel is a longer lengthscale, so that the data cannot tell the two apart."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    model = InvariantGPRegressor("noise(0.1)", random_state=0).fit(x, x.sum(1))
+    for name, (narrow, wide) in model.plausible_.items():
+        assert narrow <= model.describe()[name] <= wide < 5
+
+
 @pytest.mark.slow
 def test_it_agrees_with_the_profile():
     """Where the evidence with the range held fixed falls by 1.92 nats, half of the 95 % point of chi squared."""

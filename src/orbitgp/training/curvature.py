@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from orbitgp.orbits.description import Quantity
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -19,6 +19,7 @@ Plausible = dict[str, tuple[Quantity, Quantity]]  # the narrowest and the widest
 MOST_PARAMETERS = 24  # four evaluations of the evidence for each
 _DRAWS = 400
 _LEVELS = (0.025, 0.975)
+_WIDEST = 1.0  # a standard deviation of a parameter, above which the top is too flat to be taken for a Gaussian
 _SAMPLES = 16  # draws of an infinite orbit are enough for a curvature
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.05, 0.005, 0.3
 
@@ -68,20 +69,31 @@ def _descriptions(
     values, vectors = np.linalg.eigh(hessian)
     if values.min() <= 0:  # no top: the evidence says nothing about some direction
         return {}
+    deviations = np.sqrt(np.square(vectors) @ (1 / values))
+    if deviations[_of_orbit(climber)].max() > _WIDEST:
+        return {}
     spread = vectors / np.sqrt(values)
     draws = np.random.default_rng(0).standard_normal((_DRAWS, len(best)))
     found: dict[str, list[Quantity]] = {}
-    for draw in draws:
+    for draw in (np.zeros_like(best), *draws):
         climber.set(best + spread @ draw)
         for name, quantity in climber.model.orbit.describe().quantities.items():
             found.setdefault(name, []).append(quantity)
     return {name: quantities for name, quantities in found.items() if len({str(q.value) for q in quantities}) > 1}
 
 
+def _of_orbit(climber: QuasiNewton) -> Bool[np.ndarray, " parameters"]:
+    """Which of the learned parameters are the orbit's."""
+    orbit = {id(p) for p in climber.model.orbit.parameters()}
+    return np.concatenate([np.full(p.numel(), id(p) in orbit) for p in climber.parameters])
+
+
 def _between(values: list[Quantity]) -> tuple[Quantity, Quantity]:
-    """The middle 95 % of a number; of a range, both its ends at their nearest and at their farthest."""
-    unit = values[0].unit
-    low, high = np.quantile(np.array([quantity.value for quantity in values]), _LEVELS, axis=0)
+    """The middle 95 % of a number; of a range, both its ends at their nearest and at their farthest. The best comes first, and
+    is plausible: where a range could vanish, the others lie on one side of it."""
+    unit, numbers = values[0].unit, np.array([quantity.value for quantity in values])
+    low, high = np.quantile(numbers, _LEVELS, axis=0)
+    low, high = np.minimum(low, numbers[0]), np.maximum(high, numbers[0])
     if isinstance(values[0].value, float):
         return Quantity(float(low), unit), Quantity(float(high), unit)
     return Quantity((float(high[0]), float(low[1])), unit), Quantity((float(low[0]), float(high[1])), unit)

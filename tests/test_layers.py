@@ -24,9 +24,9 @@ LAYERS = (
     "training",
     "metrics",
     "plotting",
+    "report",
     "estimators",
     "comparison",
-    "report",
     "datasets",
     "cli",
 )

@@ -206,9 +206,22 @@ def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: Colours, title:
 
 
 def draw_vector(
-    axes: Axes, x: Shaped[np.ndarray, " features"], others: Shaped[np.ndarray, "samples features"], colours: Colours
+    axes: Axes,
+    x: Shaped[np.ndarray, " features"],
+    others: Shaped[np.ndarray, "samples features"],
+    colours: Colours,
+    names: Sequence[str] = (),
 ) -> None:
-    """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines."""
+    """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines.
+
+    Columns of a table have ``names``. Nothing lies between two of them, so that no line joins them.
+    """
+    if len(x) > 2 and names:
+        places = np.arange(len(x))
+        axes.plot(places + 0.12, others.T, "o", color=colours.soft, markersize=3, alpha=0.5)
+        axes.plot(places - 0.12, x, "o", color=colours.accent, markersize=6)
+        axes.set_xticks(places, names, rotation=0 if len(x) < 6 else 60)
+        return
     if len(x) > 2:
         axes.plot(others.T, color=colours.soft, linewidth=0.7, alpha=0.7)
         axes.plot(x, color=colours.accent, linewidth=2.2)
@@ -218,7 +231,8 @@ def draw_vector(
     flat = len(x) == 1
     axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=colours.soft, markersize=4, alpha=0.7)
     axes.plot(x[0], 0.0 if flat else x[1], "o", color=colours.accent, markersize=8)
-    axes.set(xlabel="first feature", ylabel="" if flat else "second feature")
+    labels = [*names, "first feature", "second feature"] if len(names) < len(x) else names
+    axes.set(xlabel=labels[0], ylabel="" if flat else labels[1])
 
 
 class GreyScale:

@@ -11,18 +11,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 typer_testing = pytest.importorskip("typer.testing")
 
-from orbitgp import InvariantGPClassifier  # noqa: E402
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
-from orbitgp.comparison.parallel import Job  # noqa: E402
+from orbitgp.comparison.parallel import Job, train  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.orbits import Identity  # noqa: E402
+from orbitgp.orbits.description import number  # noqa: E402
+from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
+from orbitgp.training.trainer import Trainer  # noqa: E402
 
 QUICK = ["-m", "12", "--num-samples", "4", "--max-steps", "12", "--batch-size", "40"]
 
@@ -63,7 +67,7 @@ def call(*arguments: str):
 def test_learn_writes_a_run_and_says_what_it_learned(learned):
     run, result = learned
     assert result.exit_code == 0, result.stderr
-    assert "Insensitive to rotations within ±" in result.stdout
+    assert "rotations within ±" in result.stdout
     decided = "classification: the targets are 9 distinct whole numbers; --task regression takes them as numbers"
     assert decided in result.stdout
     assert decided in result.stderr
@@ -180,7 +184,7 @@ def test_a_table_regression_without_baseline(some):
     )
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
-    assert found["summary"] == "Insensitive to exchanges of coordinates."
+    assert found["summary"] == "Learned exchanges of coordinates; not compared with no invariance."
     assert found["evidence_without_invariance"] is None
     assert found["task"] == "regression of column 'sum' (--target): the targets are numbers"
     assert "--no-baseline" in found["again"]
@@ -190,6 +194,120 @@ def test_a_table_regression_without_baseline(some):
     predicted = call("predict", found["folder"], "new.csv")
     assert predicted.stdout.splitlines()[0] == "input,mean,std"
     assert len(predicted.stdout.splitlines()) == 3
+
+
+def test_a_table_with_ids_words_and_columns_by_name():
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(50, 5, size=(2, 40))
+    rows = "".join(
+        f"p{i};{['no', 'yes'][i % 2]};{a};{b};x;{a + b + 3 * (i % 2)}\n"
+        for i, (a, b) in enumerate(zip(left, right, strict=True))
+    )
+    Path("t.csv").write_text("id;smokes;left;right;useless;sum\n" + rows)
+    arguments = ["learn", "t.csv", "--target", "sum", "--drop", "useless", "--orbit", "swap(left, right)", "--out", "run"]
+    result = call(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "note: column 'id' names the rows and is no input" in result.stderr
+    assert "Insensitive to exchanges of left and right; evidence +" in result.stdout
+    found = json.loads(Path("run/result.json").read_text())
+    assert "--drop useless" in found["again"]
+    options = json.loads(Path("run/config.json").read_text())["read_options"]
+    assert options["features"] == ["smokes=yes", "left", "right"]
+    assert options["scales"][1] == options["scales"][2]  # or they could not be exchanged
+    Path("new.csv").write_text("right,left,smokes,id\n45,55,no,q1\n55,45,no,q2\n")
+    predicted = call("predict", "run", "new.csv")
+    first, second = predicted.stdout.splitlines()[1:]
+    assert first.startswith("q1,")
+    assert second.startswith("q2,")
+    assert [float(v) for v in first.split(",")[1:]] == pytest.approx([float(v) for v in second.split(",")[1:]])
+    assert float(first.split(",")[1]) == pytest.approx(100, abs=1)
+
+
+def test_noise_on_standardised_columns_is_said_in_their_units(some):
+    result = call("learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", "-q", "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    noise = json.loads(Path("run/result.json").read_text())["learned"]["scale"]
+    scales = json.loads(Path("run/config.json").read_text())["read_options"]["scales"]
+    assert f"Columns are standardised. Noise of {number(noise)} is {number(noise * scales[0][1])} of left" in result.stdout
+
+
+OWN = """
+import torch
+from orbitgp.orbits import Orbit
+
+class Slide(Orbit):
+    num_draws = 1
+    reach = ("width",)
+
+    def __init__(self, width=0.5):
+        super().__init__()
+        self.width = torch.nn.Parameter(torch.tensor(float(width)))
+
+    def transform(self, x, u):
+        return x[:, None] + self.width * (2 * u - 1) * torch.tensor([1.0, -1.0], dtype=x.dtype)
+
+class Half(torch.nn.Module):
+    def forward(self, x):
+        return x / 2
+"""
+
+
+def test_an_orbit_and_a_feature_map_of_ones_own(some, here, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("mine_own.py").write_text(OWN)
+    own = ["--orbit", "mine_own.py:Slide(width=0.3)", "--feature-map", "mine_own.py:Half"]
+    result = call(
+        "learn", some / "table.csv", "--target", "sum", *own, "--no-baseline", "-q", "--out", "run", "--max-steps", "9"
+    )
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(Path("run/result.json").read_text())
+    assert list(found["learned"]) == ["width"]
+    assert json.loads(Path("run/config.json").read_text())["read_options"]["scales"] is None
+    refused = call("predict", "run", some / "table.csv")
+    assert "name it again, --orbit mine_own.py:Slide(width=0.3)" in refused.stderr
+    assert call("predict", "run", some / "table.csv", *own).exit_code == 0
+    for text, sentence in {
+        "nowhere.py:Slide": "there is no file nowhere.py to take Slide from",
+        "mine_own.py:Slip": "has no class Slip that is an Orbit",
+        "mine_own.py:Half": "has no class Half that is an Orbit",
+        "mine_own.py:Slide(x)": "must be numbers",
+        "mine_own.py:Slide(1, 2)": "is not possible",
+    }.items():
+        assert sentence in call("learn", some / "table.csv", "--target", "sum", "--orbit", text).stderr
+
+
+def test_long_work_is_announced(capsys, monkeypatch):
+    from orbitgp.cli.results import print_estimate
+    from orbitgp.datasets.files import load
+    from orbitgp.orbits import Rotation
+
+    settings = {"device": "cpu", "inference": "auto", "num_inducing": None, "batch_size": None, "num_samples": None}
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+    print_estimate(load("digits", max_data=50), {"settings": settings}, [Rotation()], quiet=False)
+    assert capsys.readouterr().err == ""
+    print_estimate(load("digits", max_data=600), {"settings": settings}, [Rotation()], quiet=False)
+    said = capsys.readouterr().err
+    assert "this will take about" in said
+    assert "--max-data 300 would take about" in said
+    sparse = {**settings, "inference": "sparse"}
+    print_estimate(load("digits", max_data=600), {"settings": sparse}, [Rotation()], quiet=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 3))
+    rows = "".join(f"{a},{b},{c},{np.sin(1.5 * a) + 0.05 * rng.normal()}\n" for a, b, c in x)  # of one column only
+    Path("t.csv").write_text("a,b,c,y\n" + rows)
+    arguments = ["learn", "t.csv", "--target", "y", "--orbit", "none", "-q"]
+    result = call(*arguments, "--ard", "auto", "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert "A lengthscale for each column is used: +" in result.stdout
+    assert "--ard is for" in call("learn", "digits", "--ard", "yes").stderr
+    alone = call(*arguments, "--out", "alone")
+    assert alone.exit_code == 0
+    evidence = [json.loads(Path(run, "result.json").read_text())["evidence"] for run in ("run", "alone")]
+    assert evidence[0] > evidence[1] + 3
 
 
 def test_a_table_with_missing_targets_without_its_holes(some):
@@ -259,7 +377,8 @@ def test_errors_are_one_sentence(arguments, sentence, some, learned, here):
     assert sentence in result.stderr
     *before, error = result.stderr.strip().splitlines()
     assert error.startswith("error: ")
-    assert all("the targets are" in line for line in before)  # how the task was decided, and nothing else
+    # What is read, how the task was decided, and nothing else.
+    assert all(line.startswith("reading ") or "the targets are" in line for line in before)
     assert result.stdout == ""
     assert [path.name for path in here.iterdir()] in (["kept.txt"], ["kept.txt", "runs"], ["runs", "kept.txt"])
 
@@ -408,17 +527,156 @@ def test_importing_orbitgp_needs_neither_typer_nor_torch():
     assert done.stdout.strip() == "[]"
 
 
+def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
+    """Ctrl-C at the so manieth call of a method, once."""
+    calls, original = iter(range(1, 10**6)), getattr(kind, method)
+
+    def interrupted(*args):
+        if next(calls) == time:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*args)
+
+    monkeypatch.setattr(kind, method, interrupted)
+
+
+@pytest.mark.parametrize("time", [1, 7])
+@pytest.mark.parametrize("inference", ["exact", "sparse"])
+def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(inference, time, some, monkeypatch):
+    kind, method = (QuasiNewton, "_objective") if inference == "exact" else (Trainer, "step")
+    limits = ["--max-steps", "20", "-q", "--no-baseline"] + (
+        ["-m", "12", "--inference", "sparse"] if inference == "sparse" else []
+    )
+    arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits]
+    with monkeypatch.context() as patch:
+        press_ctrl_c(patch, kind, method, time)
+        stopped = call(*arguments, "--out", "stopped")
+    assert stopped.exit_code == 130
+    assert "orbitgp learn --resume stopped" in stopped.stderr
+    assert "None" not in stopped.stderr
+    resumed = call("learn", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert call(*arguments, "--out", "whole").exit_code == 0
+    results = [json.loads(Path(folder, "result.json").read_text()) for folder in ("stopped", "whole")]
+    assert results[0]["learned"] == results[1]["learned"]
+    assert results[0]["steps"] == results[1]["steps"]
+    assert call("learn", "--resume", "stopped").exit_code == 1  # now it is finished
+
+
+def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeypatch):
+    arguments = ["learn", some / "table.csv", "--target", "sum", "--orbit", "swap(0, 1)", "-q", "--out", "stopped"]
+    with monkeypatch.context() as patch:
+        begin = QuasiNewton.__post_init__
+
+        def only_without_orbit(self):
+            begin(self)
+            if isinstance(self.model.orbit, Identity):
+                press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+
+        patch.setattr(QuasiNewton, "__post_init__", only_without_orbit)
+        stopped = call(*arguments)
+    assert stopped.exit_code == 130
+    assert "before the end of the model without invariance: go on with orbitgp learn --resume stopped" in stopped.stderr
+    resumed = call("learn", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "no invariance" in resumed.stdout
+    assert not Path("stopped/checkpoint.safetensors").exists()
+
+
+def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch):
+    data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "-j", "1", "-q"]
+    trained = []
+
+    def counted(job, *args, **kwargs):
+        trained.append(job.name)
+        if len(trained) == 2:
+            press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+        return train(job, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitgp.comparison.parallel.train", counted)
+        stopped = call(*data, "--out", "stopped")
+    assert stopped.exit_code == 130, stopped.stderr
+    assert "models that are done (1) are kept: go on with orbitgp compare --resume stopped" in stopped.stderr
+    assert "1 models done" in call("show", "stopped").stdout
+    second = trained[1]
+    trained.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitgp.comparison.parallel.train", lambda job, *a, **k: trained.append(job.name) or train(job, *a, **k))
+        resumed = call("compare", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert trained == [second]
+    assert not Path("stopped/models").exists()
+    assert call(*data, "--out", "whole").exit_code == 0
+    results = [json.loads(Path(folder, "result.json").read_text())["comparison"] for folder in ("stopped", "whole")]
+    assert results[0]["evidence"] == results[1]["evidence"]
+    assert results[0]["verdict"] == results[1]["verdict"]
+    assert "is finished" in call("compare", "--resume", "stopped").stderr
+
+
+def test_a_comparison_that_fails_leaves_nothing(some, here):
+    result = call(
+        "compare", some / "few.npz", "-o", "none", "-o", "flip", "-j", "1", "-q", "--likelihood", "cauchy", "--out", "run"
+    )
+    assert result.exit_code == 1
+    assert list(here.iterdir()) == []
+
+
+def test_a_disk_without_room_is_refused_before_training(some, here, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**6))
+    for command in ("learn", "compare"):
+        result = call(command, some / "few.npz", "--out", "run", *QUICK)
+        assert result.exit_code == 1
+        assert "lies on a disk with 1 MB free, and the run needs about" in result.stderr
+    assert list(here.iterdir()) == []
+
+
+def test_a_model_that_cannot_be_written_goes_elsewhere(some, here, monkeypatch):
+    save = InvariantGPRegressor.save
+
+    def full(self, path):
+        if Path(path).parent.name == "run":
+            raise OSError(28, "No space left on device")
+        save(self, path)
+
+    monkeypatch.setattr(InvariantGPRegressor, "save", full)
+    monkeypatch.setattr("tempfile.tempdir", str(here))
+    result = call("learn", some / "table.csv", "--target", "sum", "-q", "-o", "none", "--out", "run")
+    assert result.exit_code == 1
+    (elsewhere,) = here.glob("orbitgp-*/model.safetensors")
+    assert f"the model is in {elsewhere}" in result.stderr
+    assert InvariantGPRegressor.load(elsewhere).evidence_.num_data == 40
+
+
+def test_the_time_left_of_a_resumed_run_counts_its_own_steps_only(capsys):
+    with Progress(1, 1000) as progress:
+        progress.begin_at("rotation", 900)
+        progress.bar.start_t -= 10.0
+        progress.bar.last_print_t -= 10.0
+        progress.record("rotation", {"step": 910, "bound": 1.0, "orbit": {}})
+        assert progress.bar.n == 910
+        assert "01:3" in str(progress.bar)  # 90 steps, one a second
+    capsys.readouterr()
+
+
+def test_the_first_line_does_not_wait_for_torch():
+    """Nor do a help page and the completion of the shell."""
+    code = "import sys, orbitgp.cli.app; print(*{'torch', 'sklearn', 'gpytorch', 'scipy', 'matplotlib'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == ""
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
     process = run(*arguments)
+    assert "reading" in process.stderr.readline()
     assert "classification: the targets are" in process.stderr.readline()
     assert "models of 5000 steps at most, 2 at a time" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert err.strip() == "stopped."
-    assert list(here.iterdir()) == []
+    assert list(here.iterdir()) == []  # no model was done
 
 
 @pytest.mark.slow

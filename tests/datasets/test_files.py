@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 
 import numpy as np
 import pytest
 
 from orbitgp.datasets import DatasetError
-from orbitgp.datasets.files import ReadOptions, load, load_inputs
+from orbitgp.datasets.files import ReadOptions, load, load_inputs, standardised
 from orbitgp.estimators.defaults import task_of
 
 RNG = np.random.default_rng(0)
@@ -364,3 +365,101 @@ def test_held_out_and_fewer_data(tmp_path):
 )
 def test_what_targets_look_like(y, task):
     assert task_of(y) == task
+
+
+TABLE = "id,age,sex,site,bmi,y\n" + "".join(
+    f"p{i},{20 + 3 * i},{'mf'[i % 2]},{('north', 'south', 'west')[i % 3]},{25 + i / 10},{i / 7}\n" for i in range(30)
+)
+
+
+def test_an_id_names_the_rows_and_words_become_inputs_of_0_and_1(tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE)
+    data = load(tmp_path / "t.csv", ReadOptions(drop=("bmi",)), test_fraction=0.2)
+    assert data.read_options.id == "id"
+    assert data.notes == ["column 'id' names the rows and is no input; --id COLUMN names another one."]
+    assert data.read_options.features == ("age", "sex=m", "site=north", "site=south", "site=west")
+    for row, name in zip(data.x_test, data.rows_test, strict=True):
+        i = int(name[1:])
+        np.testing.assert_array_equal(row, [20 + 3 * i, i % 2 == 0, i % 3 == 0, i % 3 == 1, i % 3 == 2])
+    (tmp_path / "new.csv").write_text("site,sex,age,id\nwest,f,33,q7\n")
+    new = load_inputs(tmp_path / "new.csv", data.read_options)
+    np.testing.assert_array_equal(new.x, [[33, 0, 0, 0, 1]])
+    assert new.rows == ["q7"]
+    (tmp_path / "bad.csv").write_text("site,sex,age\neast,f,33\n")
+    with pytest.raises(DatasetError, match=r"column 'site' .* is 'east' in row 1, which the training data do not have: north"):
+        load_inputs(tmp_path / "bad.csv", data.read_options)
+    with pytest.raises(DatasetError, match="no column 'bim' to drop"):
+        load(tmp_path / "t.csv", ReadOptions(drop=("bim",)))
+    with pytest.raises(DatasetError, match=r"column 'id' .* holds 30 different words, .* with --drop id"):
+        load(tmp_path / "t.csv", ReadOptions(id="site"))
+
+
+def test_missing_inputs_are_imputed_on_request(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,y\n1,red,1.5\n,red,2.5\n3,blue,3.5\n8,,4.5\n9,red,5.5\n")
+    with pytest.raises(
+        DatasetError, match=r"column 'a' .* has no value in row 2: .*--drop-missing, or let --impute put the median"
+    ):
+        load(tmp_path / "t.csv")
+    data = load(tmp_path / "t.csv", ReadOptions(impute=True))
+    np.testing.assert_array_equal(data.x_train, [[1, 1], [5.5, 1], [3, 0], [8, 1], [9, 1]])
+    assert "column 'a' has no value in row 2: 5.5 is put there." in data.notes
+    (tmp_path / "new.csv").write_text("a,b\n,\n7,blue\n")
+    np.testing.assert_array_equal(load_inputs(tmp_path / "new.csv", data.read_options).x, [[5.5, 1], [7, 0]])
+
+
+def test_decimal_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b;y\n1,5;2;0,25\n-3,25;4;1\n")
+    data = load(tmp_path / "t.csv")
+    np.testing.assert_array_equal(data.x_train, [[1.5, 2], [-3.25, 4]])
+    np.testing.assert_array_equal(data.y_train, [0.25, 1])
+
+
+def test_xlsx(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    if importlib.util.find_spec("openpyxl") is None:
+        (tmp_path / "t.xlsx").write_bytes(b"PK")
+        with pytest.raises(DatasetError, match=r"needs the package openpyxl|cannot be read as a xlsx table"):
+            load(tmp_path / "t.xlsx")
+        return
+    pandas.DataFrame({"a": [1, 2, 3], "y": [0.5, 1.5, 2.5]}).to_excel(tmp_path / "t.xlsx", index=False)
+    np.testing.assert_array_equal(load(tmp_path / "t.xlsx").x_train, [[1], [2], [3]])
+
+
+def test_standardised_columns_and_those_that_are_exchanged(tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE)
+    raw = load(tmp_path / "t.csv")
+    data = standardised(raw, [{0, 5}])
+    assert raw.read_options.features[5] == "bmi"
+    both = raw.x_train[:, [0, 5]]
+    np.testing.assert_allclose(data.x_train[:, [0, 5]], (both - both.mean()) / both.std())
+    np.testing.assert_array_equal(data.x_train[:, 1:5], raw.x_train[:, 1:5])
+    alone = standardised(raw)
+    np.testing.assert_allclose(alone.x_train[:, [0, 5]].std(0), 1)
+    np.testing.assert_allclose(load_inputs(tmp_path / "t.csv", alone.read_options).x, alone.x_train)
+
+
+def test_so_many_rows_as_asked_for():
+    for count in (7, 100, 400, 801):
+        assert len(load("digits", max_data=count).x_train) == count
+
+
+def test_images_that_would_not_fit_into_memory_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(3):
+            image.fromarray(images(1)[0]).save(tmp_path / "photos" / name / f"{i}.png")
+    assert load(tmp_path / "photos").rows_train[4] == "b/1.png"
+    monkeypatch.setattr("orbitgp.datasets.files.images.free_memory", lambda device: 1000.0)
+    with pytest.raises(DatasetError, match=r"6 images of 5x4 pixels, .* GB are free: .*--resize 64x64"):
+        load(tmp_path / "photos")
+
+
+def test_the_rows_of_a_test_folder_keep_their_names(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            (tmp_path / part / name).mkdir(parents=True)
+            image.fromarray(images(1)[0]).save(tmp_path / part / name / f"{part}.png")
+    data = load(tmp_path)
+    assert data.rows_test == ["a/test.png", "b/test.png"]

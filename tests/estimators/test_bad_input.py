@@ -55,7 +55,7 @@ CLASSIFICATION_DATA = [
 ]
 
 SETTINGS = [
-    ({"orbit": "rotation"}, TypeError, "orbit must be a orbitgp.orbits.Orbit or None, got str"),
+    ({"orbit": 3}, TypeError, "orbit must be an orbitgp.orbits.Orbit, its name or None, got int"),
     (
         {"orbit": GaussianNoise},
         TypeError,
@@ -97,9 +97,9 @@ SETTINGS = [
     ({"max_seconds": -1.0}, ValueError, "max_seconds must be positive and finite, got -1.0"),
     ({"max_seconds": np.nan}, ValueError, "max_seconds must be positive and finite, got nan"),
     ({"max_seconds": "1"}, TypeError, "max_seconds must be a number, got '1'"),
-    ({"training": {"jitter": 1e-5}}, TypeError, "training must be a orbitgp.TrainingOptions or None, got dict"),
+    ({"training": {"jitter": 1e-5}}, TypeError, "training must be an orbitgp.TrainingOptions or None, got dict"),
     ({"training": TrainingOptions}, TypeError, r"got the class TrainingOptions: write TrainingOptions\(...\)"),
-    ({"training": TrainerSettings()}, TypeError, "training must be a orbitgp.TrainingOptions or None, got TrainerSettings"),
+    ({"training": TrainerSettings()}, TypeError, "training must be an orbitgp.TrainingOptions or None, got TrainerSettings"),
     ({"device": "abacus"}, ValueError, "device 'abacus' cannot be used"),
     ({"device": "meta:x"}, ValueError, "device 'meta:x' cannot be used"),
     ({"random_state": "seed"}, ValueError, "cannot be used to seed"),

@@ -121,7 +121,7 @@ class TestNestedNames:
             InvariantGPRegressor().set_params(training__posterior_sample=8)
         with pytest.raises(ValueError, match="max_steps is an argument of the estimator itself"):
             InvariantGPRegressor().set_params(training__max_steps=8)
-        with pytest.raises(TypeError, match=r"training must be a orbitgp\.TrainingOptions or None, got dict"):
+        with pytest.raises(TypeError, match=r"training must be an orbitgp\.TrainingOptions or None, got dict"):
             InvariantGPRegressor(training={}).set_params(training__jitter=1e-5)  # type: ignore[arg-type]
 
     def test_clone(self) -> None:

@@ -17,7 +17,7 @@ from orbitgp.orbits import (
     Translation,
     WarpProduct,
 )
-from orbitgp.orbits.parse import NAMES, fixed, make_orbit, quantity_names
+from orbitgp.orbits.parse import NAMES, exchanged, fixed, make_orbit, quantity_names
 
 
 def test_names_arguments_and_products():
@@ -110,3 +110,17 @@ def test_completion_knows_the_same_names_without_loading_them():
     assert set(ORBIT_NAMES) == set(NAMES)
     assert complete_orbit("affine*def") == ["affine*deformation"]
     assert complete_orbit("rot") == ["rotation", "rotate90"]
+
+
+def test_columns_by_name():
+    orbit = make_orbit("swap(left, 'right hand')", columns=("age", "left", "right hand"))
+    x = torch.tensor([[1.0, 2.0, 3.0]])
+    assert orbit.elements(x).tolist() == [[[1, 2, 3], [1, 3, 2]]]
+    assert orbit.describe().title == "Permutation of left and right hand"
+    assert exchanged("noise*swap(left, age)", ("age", "left")) == [{0, 1}]
+    assert exchanged("swap(1, 2)") == [{1, 2}]
+    assert exchanged("noise") == []
+    with pytest.raises(ValueError, match="no column 'top'; they are age, left"):
+        make_orbit("swap(left, top)", columns=("age", "left"))
+    with pytest.raises(ValueError, match="the inputs have no named columns, so count them from 0"):
+        make_orbit("swap(left, right)")

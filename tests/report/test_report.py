@@ -13,11 +13,13 @@ import pytest
 from PIL import Image
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.comparison import verdict
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.profile import Profile
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets import digits
+from orbitgp.inference.evidence import Evidence
 from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
 from orbitgp.orbits.description import Quantity, number
@@ -26,7 +28,7 @@ from orbitgp.report.cases import score
 from orbitgp.report.charts import STYLE, svg
 from orbitgp.report.page import Content, page, write_report
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import nats, sentence
+from orbitgp.report.words import MIN_NATS, finding, is_certain, nats
 
 EVIL = "<script>alert(1)</script> & \"'"
 VOID = {"meta", "img", "br"}
@@ -215,7 +217,7 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rotation(17)", "Insensitive to rotations within ±17°."),
+        ("rotation(17)", "Learned rotations within ±17°;"),
         (
             "affine(angle=(-16, 40), without=['scale_x', 'scale_y', 'shear'])",
             "rotations from −16° to +40° and shifts within ±1.0 px",
@@ -230,12 +232,51 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
     ],
 )
 def test_words(text, said):
-    assert said in sentence(make_orbit(text).describe())
+    assert said in finding(make_orbit(text).describe(), None, num_data=100).text
+
+
+@pytest.mark.parametrize(
+    ("over", "further", "said", "supported"),
+    [
+        (100.0, {}, "Insensitive to rotations within ±45°; evidence +100 nats over no invariance.", True),
+        (100.0, {"num_data": 2}, "There are only 2 data.", True),
+        (
+            -0.04,
+            {"num_data": 2},
+            "Cannot tell whether an invariance helps: with rotations within ±45°, the evidence is 0.0",
+            False,
+        ),
+        (2.9, {}, "Cannot tell", False),
+        (174.0, {"certain": False}, "174 nats higher, which is not certain.", False),
+        (-50.0, {}, "No invariance is better: with rotations within ±45°, the evidence is 50 nats lower.", False),
+        (None, {}, "Learned rotations within ±45°; not compared with no invariance.", False),
+        (100.0, {"stopped": True, "steps": 1}, "Stopped after 1 step, so this is no result yet: so far rotations", False),
+        (100.0, {"converged": False, "steps": 12}, "Not converged after 12 steps, so this is no result yet", False),
+    ],
+)
+def test_nothing_is_a_finding_that_the_evidence_does_not_support(over, further, said, supported):
+    found = finding(make_orbit("rotation").describe(), over, **{"num_data": 100, **further})
+    assert said in found.text
+    assert found.supported is supported
+    assert ("Insensitive" in found.text) is supported
+
+
+def test_a_difference_is_certain_beyond_errors_and_slack():
+    def evidence(value, stderr=0.0, exact=True, upper=None):
+        return Evidence(value, stderr, 10, 8, "Gaussian", exact, upper)
+
+    assert is_certain(evidence(10.0), evidence(0.0))
+    assert is_certain(evidence(0.0), evidence(10.0))
+    assert not is_certain(evidence(10.0, 3.0), evidence(0.0, 3.0))
+    assert not is_certain(evidence(10.0, exact=False, upper=20.0), evidence(0.0, exact=False, upper=15.0))
+    assert is_certain(evidence(10.0, exact=False, upper=20.0), evidence(0.0, exact=False, upper=5.0))
+    assert MIN_NATS == verdict.MIN_NATS  # one rule, here and in comparisons
 
 
 def test_numbers_in_words():
-    assert sentence(make_orbit("rotation").describe(), 41_234).endswith("evidence +41,200 nats over no invariance.")
-    assert "3.2 nats lower" in sentence(make_orbit("rotation").describe(), -3.2)
+    rotation = make_orbit("rotation").describe()
+    assert finding(rotation, 41_234, num_data=100).text.endswith("evidence +41,200 nats over no invariance.")
+    assert "3.2 nats lower" in finding(rotation, -3.2, num_data=100).text
     assert [nats(v) for v in (0.04, 3.21, 999.4, 1234.0, -41_234.0)] == [
         "0.0 nats",
         "3.2 nats",
@@ -246,3 +287,14 @@ def test_numbers_in_words():
     assert [number(v) for v in (0.0, 0.0123, -1.0, 12.3, 12_345.0)] == ["0", "0.012", "−1.0", "12", "12,345"]
     assert str(Quantity((-0.034, 0.0048))) == "−0.034 … +0.005"
     assert str(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
+
+
+def test_photographs_that_were_inverted_are_shown_in_their_own_colours():
+    photo = np.zeros((1, 3, 4, 4))
+    photo[0, 0] = 1.0  # red
+
+    def first(x, inverted):
+        address = Pictures(Identity(), x, inverted=inverted).address(x[0])
+        return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).getpixel((0, 0))
+
+    assert first(photo, False) == first(1 - photo, True) == (255, 0, 0)

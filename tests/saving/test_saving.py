@@ -70,6 +70,7 @@ from orbitgp.orbits import (
     Translation,
 )
 from orbitgp.saving import SavedFileError
+from orbitgp.saving.atomic import replace
 from orbitgp.saving.container import read, write
 from orbitgp.saving.modules import pack, unpack
 from orbitgp.saving.values import decode, encode
@@ -751,3 +752,12 @@ class TestOldFiles:
     def test_there_is_one_of_each(self) -> None:
         stems = {path.stem for path in FIXTURES.glob("*.safetensors")}
         assert stems == {f"{kind}-v{v}" for kind in ("classifier", "regressor") for v in range(1, saving.FORMAT_VERSION + 1)}
+
+
+def test_an_error_of_the_system_names_the_file_that_the_user_knows(tmp_path: Path) -> None:
+    def full(beside: Path) -> None:
+        raise OSError(28, "No space left on device", str(beside), None, "elsewhere")
+
+    with pytest.raises(OSError, match="No space left on device") as error:
+        replace(tmp_path / "model.safetensors", full)
+    assert str(error.value) == f"[Errno 28] No space left on device: '{tmp_path / 'model.safetensors'}'"

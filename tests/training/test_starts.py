@@ -70,7 +70,7 @@ def test_starts_are_narrower_wider_and_simpler():
     assert reaches(orbit) == given  # looking changes nothing
     move_to(far_turned, orbit)
     assert reaches(orbit) == pytest.approx([a * b for a, b in zip(given, far_turned, strict=True)])
-    assert possible_starts(Flip(), torch.from_numpy(x)) == [()]
+    assert possible_starts(Flip(), torch.from_numpy(x)) == [(1.0,), (0.25,), (4.0,)]
 
 
 def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():

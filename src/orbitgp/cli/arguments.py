@@ -7,13 +7,15 @@ A group is a dataclass whose fields are options. A command takes the whole group
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
+
+from orbitgp.cli.own import is_own
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data, ReadOptions
@@ -29,9 +31,10 @@ ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "noise", "flip", "rotate90", "swap"),
 )
+_FOR_COLUMNS = {"none", "noise", "swap"}  # orbits of tables whose columns are of different kinds
 ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
-    '("rotation(30)") or a product ("affine*deformation").'
+    '("rotation(30)") or a product ("affine*deformation"); or a class of your own, my.py:TimeShift.'
 )
 
 
@@ -52,6 +55,10 @@ _out = partial(typer.Option, rich_help_panel="Output")
 
 DataDir = Annotated[str | None, _data(metavar="FOLDER", help="The folder of named data sets (or ORBITGP_DATA).")]
 Out = Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN", help="Go on with the stopped or killed run in this folder; it keeps its own options."),
+]
 Json = Annotated[bool, _out("--json", help="Print the result as JSON, for scripts.")]
 Quiet = Annotated[bool, _out("--quiet", "-q", help="Do not show progress.")]
 
@@ -64,8 +71,8 @@ class DataOptions:
         str,
         typer.Argument(
             metavar="DATA",
-            help="A file (.npz with x and y, .npy with its targets, .csv or .parquet with a target column), a folder of images "
-            f"in class folders, or a name: {', '.join(DATA_NAMES)}.",
+            help="A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column), a folder of "
+            f"images in class folders, or a name: {', '.join(DATA_NAMES)}.",
             autocompletion=complete_data,
         ),
     ] = "digits"
@@ -79,6 +86,16 @@ class DataOptions:
     drop_missing: Annotated[bool, _data("--drop-missing", help="Leave out the rows of a table that have missing values.")] = (
         False
     )
+    impute: Annotated[
+        bool, _data("--impute", help="Put the median, or the most frequent word, for missing inputs of a table.")
+    ] = False
+    drop: Annotated[list[str] | None, _data(metavar="COLUMN", help="A column of a table that is no input; again for more.")] = (
+        None
+    )
+    id: Annotated[str | None, _data(metavar="COLUMN", help="The column of a table that names its rows; by default id.")] = None
+    standardise: Annotated[
+        bool, _data("--standardise/--no-standardise", help="Bring the columns of a table to mean 0 and standard deviation 1.")
+    ] = True
     image_shape: Annotated[
         str | None, _data(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.")
     ] = None
@@ -101,14 +118,23 @@ class DataOptions:
             resize=(size[0], size[1]) if size else None,
             invert=self.invert,
             drop_missing=self.drop_missing,
+            impute=self.impute,
+            drop=tuple(self.drop or ()),
+            id=self.id,
             root=self.data_dir,
         )
 
-    def load(self, seed: int) -> Data:
-        """The data; ``seed`` draws the test set and the rows for ``max_data``."""
-        from orbitgp.datasets.files import load
+    def load(self, seed: int, orbits: Sequence[str] = ()) -> Data:
+        """The data; ``seed`` draws test set and rows for ``max_data``. Columns that ``orbits`` exchange share a scale."""
+        from orbitgp.datasets.files import load, standardised
+        from orbitgp.orbits.parse import exchanged, parse
 
-        return load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
+        data = load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
+        names = {factor.name for orbit in orbits if not is_own(orbit) for factor in parse(orbit)}
+        whole = self.image_shape is not None or any(is_own(orbit) for orbit in orbits) or names - _FOR_COLUMNS
+        if not self.standardise or whole:  # pixels, and whatever an orbit of its own moves, are of one kind
+            return data
+        return standardised(data, [group for orbit in orbits for group in exchanged(orbit, data.read_options.features)])
 
     def absolute(self) -> DataOptions:
         """The same with paths that hold in every working directory."""
@@ -125,8 +151,16 @@ class TrainingSettings:
         str, _train(metavar="NAME", help="How targets follow from the function: bernoulli, dirichlet, gaussian, student-t, …")
     ] = "auto"
     feature_map: Annotated[
-        Literal["none", "gradients"], _train(help="What the function sees of an image: its pixels, or its oriented gradients.")
+        str,
+        _train(
+            metavar="NAME",
+            help="What the function sees of an input: none (as it is), gradients (of an image), or a class, my.py:Spectrum.",
+        ),
     ] = "none"
+    ard: Annotated[
+        Literal["no", "yes", "auto"],
+        _train(help="A lengthscale for each column of a table; auto takes what the evidence prefers."),
+    ] = "no"
     inference: Annotated[
         Literal["auto", "exact", "sparse"],
         _train(help="Exact, sparse, or exact where it can be afforded."),
@@ -180,8 +214,13 @@ def option_words(options: DataOptions | TrainingSettings, defaults: bool) -> lis
     words = []
     for field in fields(options):
         value = getattr(options, field.name)
-        if field.name != "data" and value is not None and (defaults or value != field.default):
-            words += [f"--{field.name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        name = field.name.replace("_", "-")
+        if field.name == "data" or value is None or not (defaults or value != field.default):
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))]
     return words
 
 

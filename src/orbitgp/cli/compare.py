@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import shlex
+import shutil
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
-from orbitgp.cli.errors import print_errors
+from orbitgp.cli.configuration import (
+    check,
+    check_named_again,
+    configuration,
+    estimator_settings,
+    input_shape,
+    needed_space,
+    orbit_for,
+)
+from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import print_next, print_notes, report_content, result_of
+from orbitgp.cli.results import print_estimate, print_next, print_notes, print_reading, report_content, result_of, test_errors
 from orbitgp.cli.run_folder import RunFolder
-from orbitgp.saving.atomic import write_json
+
+if TYPE_CHECKING:
+    from orbitgp.datasets.files import Data
+    from orbitgp.orbits import Orbit
 
 Orbits = Annotated[
     list[str] | None,
@@ -62,6 +75,7 @@ def compare(
     profile_values: ProfileValues = None,
     jobs: Jobs = None,
     out: arguments.Out = None,
+    resume: arguments.Resume = None,
     json_: arguments.Json = False,
     quiet: arguments.Quiet = False,
 ) -> None:
@@ -72,71 +86,123 @@ def compare(
     exactly. If they still overlap, it says "cannot tell", and what it would take. The best model is kept in a run folder with
     a report.
 
+    Ctrl-C keeps the models that are done; --resume goes on.
+
     Examples:
 
         orbitgp compare
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
     """
+    print_reading(options, resume, quiet)
+    if resume is not None:
+        folder = RunFolder.open(resume)
+        config = folder.read_json(folder.config)
+        if config.get("command") != "compare":
+            raise ValueError(f"{resume} was not made by orbitgp compare: there is nothing to resume.")
+        if folder.is_finished():
+            raise ValueError(f"{resume} is finished: there is nothing to resume; orbitgp show {resume} says what came out.")
+        check_named_again(config, orbit or [], settings)
+        data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
+    else:
+        data = options.load(settings.seed, orbit or ())
+        orbits = list(dict.fromkeys(orbit or (("none", "rotation", "affine") if data.has_images else ("none", "noise"))))
+        extra = [] if refine_seconds is None else ["--refine-seconds", f"{refine_seconds:g}"]
+        extra += [] if profile is None else ["--profile", profile]
+        extra += [] if profile_values is None else ["--profile-values", profile_values]
+        config = configuration("compare", options, settings, data, orbits, *extra)
+        config["compare"] = {
+            "refine_seconds": refine_seconds,
+            "profile": profile,
+            "values": _values(profile_values),
+        }
+        check(config, data)
+        _check_orbits(config, data)
+        folder = RunFolder.create(out, options.data, "compare")
+        with folder.removed_if_empty():
+            folder.check_space(len(orbits) * needed_space(data))
+        folder.write_json(folder.config, config)
+    try:
+        with folder.removed_if_empty():
+            _compare(folder, config, data, jobs, json_, quiet)
+    except KeyboardInterrupt:
+        if not folder.path.exists():
+            raise
+        done = len(list(folder.models.glob("*")))
+        again = f"orbitgp compare --resume {shlex.quote(str(folder.path))}"
+        typer.echo(f"stopped; models that are done ({done}) are kept: go on with {again}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
+    from orbitgp.comparison.compare import named_orbits
+
+    return named_orbits({text.replace(" ", ""): orbit_for(text, data) for text in config["orbits"]}, input_shape(data))
+
+
+def _check_orbits(config: dict[str, Any], data: Data) -> None:
+    _orbits(config, data)
+    if config["compare"]["profile"] is not None:
+        _profiled(config["orbits"], config["compare"]["profile"])
+
+
+def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | None, json_: bool, quiet: bool) -> None:
     import joblib
     import torch
 
     from orbitgp import comparison
-    from orbitgp.comparison.compare import named_orbits
     from orbitgp.comparison.profile import grid
 
-    data = options.load(settings.seed)
-    shape = input_shape(data)
-    orbits = list(dict.fromkeys(orbit or (("none", "rotation", "affine") if data.has_images else ("none", "noise"))))
-    extra = [] if refine_seconds is None else ["--refine-seconds", f"{refine_seconds:g}"]
-    extra += [] if profile is None else ["--profile", profile]
-    extra += [] if profile_values is None else ["--profile-values", profile_values]
-    config = configuration("compare", options, settings, data, orbits, *extra)
-    check(config, data)
-    named = named_orbits(orbits, shape)
-    profiled = None if profile is None else _profiled(orbits, profile)
-    values = _values(profile_values)
-    folder = RunFolder.create(out, options.data, "compare")
-    with folder.removed_if_empty():
-        print_notes(data, config, quiet)
-        workers = jobs or (joblib.cpu_count() if torch.device(settings.device).type == "cpu" else 1)
-        common = {
-            "X": data.x_train,
-            "y": data.y_train,
-            "task": config["task"],
-            "n_jobs": workers,
-            "refine_seconds": refine_seconds,
-            **estimator_settings(config),
-        }
-        models, steps = len(orbits), settings.max_steps
-        if not quiet:
-            at_a_time = f", {workers} at a time" if workers > 1 else ""
-            of_steps = "" if steps is None else f" of {steps} steps"
-            typer.echo(
-                f"{data.name}: {', '.join(orbits)}; {models} models{of_steps}{at_a_time}, then more where they decide", err=True
-            )
-        starts = {name: start.describe() for name, start in named.items()}
-        units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
-        with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
-            ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
-        curve = None
-        if profiled is not None and profile is not None:
-            chosen = values or grid(profiled, profile, shape)
-            with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
-                curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
+    asked, shape, orbits = config["compare"], input_shape(data), config["orbits"]
+    named = _orbits(config, data)
+    print_notes(data, config, quiet)
+    workers = jobs or (joblib.cpu_count() if torch.device(config["settings"]["device"]).type == "cpu" else 1)
+    common = {
+        "X": data.x_train,
+        "y": data.y_train,
+        "task": config["task"],
+        "n_jobs": workers,
+        "refine_seconds": asked["refine_seconds"],
+        "keep": folder.models,
+        **estimator_settings(config),
+    }
+    models, steps = len(orbits), config["settings"]["max_steps"]
+    if not quiet:
+        at_a_time = f", {workers} at a time" if workers > 1 else ""
+        of_steps = "" if steps is None else f" of {steps} steps"
+        typer.echo(
+            f"{data.name}: {', '.join(orbits)}; {models} models{of_steps}{at_a_time}, then more where they decide", err=True
+        )
+    print_estimate(data, config, list(named.values()), quiet, workers)
+    starts = {name: start.describe() for name, start in named.items()}
+    units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
+    with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
+        ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
+    curve = None
+    if (profile := asked["profile"]) is not None:
+        profiled = _profiled(orbits, profile)
+        chosen = asked["values"] or grid(profiled, profile, shape)
+        with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
+            curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best
     # The evidence without invariance, where it is certain that the best model has more.
     over = ranking.over_plain()
     plain = None if over is None else model.evidence_.value - over
-    content = report_content(data, model, starts[ranking.best], config, plain, ranking, curve)
+    certain = ranking.plain not in ranking.tied
+    content = report_content(data, model, starts[ranking.best], config, plain, certain, ranking, curve)
     result = result_of(content, folder, config)
-    write_json(folder.config, config)
+    errors = test_errors(data, {row.orbit: ranking.models[row.orbit] for row in ranking.rows})
+    result["comparison"]["test"] = errors
+    folder.write_json(folder.config, config)
     folder.save(content, result)
+    shutil.rmtree(folder.models, ignore_errors=True)
     if json_:
         typer.echo(json.dumps(result, indent=1))
         return
     typer.echo(str(ranking))
+    if errors:
+        typer.echo("\nOn the test set: " + "; ".join(f"{name}: {said}" for name, said in errors.items()) + ".")
     if curve is not None:
         typer.echo(f"\n{curve}")
     typer.echo(f"\n{ranking.best}: {result['summary']}\n")

@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings, option_words
+from orbitgp.cli.own import is_own, make_own
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
+    from orbitgp.orbits import Orbit
 
 
 def configuration(
@@ -53,16 +55,37 @@ def check(config: dict[str, Any], data: Data) -> None:
     """Raise an error for orbits and feature maps that do not fit the data."""
     import torch
 
-    from orbitgp.orbits.parse import make_orbit
-
     shape, advice = input_shape(data), "say what shape the rows have, as in --image-shape 28x28."
     for orbit in config["orbits"]:
         try:
-            make_orbit(orbit, shape).check(torch.Size(shape))
+            orbit_for(orbit, data).check(torch.Size(shape))
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
-    if config["settings"]["feature_map"] != "none" and len(shape) not in (2, 3):
+    if config["settings"]["ard"] != "no" and (data.read_options.scales is None or config["command"] != "learn"):
+        raise ValueError("--ard is for orbitgp learn on a table whose columns are standardised.")
+    if config["settings"]["feature_map"] == "gradients" and len(shape) not in (2, 3):
         raise ValueError(f"--feature-map is for images, but the inputs have shape {shape}: {advice}")
+
+
+def check_named_again(config: dict[str, Any], orbits: list[str], settings: TrainingSettings) -> None:
+    """A run that is resumed executes files of the user only if they are named again."""
+    wanted = [("--orbit", orbit) for orbit in config["orbits"] if is_own(orbit) and orbit not in orbits]
+    feature_map = config["settings"]["feature_map"]
+    if is_own(feature_map) and feature_map != settings.feature_map:
+        wanted.append(("--feature-map", feature_map))
+    if wanted:
+        raise ValueError(f"this run executes a file of yours: name it again, {shlex.join(w for pair in wanted for w in pair)}.")
+
+
+def orbit_for(text: str, data: Data) -> Orbit:
+    """The orbit of a text, which may name columns of the data."""
+    from orbitgp.orbits import Orbit
+    from orbitgp.orbits.parse import make_orbit
+
+    if is_own(text):
+        own: Orbit = make_own(text, Orbit)
+        return own
+    return make_orbit(text, input_shape(data), data.read_options.features)
 
 
 def input_shape(data: Data) -> tuple[int, ...]:
@@ -70,12 +93,31 @@ def input_shape(data: Data) -> tuple[int, ...]:
     return tuple(data.read_options.image_shape or data.x_train.shape[1:])
 
 
+def needed_space(data: Data) -> int:
+    """Bytes that a run will write at most: an exact model holds the data, and so may a checkpoint; the rest is small."""
+    return 3 * int(data.x_train.nbytes) + 16_000_000
+
+
+def _feature_map(text: str) -> Any:
+    from torch import nn
+
+    from orbitgp.kernels.oriented_gradients import OrientedGradients
+
+    if text in ("none", "gradients"):
+        return OrientedGradients() if text == "gradients" else None
+    if not is_own(text):
+        raise ValueError(f"--feature-map is none, gradients or a class of your own, as in my.py:Spectrum, not {text!r}.")
+    return make_own(text, nn.Module)
+
+
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings as arguments of an estimator."""
-    from orbitgp.kernels.oriented_gradients import OrientedGradients
+    from orbitgp.estimators.defaults import ard_kernel
 
     settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
     settings["random_state"] = settings.pop("seed")
-    settings["feature_map"] = None if settings["feature_map"] == "none" else OrientedGradients()
+    ard = settings.pop("ard", "no") == "yes"  # older runs have none
+    settings["kernel"] = ard_kernel(len(config["read_options"]["features"])) if ard else None
+    settings["feature_map"] = _feature_map(settings["feature_map"])
     settings["image_shape"] = tuple(shape) if shape else None
     return settings

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -23,7 +24,9 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="the border of these images")  # the notes say it
+                command(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except KeyboardInterrupt:

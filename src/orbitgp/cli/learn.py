@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
+from orbitgp.cli.configuration import check, check_named_again, configuration, estimator_settings, needed_space, orbit_for
 from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import print_notes, print_result, report_content, result_of
+from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
-from orbitgp.saving.atomic import write_json
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
@@ -29,10 +29,6 @@ Orbit = Annotated[
 Baseline = Annotated[
     bool, typer.Option("--baseline/--no-baseline", help="Train without invariance too, to say what it is worth.")
 ]
-Resume = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN", help="Go on with the stopped or killed run in this folder; it keeps its own options."),
-]
 
 
 @arguments.expand_options()
@@ -43,7 +39,7 @@ def learn(
     orbit: Orbit = None,
     out: arguments.Out = None,
     baseline: Baseline = True,
-    resume: Resume = None,
+    resume: arguments.Resume = None,
     json_: arguments.Json = False,
     quiet: arguments.Quiet = False,
 ) -> None:
@@ -61,42 +57,70 @@ def learn(
         orbitgp learn mnist --orbit affine --max-data 5000
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
     """
+    print_reading(options, resume, quiet)
     if resume is not None:
         folder = RunFolder.open(resume)
         config = folder.read_json(folder.config)
         if config.get("command") != "learn":
             raise ValueError(f"{resume} was not made by orbitgp learn: there is nothing to resume.")
-        if folder.result.is_file() and not folder.checkpoint.is_file():
+        if folder.is_finished():
             raise ValueError(f"{resume} is finished: there is nothing to resume; orbitgp show {resume} says what came out.")
-        data = DataOptions(**config["data"]).load(config["settings"]["seed"])
+        check_named_again(config, [orbit or ""], settings)
+        data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:
-        data = options.load(settings.seed)
+        data = options.load(settings.seed, [orbit or "none"])
         orbits = [orbit or ("rotation" if data.has_images else "noise")]
         config = configuration("learn", options, settings, data, orbits, *([] if baseline else ["--no-baseline"]))
         config["baseline"] = baseline
         check(config, data)
         folder = RunFolder.create(out, options.data, config["orbit"])
-        write_json(folder.config, config)
-    _train(folder, config, data, json_, quiet)
+        with folder.removed_if_empty():
+            folder.check_space(needed_space(data))
+        folder.write_json(folder.config, config)
+    try:
+        _train(folder, config, data, json_, quiet)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped: go on with {_go_on(folder)}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _go_on(folder: RunFolder) -> str:
+    return f"orbitgp learn --resume {shlex.quote(str(folder.path))}"
+
+
+def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data, callback: Callable[..., None]) -> Any:
+    """The model with a lengthscale for each column, if its evidence is better by more than next to nothing."""
+    from orbitgp.report.words import MIN_NATS, nats
+
+    more = {**config, "settings": {**config["settings"], "ard": "yes"}}
+    other = type(model)(orbit, **estimator_settings(more)).fit(data.x_train, data.y_train, callback=callback)
+    gain = other.evidence_.value - model.evidence_.value
+    better = gain > MIN_NATS and not other.interrupted_
+    config["settings"]["ard"] = "yes" if better else "no"
+    config["settings_reason"] = f"A lengthscale for each column is {'' if better else 'not '}used: {nats(gain, sign=True)}."
+    return other if better else model
 
 
 def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
     import torch
 
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+    from orbitgp.inference.evidence import Evidence
     from orbitgp.orbits import Identity
-    from orbitgp.orbits.parse import make_orbit
+    from orbitgp.report.words import is_certain
 
     torch.set_num_threads(config["threads"])
     print_notes(data, config, quiet)
     estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
-    orbit = make_orbit(config["orbit"], input_shape(data))
+    orbit = orbit_for(config["orbit"], data)
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = config["baseline"] and not isinstance(orbit, Identity)
     steps = config["settings"]["max_steps"]
+    print_estimate(data, config, [orbit, *([Identity()] if wants_plain else [])], quiet)
     with Progress(2 if wants_plain else 1, steps, units, quiet=quiet) as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
+        progress.begin_at(config["orbit"], folder.steps_done())
         model = estimator(orbit, **estimator_settings(config)).fit(
             data.x_train,
             data.y_train,
@@ -105,24 +129,37 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
             checkpoint_every=30.0,
             resume=True,
         )
+        if config["settings"].get("ard") == "auto" and not model.interrupted_:
+            model = _better_with_ard(
+                model, orbit, config, data, lambda record: progress.record("a lengthscale a column", record)
+            )
         plain = None
         if wants_plain and not model.interrupted_:
             if not folder.baseline.is_file():
                 other = estimator(None, **estimator_settings(config))
                 other.fit(data.x_train, data.y_train, callback=lambda record: progress.record("no invariance", record))
                 if not other.interrupted_:
-                    write_json(folder.baseline, {"evidence": other.evidence_.value})
-            plain = folder.read_json(folder.baseline)["evidence"] if folder.baseline.is_file() else None
-    content = report_content(data, model, start, config, plain)
+                    folder.write_json(folder.baseline, {"evidence": asdict(other.evidence_)})
+            plain = Evidence(**folder.read_json(folder.baseline)["evidence"]) if folder.baseline.is_file() else None
+    certain = plain is None or is_certain(model.evidence_, plain)
+    content = report_content(data, model, start, config, None if plain is None else plain.value, certain)
     result = result_of(content, folder, config)
+    # Without its baseline a run is not finished, though its model is.
+    stopped = model.interrupted_ or (wants_plain and plain is None)
+    result["interrupted"] = stopped
     folder.save(content, result)
-    if not model.interrupted_:
+    if not stopped:
         folder.checkpoint.unlink(missing_ok=True)
     if json_:
         typer.echo(json.dumps(result, indent=1))
     else:
         print_result(result, folder)
-    if model.interrupted_:
-        again = shlex.quote(str(folder.path))
-        typer.echo(f"stopped after {result['steps']} of {steps} steps: go on with orbitgp learn --resume {again}", err=True)
+    if stopped:
+        of_all = "" if steps is None else f" of {steps:,}"
+        when = (
+            f"after {result['steps']:,}{of_all} steps"
+            if model.interrupted_
+            else "before the end of the model without invariance"
+        )
+        typer.echo(f"stopped {when}: go on with {_go_on(folder)}", err=True)
         raise typer.Exit(INTERRUPTED)

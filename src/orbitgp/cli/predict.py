@@ -11,6 +11,7 @@ import typer
 
 from orbitgp.cli.arguments import Json, complete_data
 from orbitgp.cli.errors import print_errors
+from orbitgp.cli.own import is_own, make_own
 from orbitgp.cli.run_folder import RunFolder, load_model
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ def predict(
     ],
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
+    orbit: Annotated[
+        str | None, typer.Option(metavar="FILE:CLASS", help="The orbit of your own that the model was trained with.")
+    ] = None,
+    feature_map: Annotated[
+        str | None, typer.Option(metavar="FILE:CLASS", help="The feature map of your own that it was trained with.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Predict for new inputs: a class with its probability, or a value with its standard deviation.
@@ -53,7 +60,7 @@ def predict(
         if out.suffix.lower() not in (".csv", ".json") or (json_ and out.suffix.lower() != ".json"):
             raise typer.BadParameter(f"write to a {'.json' if json_ else '.csv or .json'} file, not {out}.", param_hint="--out")
         form = out.suffix.lower()
-    model, options, known = _open(run)
+    model, options, known = _open(run, **_own(orbit, feature_map))
     new = load_inputs(inputs, options)
     _check_shape(model, new, inputs)
     _warn_of_units(new, known)
@@ -71,19 +78,37 @@ def predict(
             typer.echo(f"{name}: {value}", err=True)
 
 
-def _open(run: Path) -> tuple[Any, ReadOptions, dict[str, float]]:
+def _own(orbit: str | None, feature_map: str | None) -> dict[str, Any]:
+    """Objects of the user's own classes, by the name of what they are."""
+    from torch import nn
+
+    from orbitgp.orbits import Orbit
+
+    given = {"orbit": (orbit, Orbit), "feature_map": (feature_map, nn.Module)}
+    return {name: make_own(text, kind) for name, (text, kind) in given.items() if text is not None and is_own(text)}
+
+
+def _open(run: Path, **own: Any) -> tuple[Any, ReadOptions, dict[str, float]]:
     """The model, how to read its inputs, and the range of those that it was trained on."""
     from orbitgp.datasets.files import ReadOptions
 
     if run.is_file():
-        model = load_model(run)
+        model = load_model(run, **own)
         return model, ReadOptions(image_shape=model.input_shape_ if len(model.input_shape_) > 1 else None), {}
     folder = RunFolder.open(run)
     config = folder.read_json(folder.config)
-    saved: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in config["read_options"].items()
-    }
-    return folder.load_model(), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]  # every row is predicted
+    saved: dict[str, Any] = {name: _tuples(value) for name, value in config["read_options"].items()}
+    # Every row is predicted. A column that named the rows may be missing from new data.
+    missing = [("--orbit", config["orbit"]), ("--feature-map", config["settings"]["feature_map"])]
+    for option, text in missing:
+        if is_own(text) and option.strip("-").replace("-", "_") not in own:
+            raise ValueError(f"{run} was trained with a class of your own: name it again, {option} {text}.")
+    return folder.load_model(**own), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]
+
+
+def _tuples(value: Any) -> Any:
+    """Lists of a JSON file as the tuples that they were."""
+    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
 
 
 def _check_shape(model: Any, new: Inputs, where: str) -> None:

@@ -59,6 +59,14 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
+    def begin_at(self, name: str, steps: int) -> None:
+        """A model goes on after so many steps, which say nothing about the time that is left."""
+        if self.live and steps and not self.quiet:
+            self.done[name] = steps
+            self.bar.initial += steps
+            self.bar.n += steps
+            self.bar.last_print_n += steps
+
     def record(self, name: str, record: Mapping[str, Any]) -> None:
         """Show a record of a model's history."""
         from orbitgp.training.diagnostics import headline

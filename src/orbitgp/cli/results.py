@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,10 +13,14 @@ import typer
 from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from orbitgp.cli.arguments import DataOptions
     from orbitgp.comparison import Comparison, Profile
     from orbitgp.datasets.files import Data
     from orbitgp.orbits.description import Description
     from orbitgp.report.page import Content
+
+
+_LONG = 20.0  # seconds, above which a person is told beforehand
 
 
 def report_content(
@@ -23,6 +29,7 @@ def report_content(
     start: Description,
     config: dict[str, Any],
     plain: float | None = None,
+    certain: bool = True,
     comparison: Comparison | None = None,
     profile: Profile | None = None,
 ) -> Content:
@@ -39,13 +46,22 @@ def report_content(
         y=data.y_train,
         start=start,
         test=None if data.x_test is None else (data.x_test, data.y_test),
+        test_names=data.rows_test,
+        inverted=data.read_options.invert,
+        columns=data.read_options.features,
         plain=plain,
+        certain=certain,
         comparison=comparison,
         profile=profile,
         command=config["again"],
         settings=_listed_settings(data, model, config),
         versions=versions,
-        notes=[*data.notes, *([] if not model.interrupted_ else ["The run was stopped early: this is the model so far."])],
+        notes=[
+            *data.notes,
+            *filter(None, [config.get("settings_reason")]),
+            *in_units_of_columns(data, model),
+            *([] if not model.interrupted_ else ["The run was stopped early: this is the model so far."]),
+        ],
     )
 
 
@@ -85,18 +101,30 @@ def _kernel(model: Any) -> str:
     return " of ".join(dict.fromkeys(names))
 
 
+def in_units_of_columns(data: Data, model: Any) -> list[str]:
+    """What noise on standardised columns is in their own units."""
+    from orbitgp.orbits.description import number
+
+    noise = model.orbit_.describe().quantities.get("scale")
+    options = data.read_options
+    if noise is None or noise.unit or not isinstance(noise.value, float) or options.scales is None:
+        return []
+    columns = [(name, unit) for name, (_, unit) in zip(options.features, options.scales, strict=True)]
+    shown = [f"{number(noise.value * unit)} of {name}" for name, unit in columns[:6]] + ["…"] * (len(columns) > 6)
+    return [f"Columns are standardised. Noise of {number(noise.value)} is {', '.join(shown)}."]
+
+
 def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
     """The content of ``result.json``."""
-    from orbitgp.report.words import sentence
-
     model = content.model
-    learned = model.orbit_.describe()
+    learned = model.describe()
     evidence = model.evidence_
     scores = content.scores
-    over = None if content.plain is None else evidence.value - content.plain
     result: dict[str, Any] = {
-        "summary": sentence(learned, over),
+        "summary": content.finding.text,
+        "supported": content.finding.supported,
         "data": content.title,
+        "notes": list(content.notes),
         "task": config["task_reason"],
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
@@ -119,6 +147,50 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     return result
 
 
+def test_errors(data: Data, models: dict[str, Any]) -> dict[str, str]:
+    """The error of each model on held-out data, in words; nothing without such data. It has no part in the verdict."""
+    from orbitgp.report.cases import score
+
+    if data.x_test is None or data.y_test is None:
+        return {}
+    scores = {name: score(model, data.x_test, data.y_test, cases=0) for name, model in models.items()}
+    return {name: " ".join(found.headline) for name, found in scores.items()}
+
+
+def print_reading(options: DataOptions, resume: Path | None, quiet: bool) -> None:
+    """Print something at once: loading the libraries alone takes seconds."""
+    if not quiet:
+        typer.echo(f"reading {options.data if resume is None else resume} …", err=True)
+
+
+def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], quiet: bool, workers: int = 1) -> None:
+    """Print how long exact training will take, if that is long, and what would be quicker."""
+    from orbitgp.estimators.validation import usable_device
+    from orbitgp.inference.cost import Workload
+    from orbitgp.training.options import TrainingOptions
+    from orbitgp.training.quasi_newton import LEAST_SAMPLES
+
+    settings, device = config["settings"], usable_device(config["settings"]["device"])
+    rows, dim = len(data.x_train), int(data.x_train[0].size)
+    if quiet or settings["inference"] == "sparse" or settings["num_inducing"] or settings["batch_size"]:
+        return
+    sizes = [getattr(orbit, "size", settings["num_samples"] or LEAST_SAMPLES) for orbit in orbits]
+    each = [Workload(size, dim, device).learning(rows).seconds for size in sizes]
+    seconds = sum(each) / workers
+    if (max(each) > TrainingOptions().exact_seconds and settings["inference"] == "auto") or seconds < _LONG:
+        return
+    fewer = f"--max-data {rows // 2} would take about {_duration(seconds / 4)}"
+    smaller = f", --resize 32x32 about {_duration(seconds * 1024 / dim)}" if data.read_options.colour and dim > 2048 else ""
+    typer.echo(f"this will take about {_duration(seconds)}; {fewer}{smaller}", err=True)
+
+
+def _duration(seconds: float) -> str:
+    """As in "40 s", "4 minutes", "2.5 hours"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
 def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
     """Print what will be learned, and what a person should know about the data before training on them."""
     if not quiet:
@@ -129,7 +201,11 @@ def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
 
 def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     """Print the sentence, a few numbers, and what to do next."""
-    typer.echo(result["summary"] + "\n")
+    typer.echo(result["summary"])
+    for note in result["notes"]:
+        if note.startswith(("Columns are standardised", "A lengthscale")):
+            typer.echo(note)
+    typer.echo("")
     print_line("task", result["task"])
     error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
     print_line("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")

@@ -6,6 +6,7 @@
     history.json             bound and ranges over time
     baseline.json            the evidence without invariance (``orbitgp learn``)
     report.html              the result for people
+    models/                  the models of a comparison that is not finished yet
     result.json              the result for scripts, with the ranking of ``orbitgp compare``; written last
 
 Each file is complete or absent.
@@ -15,12 +16,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from orbitgp.saving.atomic import write_json
 
 if TYPE_CHECKING:
     from orbitgp.report.page import Content
@@ -38,6 +40,7 @@ class RunFolder:
         self.baseline = path / "baseline.json"
         self.result = path / "result.json"
         self.report = path / "report.html"
+        self.models = path / "models"
 
     @classmethod
     def create(cls, out: Path | None, data: str, what: str) -> RunFolder:
@@ -51,20 +54,33 @@ class RunFolder:
             path = out
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise FileExistsError(
-                    f"{path} exists already: choose another --out, or go on with orbitgp learn --resume {path}."
+                    f"{path} exists already: choose another --out, or go on with it, --resume {path}, if it was stopped."
                 )
         path.mkdir(parents=True, exist_ok=True)
         return cls(path)
 
     @contextmanager
     def removed_if_empty(self) -> Iterator[None]:
-        """Remove the folder if the block fails before it has written a file."""
+        """Remove the folder of a comparison if the block fails before a model is done."""
         try:
             yield
         except BaseException:
-            with suppress(OSError):
-                self.path.rmdir()
+            if not self.model.exists() and not any(self.models.glob("*")):
+                with suppress(OSError):
+                    self.config.unlink(missing_ok=True)
+                    if self.models.is_dir():
+                        self.models.rmdir()
+                    self.path.rmdir()
             raise
+
+    def check_space(self, needed: int) -> None:
+        """Refuse to begin where the disk has no room for what the run will write."""
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            raise OSError(
+                f"{self.path} lies on a disk with {free / 1e6:,.0f} MB free, and the run needs about {needed / 1e6:,.0f} MB: "
+                "make room, or choose another --out."
+            )
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -85,30 +101,67 @@ class RunFolder:
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}.") from None
 
-    def load_model(self) -> Any:
-        """The fitted estimator."""
+    def is_finished(self) -> bool:
+        """Whether the run came to its end: a run that was stopped has a result, too, which says so."""
+        return self.result.is_file() and not self.read_json(self.result)["interrupted"]
+
+    def steps_done(self) -> int:
+        """The steps of the checkpoint, if there is one."""
+        from orbitgp.training.checkpoint import read_checkpoint
+
+        return read_checkpoint(self.checkpoint).steps if self.checkpoint.is_file() else 0
+
+    def load_model(self, **own: Any) -> Any:
+        """The fitted estimator; ``own`` are objects that a file cannot rebuild."""
         if not self.model.is_file():
             hint = f": go on with orbitgp learn --resume {self.path}" if self.checkpoint.is_file() else ""
             raise FileNotFoundError(f"{self.path} has no model yet{hint}.")
-        return load_model(self.model)
+        return load_model(self.model, **own)
+
+    def write_json(self, path: Path, content: Any) -> None:
+        """Write one of the JSON files."""
+        from orbitgp.saving.atomic import write_json  # loads torch, which a help page need not wait for
+
+        write_json(path, content)
 
     def save(self, content: Content, result: dict[str, Any]) -> None:
         """Write all files: the model first, as it is worth most, and the result last, as it marks a finished run."""
         from orbitgp.report.page import write_report
 
-        content.model.save(self.model)
-        write_json(self.history, content.model.history_)
+        self._save_model(content.model)
+        self.write_json(self.history, content.model.history_)
         write_report(self.report, content)
-        write_json(self.result, result)
+        self.write_json(self.result, result)
+
+    def _save_model(self, model: Any) -> None:
+        """Write the model here; where that fails, elsewhere, as it is worth most."""
+        try:
+            model.save(self.model)
+        except OSError as error:
+            elsewhere = Path(tempfile.mkdtemp(prefix="orbitgp-")) / self.model.name
+            while True:
+                try:
+                    model.save(elsewhere)
+                    break
+                except OSError:
+                    if not sys.stdin.isatty():
+                        raise error from None
+                    asked = input(
+                        f"{self.model}: {error.strerror}. Where else shall the model go (a file; nothing gives it up)? "
+                    )
+                    if not asked.strip():
+                        raise error from None
+                    elsewhere = Path(asked.strip()).expanduser()
+            raise OSError(f"{self.model} could not be written ({error}): the model is in {elsewhere}.") from error
 
 
-def load_model(path: Path) -> Any:
-    """The fitted classifier or regressor in a file."""
+def load_model(path: Path, **own: Any) -> Any:
+    """The fitted classifier or regressor in a file; ``own`` are objects that it cannot rebuild."""
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.saving.container import read
 
     kind = read(path).kind
-    return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path)
+    return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path, **own)
 
 
 def _slug(text: str) -> str:

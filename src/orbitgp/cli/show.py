@@ -45,12 +45,13 @@ def show(
 
 
 def _unfinished(folder: RunFolder, config: dict[str, Any], json_: bool) -> None:
-    from orbitgp.training.checkpoint import read_checkpoint
-
-    steps = read_checkpoint(folder.checkpoint).steps if folder.checkpoint.is_file() else 0
-    total = config["settings"]["max_steps"]
+    steps, total = folder.steps_done(), config["settings"]["max_steps"]
     if json_:
         typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
+        return
+    if config["command"] == "compare":
+        typer.echo(f"{', '.join(config['orbits'])} on {config['name']}: {len(list(folder.models.glob('*')))} models done.")
+        typer.echo(f"Go on with orbitgp compare --resume {folder.path}")
         return
     of_all = "" if total is None else f" of {total}"
     typer.echo(f"{config['orbit']} on {config['name']}: {steps}{of_all} steps done.")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from orbitgp.comparison.keep import Kept
 from orbitgp.comparison.parallel import Estimator, Job, Watch, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import Task, task_of
+from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
 
@@ -29,6 +33,7 @@ def compare(
     n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
+    keep: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> Comparison:
     """Which of these invariances do the data support?
@@ -51,16 +56,20 @@ def compare(
         random_state: the first seed; models that are trained again take the next ones.
         watch: called with a job and each record of its history, and with None when it is done. Records of a worker arrive
             when its model is done.
+        keep: a folder for every model that is done. The same call goes on with them after it was stopped.
         settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
     """
-    X, y = np.asarray(X), np.asarray(y)
+    X, y = channels_first(X), np.asarray(y)
     named = named_orbits(orbits, features(X, settings))
     kind = estimator_for(y, task)
+    if X.ndim > 2:
+        check_images(X, *named.values())
     # Expensive models first, so that workers end at about the same time.
     costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
     jobs = [Job(name, named[name], random_state, kind, settings) for name in costly]
+    keeper = None if keep is None else Kept(Path(keep), X, y)
     standings, models = train_and_refine(
-        jobs, len(X), lambda jobs: train_all(jobs, X, y, n_jobs, watch), refine_seconds, n_jobs
+        jobs, len(X), lambda jobs: train_all(jobs, X, y, n_jobs, watch, keeper), refine_seconds, n_jobs
     )
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(standings, models, plain)

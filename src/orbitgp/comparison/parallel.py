@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import joblib
 import torch
@@ -108,7 +108,7 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     model = job.kind(deepcopy(job.orbit), random_state=job.seed, **job.settings)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="fit was stopped")
+            warnings.filterwarnings("ignore", message="fit was stopped|the border of these images")
             model.fit(X, y, callback=None if watch is None else lambda record: watch(job, record))
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
@@ -118,13 +118,36 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     return Trained(job, evidence.value, evidence.stderr, time.perf_counter() - begin, model)
 
 
-def train_all(jobs: Sequence[Job], X: Any, y: Any, n_jobs: int | None = None, watch: Watch | None = None) -> list[Trained]:
-    """All of them, in their order. ``watch`` is called in this process; a worker's records arrive when its model is done."""
-    live = runs_here(n_jobs, len(jobs))
-    results: dict[int, Trained] = {}
-    for number, trained in as_done(partial(train, X=X, y=y, watch=watch if live else None), jobs, n_jobs):
-        results[number] = trained
+@runtime_checkable
+class Keeper(Protocol):
+    """Who keeps models that are done: :class:`orbitgp.comparison.keep.Kept`."""
+
+    def save(self, trained: Trained) -> None: ...
+    def load(self, job: Job) -> Trained | None: ...
+
+
+def train_all(
+    jobs: Sequence[Job],
+    X: Any,
+    y: Any,
+    n_jobs: int | None = None,
+    watch: Watch | None = None,
+    keeper: Keeper | None = None,
+) -> list[Trained]:
+    """All of them, in their order, apart from those that a keeper has. Keeper and ``watch`` are called in this process; a
+    worker's records arrive when its model is done."""
+    results = [None if keeper is None else keeper.load(job) for job in jobs]
+    todo = [number for number, found in enumerate(results) if found is None]
+    live = runs_here(n_jobs, len(todo))
+    if watch is not None:
+        for number in set(range(len(jobs))) - set(todo):
+            watch(jobs[number], None)
+    task = partial(train, X=X, y=y, watch=watch if live else None)
+    for number, trained in as_done(task, [jobs[number] for number in todo], n_jobs):
+        results[todo[number]] = trained
+        if keeper is not None:
+            keeper.save(trained)
         if watch is not None:
             for record in [*([] if live else trained.model.history_), None]:
-                watch(jobs[number], record)
-    return [results[number] for number in range(len(jobs))]
+                watch(trained.job, record)
+    return [trained for trained in results if trained is not None]

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from orbitgp.comparison.compare import estimator_for, features
+from orbitgp.comparison.keep import Kept
 from orbitgp.comparison.parallel import Job, Watch, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.verdict import Standing, leaders
@@ -101,6 +104,7 @@ def profile(
     n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
+    keep: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> Profile:
     """The evidence with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
@@ -119,7 +123,8 @@ def profile(
     planned = [
         Job(f"{quantity} = {v:.12g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
     ]
-    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch)
+    keeper = None if keep is None else Kept(Path(keep), X, y)
+    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keeper=keeper)
     standings, _ = train_and_refine(planned, len(X), train, refine_seconds, n_jobs)
     highs = [standing.high if isfinite(standing.high) else None for standing in standings]
     return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)

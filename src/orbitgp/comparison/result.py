@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
 from orbitgp.plotting import PAPER, new_axes
+from orbitgp.report.summary import picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +116,12 @@ class Comparison:
         return between, behind, row.inference, str(row.models)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        """For notebooks: the verdict, the chart and the table."""
+        try:
+            chart = picture(self.plot().figure, "evidence against the best")
+        except ImportError:  # without matplotlib
+            chart = ""
+        return f"<div><p><b>{escape(self.sentences[0])}</b></p>{chart}<pre>{escape(str(self))}</pre></div>"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain numbers, lists and strings."""

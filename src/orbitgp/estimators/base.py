@@ -22,7 +22,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -34,6 +34,7 @@ from orbitgp.estimators.defaults import (
     initial_kernel,
     prior_variance,
 )
+from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
@@ -56,7 +57,12 @@ from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.parse import make_orbit
+from orbitgp.report.examples import typical_rows
+from orbitgp.report.summary import html, summary
 from orbitgp.training.callbacks import Callback
+from orbitgp.training.curvature import plausible_ranges
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -102,7 +108,7 @@ class Problem(NamedTuple):
 class InvariantEstimator(BaseEstimator):
     """The arguments, ``fit`` and the latent predictions of both estimators."""
 
-    orbit: Orbit | None = None
+    orbit: Orbit | str | None = None
     kernel: Kernel | None = None
     _: KW_ONLY
     likelihood: str | Likelihood = "auto"
@@ -138,7 +144,7 @@ class InvariantEstimator(BaseEstimator):
         """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
 
         Args:
-            X: (N, D), images (N, H, W) or (N, C, H, W), or flat images (N, D) with ``image_shape``.
+            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), or flat images (N, D) with ``image_shape``.
             y: the targets.
             callback: a function that is called with every record of the history (:mod:`orbitgp.training.callbacks`).
             checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.
@@ -183,6 +189,44 @@ class InvariantEstimator(BaseEstimator):
         handed_in = {"orbit": orbit, "kernel": kernel, "likelihood": likelihood, "feature_map": feature_map}
         return load_estimator(cls, Path(path), _kind(cls), handed_in)
 
+    def describe(self) -> Description:
+        """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
+        check_is_fitted(self)
+        described = self.orbit_.describe()
+        plausible = getattr(self, "plausible_", {})  # older files have none
+        units = {name: quantity.unit for name, quantity in described.quantities.items()}
+        return described.with_plausible(
+            {name: (Quantity.of(low, units[name]), Quantity.of(high, units[name])) for name, (low, high) in plausible.items()}
+        )
+
+    def summary(self, over_plain: float | None = None) -> str:
+        """What was learned in a few lines. ``over_plain``: its evidence less that of the same model without an orbit."""
+        check_is_fitted(self)
+        return summary(self, over_plain)
+
+    def report(
+        self, path: StrPath, *, test: tuple[Any, Any] | None = None, title: str = "", plain: float | None = None
+    ) -> None:
+        """Write a page that says and shows what was learned; ``orbitgp learn`` writes the same.
+
+        Args:
+            path: of the HTML file.
+            test: held-out inputs and targets, to show the error on.
+            title: the name of the data.
+            plain: the evidence of the same model without an orbit.
+        """
+        from orbitgp.report.page import Content, write_report
+
+        check_is_fitted(self)
+        start = self._initial_orbit(torch.as_tensor(self.examples_[0])).describe()
+        x, y = self.examples_
+        write_report(Path(path), Content(title or str(path), self, x, y, start, test=test, plain=plain))
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: what was learned, and scikit-learn's diagram of the arguments."""
+        diagram: str = estimator_html_repr(self)
+        return f"{html(self)}{diagram}" if hasattr(self, "examples_") else diagram
+
     def set_params(self: Estimator, **params: Any) -> Estimator:
         """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with another jitter."""
         prefix = "training__"
@@ -218,6 +262,8 @@ class InvariantEstimator(BaseEstimator):
             model = self._initial_model(x, orbit, kernel, problem, arguments["num_inducing"], settings, at_start)
             self._fit_sparse(model, x, problem, settings, run, seeds)
         self.interrupted_ = run.interrupted
+        some = typical_rows(array, targets)
+        self.examples_ = (array[some].reshape(-1, *self.input_shape_), np.asarray(targets)[some])
 
     def _fit_exact(
         self,
@@ -245,9 +291,11 @@ class InvariantEstimator(BaseEstimator):
         with run.around(climber, list(seeds), problem.shift):
             solution = climber.run()
             evidence = _exact_evidence(climber, solution)
+            plausible = plausible_ranges(climber)
         self._keep(model, problem.likelihood, climber.history, evidence, problem.shift)
         self.converged_: bool = climber.converged
         self.diagnostics_: str = climber.summary()
+        self.plausible_ = {name: (low.value, high.value) for name, (low, high) in plausible.items()}
 
     def _fit_sparse(
         self,
@@ -272,6 +320,7 @@ class InvariantEstimator(BaseEstimator):
         self._keep(model, problem.likelihood, history, evidence, problem.shift)
         self.converged_ = trainer.converged
         self.diagnostics_ = trainer.summary()
+        self.plausible_ = {}
 
     def _new_seeds(self) -> list[int]:
         """Seeds from the user's random state: of training, of where it starts, and of the evidence."""
@@ -280,9 +329,11 @@ class InvariantEstimator(BaseEstimator):
 
     def _initial_orbit(self, x: Float[Tensor, "rows *features"]) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
-        orbit = Identity() if self.orbit is None else deepcopy(self.orbit)
+        orbit = make_orbit(self.orbit) if isinstance(self.orbit, str) else deepcopy(self.orbit) or Identity()
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         orbit.check(x.shape[1:])
+        if x.ndim > 2:
+            check_images(x.cpu().numpy(), orbit)
         return orbit
 
     def _exact_model(self, x: Float[Tensor, "rows *features"], orbit: Orbit, kernel: Kernel, problem: Problem) -> ExactGP:
@@ -357,6 +408,7 @@ class InvariantEstimator(BaseEstimator):
         rank = _rank(X)
         if rank <= 2:
             return X, shape
+        X = channels_first(X)
         X = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=self)
         if rank > 4 or (shape is not None and X.shape[1:] != shape):
             expected = "(N, H, W) or (N, C, H, W)" if shape is None else f"(N, {', '.join(map(str, shape))})"

@@ -62,12 +62,24 @@ def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], vari
         kernel = deepcopy(kernel).double().to(x.device)
         _check_kernel(kernel, x)
         return kernel
-    # Learned on the log scale, so that a step of the optimiser changes it by the same factor whatever the units of the data.
-    log_scale = {"transform": torch.exp, "inv_transform": torch.log}
-    kernel = ScaleKernel(RBFKernel(lengthscale_constraint=Positive(**log_scale)), outputscale_constraint=Positive(**log_scale))
-    kernel = kernel.double().to(x.device)
+    kernel = _rbf().to(x.device)
     kernel.base_kernel.lengthscale = median_distance(x)
     kernel.outputscale = variance if variance > 0 else 1.0
+    return kernel
+
+
+def _rbf(dim: int | None = None) -> ScaleKernel:
+    """Learned on the log scale: a step of the optimiser changes it by the same factor whatever the units of the data."""
+    log_scale = {"transform": torch.exp, "inv_transform": torch.log}
+    inner = RBFKernel(ard_num_dims=dim, lengthscale_constraint=Positive(**log_scale))
+    return ScaleKernel(inner, outputscale_constraint=Positive(**log_scale)).double()
+
+
+def ard_kernel(dim: int) -> ScaleKernel:
+    """An RBF kernel with a lengthscale for each of these standardised inputs (automatic relevance determination)."""
+    kernel = _rbf(dim)
+    kernel.base_kernel.lengthscale = math.sqrt(2 * dim)  # about the distance between two rows
+    kernel.outputscale = 1.0
     return kernel
 
 

@@ -26,7 +26,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     """Gaussian-process regression that learns from the data what it should not care about.
 
     Args:
-        orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`); none by default.
+        orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`), an object or a name, as
+            in ``"rotation"`` or ``"affine*deformation"``; none by default.
         kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
         likelihood: ``gaussian`` (which ``auto`` stands for), ``student-t`` or ``laplace`` for data with outliers, or an object.
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
@@ -55,6 +56,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     Attributes:
         evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
         inference_: ``exact`` or ``sparse``, whichever was used.
+        plausible_: the narrowest and the widest that is plausible of each learned quantity, by name (``describe`` says it in
+            units): the middle 95 % where the exact evidence is taken for a Gaussian around its top.
+        examples_: a few training inputs and their targets, for ``report`` and notebooks.
         converged_: whether the run ended because there was little left to gain, and not at a limit.
         diagnostics_: what happened in the run, in words.
         orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.

@@ -29,10 +29,10 @@ PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerate
 
 _COUNTS = ("num_inducing", "num_samples", "batch_size", "max_steps")
 _OBJECTS = (
-    ("orbit", Orbit, "orbitgp.orbits.Orbit"),
-    ("kernel", Kernel, "gpytorch.kernels.Kernel"),
-    ("feature_map", nn.Module, "torch.nn.Module"),
-    ("training", TrainingOptions, "orbitgp.TrainingOptions"),
+    ("orbit", Orbit | str, "an orbitgp.orbits.Orbit, its name"),
+    ("kernel", Kernel, "a gpytorch.kernels.Kernel"),
+    ("feature_map", nn.Module, "a torch.nn.Module"),
+    ("training", TrainingOptions, "an orbitgp.TrainingOptions"),
 )
 _FOR_EXACT_TOO = {"dtype", "exact_seconds", "num_predict_samples", "start_rows"}
 _OF_TRAINER = ("num_samples", "max_steps", "max_seconds", "batch_size")
@@ -61,16 +61,16 @@ def asks_for_sparse(arguments: Mapping[str, Any]) -> bool:
 
 def training_options(training: Any) -> TrainingOptions:
     """The options that the user gave, or the library's."""
-    _check_object("training", training, TrainingOptions, "orbitgp.TrainingOptions")
+    _check_object("training", training, TrainingOptions, "an orbitgp.TrainingOptions")
     return TrainingOptions() if training is None else training
 
 
-def _check_object(name: str, value: Any, kind: type, described: str) -> None:
+def _check_object(name: str, value: Any, kind: Any, described: str) -> None:
     if isinstance(value, type):
         raise TypeError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...).")
     # Settings of a trainer are options too, but they name a budget and a seed, which here are arguments of their own.
     if value is not None and (not isinstance(value, kind) or isinstance(value, TrainerSettings)):
-        raise TypeError(f"{name} must be a {described} or None, got {type(value).__name__}.")
+        raise TypeError(f"{name} must be {described} or None, got {type(value).__name__}.")
 
 
 def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> TrainerSettings:

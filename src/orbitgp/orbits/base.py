@@ -61,6 +61,15 @@ class Orbit(Portable):
         }
         return Description(type(self).__name__, quantities)
 
+    def __repr__(self) -> str:
+        """As in ``Rotation(degrees=±30°)``."""
+        described = self.describe()
+        values = ", ".join(f"{name}={quantity}" for name, quantity in described.quantities.items())
+        return f"{described.title}({values})"
+
+    def _repr_html_(self) -> str:
+        return self.describe()._repr_html_()
+
     def reaches(self) -> list[nn.Parameter]:
         """The learned parameters that set how far this orbit and its parts go. Training tries several multiples of them."""
         named = [getattr(module, name) for module in self.modules() for name in getattr(module, "reach", ())]

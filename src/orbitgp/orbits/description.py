@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 
@@ -45,11 +46,13 @@ def listed(phrases: Sequence[str]) -> str:
 class Quantity:
     """One learned quantity in physical units: a number, or a (low, high) range.
 
-    A number of degrees is half the width of a range around zero. Any other number is a size.
+    A number of degrees is half the width of a range around zero. Any other number is a size. ``plausible`` is the narrowest and
+    the widest that the data support about as well, where that is known.
     """
 
     value: Value
     unit: str = ""
+    plausible: tuple[Quantity, Quantity] | None = None
 
     @classmethod
     def of(cls, value: Any, unit: str = "") -> Quantity:
@@ -91,6 +94,11 @@ class Quantity:
             return " … ".join(self.ends()) if self.unit in _SIGNS else with_unit(" … ".join(self.ends("")), self.unit)
         counted = not self.unit and float(self.value).is_integer()
         return ("±" if self.unit == "°" else "") + with_unit(number(self.value, decimals=0 if counted else None), self.unit)
+
+    @property
+    def plausibly(self) -> str:
+        """As in " (plausible ±30° to ±42°)"; nothing where that is not known."""
+        return "" if self.plausible is None else f" (plausible {self.plausible[0]} to {self.plausible[1]})"
 
 
 class Change(NamedTuple):
@@ -134,10 +142,21 @@ class Description(dict[str, Value]):
     def to_dict(self) -> dict[str, Value]:
         return dict(self)
 
+    def with_plausible(self, ranges: Mapping[str, tuple[Quantity, Quantity]]) -> Description:
+        """The same with what is plausible of each quantity, where that is known."""
+        known = {name: replace(quantity, plausible=ranges.get(name)) for name, quantity in self.quantities.items()}
+        return Description(self.title, known)
+
     def __repr__(self) -> str:
         width = max((len(name) for name in self), default=0)
-        lines = [f"  {name:<{width}}  {quantity}" for name, quantity in self.quantities.items()]
+        lines = [f"  {name:<{width}}  {quantity}{quantity.plausibly}" for name, quantity in self.quantities.items()]
         return "\n".join([self.title, *lines])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(name, f"{quantity}{quantity.plausibly}") for name, quantity in self.quantities.items()]
+        cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows)
+        return f"<table><caption>{escape(self.title)}</caption>{cells}</table>"
 
     @classmethod
     def join(cls, parts: Sequence[Description]) -> Description:

@@ -86,7 +86,7 @@ def _factors(node: ast.expr, text: str) -> list[Factor]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = _known(node.func.id)
         try:
-            args = tuple(ast.literal_eval(argument) for argument in node.args)
+            args = tuple(_argument(name, argument) for argument in node.args)
             kwargs = tuple((str(keyword.arg), ast.literal_eval(keyword.value)) for keyword in node.keywords if keyword.arg)
         except (ValueError, TypeError, SyntaxError):
             raise ValueError(f"the arguments of {name} in {text!r} must be numbers, pairs, True, False or None.") from None
@@ -95,6 +95,35 @@ def _factors(node: ast.expr, text: str) -> list[Factor]:
     raise ValueError(
         f"cannot read the orbit {text!r}: it is not a product of names such as rotation(30) or affine*deformation."
     )
+
+
+def _argument(orbit: str, node: ast.expr) -> Any:
+    """A number, a pair, True, False, None or a text; a bare name in a swap is a text, too: that of a column."""
+    return node.id if orbit == "swap" and isinstance(node, ast.Name) else ast.literal_eval(node)
+
+
+def _with_columns(factor: Factor, columns: Sequence[str]) -> Factor:
+    """The factor with the numbers of columns in place of their names."""
+    texts = [argument for argument in factor.args if isinstance(argument, str)]
+    if not texts or factor.name != "swap":
+        return factor
+    for text in texts:
+        if text not in columns:
+            there = f"they are {', '.join(columns)}" if columns else "the inputs have no named columns, so count them from 0"
+            raise ValueError(f"{factor} is not possible: there is no column {text!r}; {there}.")
+    args = tuple(columns.index(a) if isinstance(a, str) else a for a in factor.args)
+    named = tuple(columns[i] for i in args[:2])
+    return replace(factor, args=args, kwargs=(*factor.kwargs, ("names", named)))
+
+
+def exchanged(text: str, columns: Sequence[str] = ()) -> list[set[int]]:
+    """Groups of coordinates that this orbit exchanges among themselves."""
+    groups = []
+    for part in make_orbit(text, columns=columns).modules():
+        if isinstance(part, orbits.Permutation):
+            moved = (part.index != torch.arange(part.index.shape[1])).any(0)
+            groups.append(set(torch.nonzero(moved)[:, 0].tolist()))
+    return groups
 
 
 def _known(name: str) -> str:
@@ -106,9 +135,10 @@ def _known(name: str) -> str:
     raise ValueError(f"there is no orbit {name!r}: {hint}")
 
 
-def make_orbit(text: str, features: Sequence[int] | None = None) -> Orbit:
-    """The orbit that a text stands for. If ``features``, the shape of one input, is given, the orbit is checked against it."""
-    return product(parse(text), features)
+def make_orbit(text: str, features: Sequence[int] | None = None, columns: Sequence[str] = ()) -> Orbit:
+    """The orbit that a text stands for. If ``features``, the shape of one input, is given, the orbit is checked against it.
+    ``columns`` are the names of the coordinates of vectors, for orbits such as ``swap(left, right)``."""
+    return product([_with_columns(factor, columns) for factor in parse(text)], features)
 
 
 def product(factors: Sequence[Factor], features: Sequence[int] | None = None) -> Orbit:

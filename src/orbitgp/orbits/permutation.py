@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.orbits.base import FiniteOrbit
+from orbitgp.orbits.description import Description, Quantity, listed
 from orbitgp.orbits.sampling import Elements, Inputs
 
 
@@ -20,13 +21,17 @@ class Permutation(FiniteOrbit):
         permutations: any set of permutations of D coordinates, (P, D).
         close: whether to close the set into the group that it generates, which makes the invariance strict. The identity is
             then among the permutations.
+        names: what the coordinates are called that are exchanged, for people.
         any_length: whether vectors may have more than D coordinates; those beyond the first D then stay where they are.
     """
 
     index: Tensor
 
-    def __init__(self, permutations: Iterable[Sequence[int]], close: bool = False, any_length: bool = False) -> None:
+    def __init__(
+        self, permutations: Iterable[Sequence[int]], close: bool = False, any_length: bool = False, names: Sequence[str] = ()
+    ) -> None:
         super().__init__()
+        self.names = tuple(names)
         rows = [tuple(int(i) for i in p) for p in permutations]
         if not rows:
             raise ValueError("Permutation needs at least one permutation of the coordinates.")
@@ -40,7 +45,7 @@ class Permutation(FiniteOrbit):
         self.any_length = any_length
 
     @classmethod
-    def swap(cls, i: int, j: int, dim: int | None = None) -> Permutation:
+    def swap(cls, i: int, j: int, dim: int | None = None, names: Sequence[str] = ()) -> Permutation:
         """The group of two that exchanges coordinates i and j of vectors: of any length, or of ``dim`` coordinates."""
         count = max(i, j) + 1 if dim is None else dim
         if i == j or not (0 <= i < count and 0 <= j < count):
@@ -48,7 +53,7 @@ class Permutation(FiniteOrbit):
         identity = list(range(count))
         swapped = list(identity)
         swapped[i], swapped[j] = j, i
-        return cls([identity, swapped], any_length=dim is None)
+        return cls([identity, swapped], any_length=dim is None, names=names)
 
     def check(self, features: torch.Size) -> None:
         count = self.index.shape[1]
@@ -70,7 +75,11 @@ class Permutation(FiniteOrbit):
         return torch.cat([self.index, rest.expand(self.size, -1)], 1) if len(rest) else self.index
 
     def saved_arguments(self) -> dict[str, Any]:
-        return {"permutations": self.index.tolist(), "any_length": self.any_length}
+        return {"permutations": self.index.tolist(), "any_length": self.any_length, "names": list(self.names)}
+
+    def describe(self) -> Description:
+        title = f"Permutation of {listed(self.names)}" if self.names else "Permutation"
+        return Description(title, {"elements": Quantity(float(self.size))})
 
 
 def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.metrics import brier, ece, error_rate, nll
 from orbitgp.orbits.description import number
 
@@ -61,11 +60,11 @@ def score(
     if len(x) > MAX_ROWS:
         notes.append(f"The first {MAX_ROWS:,} of {len(x):,} test cases.")
         x, y = x[:MAX_ROWS], y[:MAX_ROWS]
-    judge: Callable[..., Scores] = _classes if isinstance(model, InvariantGPClassifier) else _values
+    judge: Callable[..., Scores] = _classes if hasattr(model, "classes_") else _values
     return judge(model, x, y, cases, notes)
 
 
-def _classes(model: InvariantGPClassifier, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
+def _classes(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
     known = np.isin(y, model.classes_)
     if not known.all():
         notes.append(f"{(~known).sum():,} test cases of classes that were not trained on are left out.")
@@ -118,7 +117,7 @@ def reliability(confidence: Float[np.ndarray, " rows"], right: Shaped[np.ndarray
     return Calibration(said, happened, weights, "confidence of the prediction", "how often it was right")
 
 
-def _values(model: InvariantGPRegressor, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
+def _values(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
     mean, std = model.predict(x, return_std=True)
     rmse = float(np.sqrt(np.mean((mean - y) ** 2)))
     spread = float(np.std(y)) or 1.0
@@ -146,7 +145,7 @@ def _values(model: InvariantGPRegressor, x: Any, y: Any, cases: int, notes: list
     return Scores(len(x), headline, numbers, calibration, uncertain, wrong, notes, plain)
 
 
-def _coverage(model: InvariantGPRegressor, x: Any, y: Any) -> list[float]:
+def _coverage(model: Any, x: Any, y: Any) -> list[float]:
     ends = [end for level in LEVELS for end in (0.5 - level / 2, 0.5 + level / 2)]
     quantiles = model.predict_quantiles(x, ends)
     inside = (quantiles[..., 0::2] <= y[..., None]) & (y[..., None] <= quantiles[..., 1::2])

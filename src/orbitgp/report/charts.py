@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from io import StringIO
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -15,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 from scipy.ndimage import uniform_filter1d
 
-from orbitgp.comparison import Profile
 from orbitgp.orbits.description import Change, Quantity
 from orbitgp.plotting import PAPER, draw_change, new_axes
 from orbitgp.report.cases import Calibration
@@ -26,7 +26,7 @@ STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbi
 
 _VARIABLES = {PAPER.accent: "var(--accent)", PAPER.soft: "var(--soft)", PAPER.ink: "var(--ink)", "#000000": "var(--soft)"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_SIZE = 6.4, 3.4
+SIZE = 4.7, 3.0  # of every chart, so that all have the same letters
 _SMALL = 0.39  # the height of a chart within a line
 
 
@@ -44,26 +44,36 @@ def svg(axes: Axes, title: str, kind: str = "chart") -> Markup:
 
 
 def bound_chart(history: Sequence[Record], plain: float | int | None = None, exact: bool = False) -> Markup:
-    """The bound, or the exact evidence, over training, without its steep first rise. The dashed line has no invariance."""
+    """The bound over training, without its steep first rise. The dashed line is the bound without invariance.
+
+    An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line.
+    """
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
     shown = [record for record in history if record["bound"] >= lowest]
     steps, bounds = [record["step"] for record in shown], [record["bound"] for record in shown]
-    axes = new_axes(*_SIZE)
-    axes.plot(steps, bounds, color=PAPER.accent, linewidth=1, alpha=0.6)
-    width = 1 if exact else 1 + 2 * (len(bounds) // 20)  # exact values have no noise
-    smooth = uniform_filter1d(np.array(bounds, dtype=float), size=width, mode="nearest")
-    axes.plot(steps, smooth, color=PAPER.accent, linewidth=2.2)
+    axes = new_axes(*SIZE)
+    if exact:
+        axes.plot(steps, bounds, "o", color=PAPER.accent, markersize=3)
+    else:
+        axes.plot(steps, bounds, color=PAPER.accent, linewidth=1, alpha=0.6)
+        smooth = uniform_filter1d(np.array(bounds, dtype=float), size=1 + 2 * (len(bounds) // 20), mode="nearest")
+        axes.plot(steps, smooth, color=PAPER.accent, linewidth=2.2)
     if plain is not None:
-        axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--")
-        axes.text(0.01, plain, "no invariance, at its end", transform=axes.get_yaxis_transform(), va="bottom")
+        axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--", label="no invariance, at its end")
+        axes.figure.legend(loc="outside upper right", frameon=False)
     axes.set(xlabel="steps", ylabel="evidence, in nats" if exact else "bound on the evidence, in nats", xlim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.10g}")
     return svg(axes, "The bound over the steps of training")
 
 
-def profile_chart(profile: Profile, learned: float | None = None) -> Markup:
+def ranking_chart(comparison: Any) -> Markup:
+    """The evidence of each orbit against the best."""
+    return svg(comparison.plot(new_axes(SIZE[0], 1 + 0.45 * len(comparison.rows))), "Evidence of each orbit against the best")
+
+
+def profile_chart(profile: Any, learned: float | None = None) -> Markup:
     """The bound over one quantity. The dashed line is what was learned freely."""
-    axes = profile.plot()
+    axes = profile.plot(new_axes(*SIZE))
     if learned is not None:
         axes.axvline(learned, color=PAPER.soft, linewidth=1.2, linestyle="--")
     return svg(axes, "The profile of the bound")
@@ -72,12 +82,12 @@ def profile_chart(profile: Profile, learned: float | None = None) -> Markup:
 def calibration_chart(calibration: Calibration) -> Markup:
     """How often predictions came true against their probability. Honest probabilities lie on the diagonal."""
     said, happened, weights = calibration.said, calibration.happened, np.array(calibration.weights)
-    axes = new_axes(4.7, 4.2)
+    axes = new_axes(SIZE[0], 4.2)
     axes.plot([0, 1], [0, 1], color=PAPER.soft, linewidth=1.2, linestyle="--")
     if weights.max() == weights.min():  # dots of different weight are not points of one curve
         axes.plot(said, happened, color=PAPER.accent, linewidth=1, alpha=0.6)
     axes.scatter(said, happened, s=20 + 180 * weights / weights.max(), color=PAPER.accent, clip_on=False)
-    axes.set(xlabel=calibration.x_label, ylabel=calibration.y_label, xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlabel=calibration.x_label, ylabel=calibration.y_label, xlim=(0, 1.03), ylim=(0, 1.03))
     axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     return svg(axes, "Calibration")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
@@ -19,19 +19,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 
 import orbitgp
-from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits.description import Description, changes
 from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
+from orbitgp.report.examples import typical_rows
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import nats, sentence
+from orbitgp.report.words import Finding, finding_of, nats
 from orbitgp.saving.atomic import replace
 from orbitgp.training.diagnostics import Record
-
-if TYPE_CHECKING:
-    from orbitgp.comparison import Comparison, Profile
-
-_EXAMPLES = 4
 
 
 @dataclass(eq=False)
@@ -44,21 +39,29 @@ class Content:
         x, y: training data; a few inputs are shown.
         start: what the orbit was before training (``orbit.describe()``).
         test: held-out inputs and targets, if any.
+        test_names: what the test rows are called, such as file names.
         plain: the evidence without any invariance, if known.
+        certain: whether the difference to that is certain.
         comparison, profile: results of :mod:`orbitgp.comparison`, if any.
+        inverted: whether pixels p were turned into 1 - p.
+        columns: the names of the columns of a table.
         command: the command that repeats the run.
         settings, versions, notes: what to list at the end.
     """
 
     title: str
-    model: InvariantGPClassifier | InvariantGPRegressor
+    model: Any
     x: Shaped[np.ndarray, "rows *features"]
     y: Shaped[np.ndarray, "rows *outputs"]
     start: Description
     test: tuple[Any, Any] | None = None
+    test_names: Sequence[str] | None = None
     plain: float | int | None = None
-    comparison: Comparison | None = None
-    profile: Profile | None = None
+    certain: bool = True
+    comparison: Any = None
+    profile: Any = None
+    inverted: bool = False
+    columns: Sequence[str] = ()
     command: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +71,12 @@ class Content:
     def scores(self) -> Scores | None:
         """The test set in numbers."""
         return None if self.test is None else score(self.model, *self.test)
+
+    @cached_property
+    def finding(self) -> Finding:
+        """What may be said."""
+        over = None if self.plain is None else self.model.evidence_.value - self.plain
+        return finding_of(self.model, over, self.certain)
 
 
 def write_report(path: str | Path, content: Content) -> None:
@@ -80,10 +89,7 @@ def page(content: Content) -> str:
     """The report as text."""
     model = content.model
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
-    learned = model.orbit_.describe()
-    over = None if content.plain is None else model.evidence_.value - content.plain
-    if content.comparison is not None:  # no gain stands on the page that the verdict is not certain of
-        over = content.comparison.over_plain()
+    learned = model.describe()
     scores = content.scores
     profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
     template = Environment(
@@ -98,16 +104,17 @@ def page(content: Content) -> str:
             version=orbitgp.__version__,
             charts=charts,
             content=content,
-            said=sentence(learned, over),
-            said_alone=sentence(learned),
-            cards=_cards(content, over, scores),
+            said=content.finding.text,
+            supported=content.finding.supported,
+            cards=_cards(content, scores),
             comparison=content.comparison,
             profile=content.profile,
             freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
-            pictures=Pictures(model.orbit_, x),
+            pictures=Pictures(model.orbit_, x, content.columns, content.inverted),
             examples=_examples(x, content.y) if learned else [],
             changes=changes(content.start, learned),
             history=model.history_,
+            exact=model.inference_ == "exact",
             hyperparameters=_hyperparameters(model.history_[-1]),
             scores=scores,
             x_test=None if content.test is None else np.asarray(content.test[0]).reshape(-1, *model.input_shape_),
@@ -119,33 +126,29 @@ def _hyperparameters(record: Record) -> dict[str, str]:
     return {name: f"{record[name]:.4g}" for name in known if isinstance(record.get(name), float)}
 
 
-def _cards(content: Content, over: float | None, scores: Scores | None) -> list[tuple[str, str]]:
-    """The most important numbers, each with what it is."""
+def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
+    """The most important numbers, each with what it is; first what the invariance is worth, if that is known."""
     evidence = content.model.evidence_
     entries = []
-    if over is not None:
+    over = None if content.plain is None else evidence.value - content.plain
+    if content.comparison is not None:  # no gain stands on the page that the verdict is not certain of
+        over = content.comparison.over_plain()
+    if over is not None and content.finding.supported:
         entries.append(("over no invariance", nats(over, sign=True)))
     stderr = f" ± {evidence.stderr:.1g}" if evidence.stderr else ""
     what = "log marginal likelihood" if evidence.exact else "bound on the log marginal likelihood"
     entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.0f}{stderr}".replace("-", "−")))
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))
-    entries.append(("training data, and no validation set", f"{len(content.x):,}"))
+    entries.append(("training data, and no validation set", f"{evidence.num_data:,}"))
     return entries
 
 
 def _examples(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"]) -> list[tuple[Any, str]]:
-    """A few inputs and their names. For classes these are the inputs nearest to the means of their classes."""
+    """A few inputs and their names."""
     y = np.asarray(y)
-    if y.ndim == 1 and y.dtype.kind != "f":
-        classes = np.unique(y)
-        chosen = classes[np.linspace(0, len(classes) - 1, min(_EXAMPLES, len(classes))).round().astype(int)]
-        return [(x[_typical(x, np.flatnonzero(y == one))], str(one)) for one in chosen]
-    rows = np.linspace(0, len(y) - 1, min(_EXAMPLES, len(y))).round().astype(int)
-    return [(x[row], f"row {row}: y = {np.array2string(np.asarray(y[row]), precision=3)}") for row in rows]
-
-
-def _typical(x: Shaped[np.ndarray, "rows *features"], members: Shaped[np.ndarray, " members"]) -> int:
-    """The row of these nearest to their mean."""
-    some = x[members].reshape(len(members), -1)
-    return int(members[np.square(some - some.mean(0)).sum(1).argmin()])
+    labelled = y.ndim == 1 and y.dtype.kind != "f"
+    return [
+        (x[row], str(y[row]) if labelled else f"row {row}: y = {np.array2string(np.asarray(y[row]), precision=3)}")
+        for row in typical_rows(x, y)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from io import BytesIO
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image
 
 from orbitgp.orbits import Orbit
 from orbitgp.plotting import PAPER, GreyScale, draw, draw_vector, new_axes
-from orbitgp.report.charts import svg
+from orbitgp.report.charts import SIZE, svg
 
 Input = Float[np.ndarray, "*features"]
 
@@ -24,10 +25,15 @@ class Pictures:
     Attributes:
         images: whether inputs are images; else they are vectors.
         ink: whether images look like ink on a page.
+        inverted: whether colours were inverted when the images were read: they are shown as they were.
     """
 
-    def __init__(self, orbit: Orbit, x: Shaped[np.ndarray, "rows *features"]) -> None:
+    def __init__(
+        self, orbit: Orbit, x: Shaped[np.ndarray, "rows *features"], columns: Sequence[str] = (), inverted: bool = False
+    ) -> None:
         self.orbit = orbit
+        self.inverted = inverted and x.ndim == 4
+        self.columns = columns
         self.images = x.ndim > 2
         self.scale = GreyScale(x[:1000])
         self.ink = self.scale.ink and not (x.ndim == 4 and x.shape[1] == 3)
@@ -35,7 +41,8 @@ class Pictures:
     def address(self, image: Input) -> str:
         """An image as a PNG in a data: address, so that a page needs no other file."""
         file = BytesIO()
-        pixels = np.round(255 * self.scale.pixels(image)).astype(np.uint8)
+        shown = self.scale.pixels(image)
+        pixels = np.round(255 * (1 - shown if self.inverted else shown)).astype(np.uint8)
         Image.fromarray(pixels).save(file, "PNG", optimize=True)
         return "data:image/png;base64," + b64encode(file.getvalue()).decode("ascii")
 
@@ -45,6 +52,6 @@ class Pictures:
 
     def chart(self, x: Input, count: int, label: str, height: float) -> Markup:
         """A vector among the samples of its orbit, so many inches high."""
-        axes = new_axes(4.2 if len(x) <= 2 else 6.4, height)
-        draw_vector(axes, x, self.samples(x, count), PAPER)
+        axes = new_axes(4.2 if len(x) <= 2 else SIZE[0], height)
+        draw_vector(axes, x, self.samples(x, count), PAPER, self.columns)
         return svg(axes, f"{label} and samples of its orbit")

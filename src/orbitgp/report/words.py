@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
 
 _SETS = {"Flip": "mirror images", "Rotate90": "quarter turns", "Permutation": "exchanges of coordinates"}
@@ -15,6 +20,9 @@ _RANGES = {
     "brightness": "changes of brightness",
     "contrast": "changes of contrast",
 }
+MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
+FEW_DATA = 20
+FEW_STEPS = 10
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
@@ -23,6 +31,7 @@ def nats(value: float | int, sign: bool = False) -> str:
     size = abs(value)
     digits = 0 if size < 1000 else max(0, len(f"{size:.0f}") - 3)
     rounded = round(value, -digits) if size >= 10 else round(value, 1)
+    rounded = rounded or 0.0  # no minus before a zero
     text = f"{rounded:{'+' if sign else ''},.{0 if size >= 10 else 1}f}".replace("-", "−")
     return f"{text} nats"
 
@@ -39,9 +48,9 @@ def learned(description: Description) -> list[str]:
         elif name.startswith("amplitude"):
             smooth = description.quantities.get(key.replace("amplitude", "smoothness"))
             over = f" (smooth over {smooth})" if smooth is not None else ""
-            phrases.append(f"local displacements of {value}{over}")
+            phrases.append(f"local displacements of {value}{value.plausibly}{over}")
         elif name == "scale" and value.unit != "×":
-            phrases.append(f"noise of standard deviation {value}")
+            phrases.append(f"noise of standard deviation {value}{value.plausibly}")
         elif name[-2:] in _AXES:
             phrases += _along_axes(key, description)
         else:
@@ -65,6 +74,9 @@ def _along_axes(key: str, description: Description) -> list[str]:
 
 def _set_phrase(key: str, description: Description, value: Quantity) -> str:
     titles = [key.rsplit(".", 1)[0].rstrip("0123456789")] if "." in key else description.title.split(" * ")
+    for title in titles:
+        if title.lower().startswith("permutation of "):
+            return f"exchanges of {title[len('permutation of ') :]}"
     for title, phrase in _SETS.items():
         if title in titles or title.lower() in titles:
             return phrase
@@ -75,19 +87,78 @@ def _set_phrase(key: str, description: Description, value: Quantity) -> str:
 def _extent(value: Quantity) -> str:
     """As in "within ±17°" for symmetric ranges, "from −16° to +40°" for others, "by ×0.9 to ×1.2" for factors."""
     if value.is_symmetric:
-        return f"within {value}"
+        return f"within {value}{value.plausibly}"
     if not isinstance(value.value, tuple):
-        return f"within ±{with_unit(number(value.value), value.unit)}"
+        return f"within ±{with_unit(number(value.value), value.unit)}{value.plausibly}"
     low, high = value.ends()
-    return f"by {low} to {high}" if value.unit == "×" else f"from {low} to {high}"
+    return (f"by {low} to {high}" if value.unit == "×" else f"from {low} to {high}") + value.plausibly
 
 
-def sentence(description: Description, over_plain: float | int | None = None) -> str:
-    """What a run has learned, and how much evidence that gains."""
+@dataclass(frozen=True)
+class Finding:
+    """What may be said of a run: a sentence, and whether the evidence supports an invariance."""
+
+    text: str
+    supported: bool = False
+
+
+def finding(
+    description: Description,
+    over_plain: float | int | None,
+    *,
+    num_data: int,
+    certain: bool = True,
+    steps: int = 0,
+    stopped: bool = False,
+    converged: bool | None = None,
+) -> Finding:
+    """One rule for the terminal, the report and the summary: nothing is called a finding that the evidence does not support.
+
+    Args:
+        description: what was learned.
+        over_plain: nats over the same model without invariance; None where that was not trained.
+        num_data: the data that it was learned from.
+        certain: whether the difference is known well enough (:func:`is_certain`, or the verdict of a comparison).
+        steps: of training.
+        stopped: whether the run was stopped by hand.
+        converged: whether it came to its end; None where that is not known.
+    """
     phrases = learned(description)
-    said = f"Insensitive to {listed(phrases)}" if phrases else "No invariance: a plain Gaussian process"
+    if not phrases:
+        return Finding("No invariance: a plain Gaussian process.")
+    what = listed(phrases)
+    if stopped or converged is False:
+        how = "Stopped" if stopped else "Not converged"
+        return Finding(f"{how} after {steps:,} step{'' if steps == 1 else 's'}, so this is no result yet: so far {what}.")
+    few = f" There are only {num_data:,} data." if num_data < FEW_DATA else ""
     if over_plain is None:
-        return f"{said}."
-    if over_plain < 0:
-        return f"{said}; but the evidence is {nats(-over_plain)} lower than without any invariance."
-    return f"{said}; evidence {nats(over_plain, sign=True)} over no invariance."
+        return Finding(f"Learned {what}; not compared with no invariance.{few}")
+    if over_plain <= -MIN_NATS and certain:
+        return Finding(f"No invariance is better: with {what}, the evidence is {nats(-over_plain)} lower.{few}")
+    if over_plain < MIN_NATS or not certain:
+        difference = "higher" if over_plain > 0 else "lower"
+        doubt = "" if abs(over_plain) < MIN_NATS else ", which is not certain"
+        said = f"with {what}, the evidence is {nats(abs(over_plain))} {difference}{doubt}"
+        return Finding(f"Cannot tell whether an invariance helps: {said}.{few}")
+    return Finding(f"Insensitive to {what}; evidence {nats(over_plain, sign=True)} over no invariance.{few}", supported=True)
+
+
+def is_certain(evidence: Evidence, plain: Evidence) -> bool:
+    """Whether the better of two is better beyond their errors, and beyond the slack of the worse, where that is known."""
+    better, worse = (evidence, plain) if evidence.value >= plain.value else (plain, evidence)
+    low, high = better.interval[0], worse.interval[1]
+    return low > (worse.value + 2 * worse.stderr if isinf(high) else high)
+
+
+def finding_of(model: Any, over_plain: float | int | None = None, certain: bool = True) -> Finding:
+    """What may be said of a fitted estimator. A sparse run does not know whether it has converged, but it takes some steps."""
+    steps = model.history_[-1]["step"]
+    return finding(
+        model.describe(),
+        over_plain,
+        num_data=model.evidence_.num_data,
+        certain=certain,
+        steps=steps,
+        stopped=model.interrupted_,
+        converged=False if model.converged_ is None and steps < FEW_STEPS else model.converged_,
+    )

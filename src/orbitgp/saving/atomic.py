@@ -16,9 +16,9 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
         write(beside)
         os.replace(beside, path)
     except OSError as error:
-        if error.errno is not None:  # an error of the system names a file: the one that the user knows
-            error.filename, error.filename2 = str(path), None
-        raise
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # it names the file that the user knows
     finally:
         beside.unlink(missing_ok=True)
 

@@ -49,6 +49,8 @@ TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
 EARLY_SETTLED = 0.2  # the same, for a stage between the first and the last
 START_SETTLED = 0.2  # and for a start
+_LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
+_OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little
 _OF_DRAWS = 0.05  # nothing finer is sought than this part of what the last doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
 _FLAT = 0.5  # nats for a natural unit of a parameter
@@ -108,8 +110,9 @@ class QuasiNewton:
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
         self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
-        # The stages: one for each start, then one for each number of draws.
+        # The stages: one for each start, then one for each number of rows, and of draws.
         self._ends: list[tuple[float, Vector]] = []
+        self._rungs = 0  # climbed with fewer rows than are learned from
         self._begin = self._vector()
         self._samples = self._first_samples()
         self._value: float | None = None
@@ -192,12 +195,15 @@ class QuasiNewton:
         if len(self._ends) < len(self.starts) and len(self.starts) > 1:
             self._try_start(self.starts[len(self._ends)])
         elif self._value is None:
-            if self._ends:
+            if self._ends and not self._rungs:
                 self._forget()
                 self._set(max(self._ends, key=lambda end: end[0])[1])
                 self._curvature = self._start_curvature
-            with self._learning():
-                self._value = self._climb_with(self._samples)
+            if self._rungs < len(self._ladder()):
+                self._climb_rung(self._ladder()[self._rungs])
+            else:
+                with self._learning():
+                    self._value = self._climb_with(self._samples)
         else:
             with self._learning():
                 self._double_draws()
@@ -208,13 +214,27 @@ class QuasiNewton:
         """Bring the orbit, from another start, close to its top on some of the data."""
         self._forget()
         self._set(self._begin)
-        move_to(start, self.model.orbit)
-        with self._subset(self.options.start_rows):
+        move_to(start, self.model.orbit, self.model.kernel)
+        with self.subset(self.options.start_rows):
             self.model.num_samples = self._first_samples()
             self._ends.append(self._climb(START_SETTLED))
             if self._curvature is not None and self._ends[-1][0] == max(end[0] for end in self._ends):
-                # The more data there are, the more the evidence curves.
-                self._start_curvature = self._curvature * (len(self.model.x) / self._num_learned)
+                self._start_curvature = self._curvature * (len(self.model.x) / [*self._ladder(), self._num_learned][0])
+
+    def _ladder(self) -> list[int]:
+        """Numbers of rows, each a quarter of the next, that are climbed with before those to learn from: few evaluations
+        with all rows are needed then."""
+        rungs = [self._num_learned // 4**k for k in (3, 2, 1)]
+        return [rows for rows in rungs if rows >= _LEAST_RUNG]
+
+    def _climb_rung(self, rows: int) -> None:
+        with self.subset(rows):
+            self.model.num_samples = self._samples
+            self._climb(EARLY_SETTLED)
+        self._rungs += 1
+        self._best, self._local = None, None
+        if self._curvature is not None:  # the more data there are, the more the evidence curves
+            self._curvature = self._curvature * (rows / [*self._ladder(), self._num_learned][self._rungs])
 
     def _double_draws(self) -> None:
         """Look at twice the draws: go on there, unless there are enough of them and the evidence agrees."""
@@ -236,7 +256,9 @@ class QuasiNewton:
         self.model.num_samples = samples
         # The first stage is the cheapest, so that is where curvature is learned. Those between it and the last need less.
         between = self._value is not None and samples is not None and samples < min(LEAST_SAMPLES, self.most_samples)
-        return self._climb(EARLY_SETTLED if between else max(SETTLED, _OF_DRAWS * self.draw_error))[0]
+        # Of many data, only some are learned from: what these determine is not worth many digits.
+        enough = max(SETTLED, _OF_DRAWS * self.draw_error, _OF_ROWS * self._num_learned)
+        return self._climb(max(enough, EARLY_SETTLED) if between else enough)[0]
 
     def _first_samples(self) -> int | None:
         """Draws of the first stage; None where a finite orbit is enumerated."""
@@ -250,14 +272,14 @@ class QuasiNewton:
 
     def _learning(self) -> AbstractContextManager[None]:
         """The data to learn from, in place of all."""
-        return self._subset(self._num_learned)
+        return self.subset(self._num_learned)
 
     @property
     def _num_learned(self) -> int:
         return len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
 
     @contextmanager
-    def _subset(self, rows: int) -> Iterator[None]:
+    def subset(self, rows: int) -> Iterator[None]:
         """Some of the data, in place of all."""
         x, y = self.model.x, self.y
         if len(x) > rows:
@@ -344,6 +366,24 @@ class QuasiNewton:
         self._seen = vector.copy(), -value, -gradient
         return -value, -gradient
 
+    def vector(self) -> Vector:
+        """All learned parameters, in units of about one."""
+        return self._vector()
+
+    def set(self, vector: Vector) -> None:
+        """Put the learned parameters there."""
+        self._set(vector)
+
+    def gradient_at(self, vector: Vector) -> Vector:
+        """The gradient of the log evidence (and priors) there."""
+        self._set(vector)
+        for parameter in self.parameters:
+            parameter.grad = None
+        known = self._local is not None and len(self._local) == len(self.y)
+        self.model.evidence_with_gradient(self.likelihood, self.y, self._local if known else None)
+        self._log_prior()
+        return self._gradient()
+
     def _log_prior(self) -> float:
         """The log density of the priors on the kernel's hyperparameters; its gradient is added to them."""
         density = log_prior(self.model)
@@ -398,6 +438,7 @@ class QuasiNewton:
             "curvature": None if self._curvature is None else torch.from_numpy(self._curvature.copy()),
             "start_curvature": None if self._start_curvature is None else torch.from_numpy(self._start_curvature.copy()),
             "local": self._local,
+            "rungs": self._rungs,
             "ends": [[value, torch.from_numpy(vector.copy())] for value, vector in self._ends],
             "begin": torch.from_numpy(self._begin.copy()),
             "samples": self._samples,
@@ -425,6 +466,7 @@ class QuasiNewton:
         self._local = None if state["local"] is None else state["local"].to(self.x.device)
         self._ends = [(value, vector.numpy()) for value, vector in state["ends"]]
         self._begin, self._samples, self._value = state["begin"].numpy(), state["samples"], state["value"]
+        self._rungs = state["rungs"]
         for name in ("draw_error", "steps", "seconds", "history", "converged"):
             setattr(self, name, state[name])
         self._snapshot = self._state()

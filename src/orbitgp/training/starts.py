@@ -7,21 +7,24 @@ An orbit has a natural unit: how far it moves inputs, as a share of the distance
 - the simpler orbits that it contains (:meth:`~orbitgp.orbits.Orbit.simpler`), with all else close to nothing. So a composition
   starts from its parts, and ``Affine`` from rotations, among others: a richer family is not behind a simpler one.
 
-So neither the first guess nor the unit of the inputs matters much.
+So neither the first guess nor the unit of the inputs matters much. Where the orbit has nothing to learn, the evidence may have
+several tops over the lengthscale. Then the starts are the lengthscale as given, shorter, and longer.
 """
 
 from __future__ import annotations
 
 import torch
+from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.orbits import Orbit
 
-Start = tuple[float, ...]  # a multiple of each reach
+Start = tuple[float, ...]  # a multiple of each reach, or one of the lengthscales where there is no reach
 Inputs = Float[Tensor, "rows *features"]
 
 NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
+LENGTHS = (1.0, 0.25, 4.0)  # multiples of the lengthscales to start from
 CLOSE_TO_NOTHING = 0.03  # the same, of what a simpler orbit lacks; at zero itself there would be no gradient
 _ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
 _DOUBLINGS = 40
@@ -30,12 +33,14 @@ _ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
 
 
 def possible_starts(orbit: Orbit, x: Inputs) -> list[Start]:
-    """The starts of a run with these data, as given first; just that one where the orbit has no reach to learn."""
+    """The starts of a run with these data, as given first; those of the lengthscale where the orbit has no reach to learn."""
     reaches = orbit.reaches()
     given = (1.0,) * len(reaches)
     distance = _distance(x)
-    if not reaches or distance == 0.0:
+    if distance == 0.0:
         return [given]
+    if not reaches:
+        return [(length,) for length in LENGTHS]
     ruler = _Ruler(orbit, x[:_ROWS], distance)
     whole = tuple(range(len(reaches)))
     multiples = [ruler.multiple(whole, share) for share in (NARROW, MIDDLE, WIDE)]
@@ -65,10 +70,16 @@ def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
 
 
 @torch.no_grad()
-def move_to(start: Start, orbit: Orbit) -> None:
-    """Multiply the reaches of an orbit that is as it was given."""
-    for reach, multiple in zip(orbit.reaches(), start, strict=True):
+def move_to(start: Start, orbit: Orbit, kernel: Kernel | None = None) -> None:
+    """Multiply the reaches of an orbit that is as it was given, or the learned lengthscales where there are no reaches."""
+    reaches = orbit.reaches()
+    for reach, multiple in zip(reaches, start, strict=bool(reaches)):
         reach.mul_(multiple)
+    if not reaches and start and kernel is not None:
+        for part in kernel.modules():
+            raw = getattr(part, "raw_lengthscale", None)
+            if isinstance(part, Kernel) and raw is not None and raw.requires_grad:
+                part.lengthscale = part.lengthscale * start[0]
 
 
 @torch.no_grad()

@@ -133,7 +133,7 @@ class Trainer:
                     if self.callback is not None:
                         self.callback(record)
                 self._step_done()
-        if not self.history and self.bounds:  # all the time went into the choice of a start
+        if self.bounds:  # the run was stopped between two records, or all its time went into the choice of a start
             self.record()
         if isinstance(self.gradient, Replayed):
             self.gradient.release()

@@ -4,7 +4,7 @@
 read in the same way. Bad input gives one sentence: which file, what is wrong, what to do.
 """
 
-from orbitgp.datasets.files.data import Data, Inputs, ReadOptions
+from orbitgp.datasets.files.data import Data, Inputs, ReadOptions, standardised
 from orbitgp.datasets.files.read import NAMES, load, load_inputs
 
-__all__ = ["NAMES", "Data", "Inputs", "ReadOptions", "load", "load_inputs"]
+__all__ = ["NAMES", "Data", "Inputs", "ReadOptions", "load", "load_inputs", "standardised"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +28,14 @@ class ReadOptions:
         invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
         colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
         columns: the columns of a table that are inputs; the training data decide.
+        drop: columns of a table that are no inputs.
+        id: the column of a table that names its rows; one called ``id`` does without being asked.
         drop_missing: whether to leave out rows of a table with missing values, rather than to refuse the table.
+        impute: whether to put the median, or the most frequent word, for missing inputs.
+        fills: what is put for a missing value, by column; the training data decide.
+        levels: the words of each column that holds words; the training data decide. Each becomes an input of 0 and 1.
+        features: the names of the inputs that were made from the columns.
+        scales: (shift, unit) of each input of a standardised table.
         root: the folder of named data sets.
     """
 
@@ -39,7 +46,14 @@ class ReadOptions:
     invert: bool = False
     colour: Literal["L", "RGB"] | None = None
     columns: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    id: str | None = None
     drop_missing: bool = False
+    impute: bool = False
+    fills: dict[str, Any] = field(default_factory=dict)
+    levels: dict[str, list[str]] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    scales: tuple[tuple[float, float], ...] | None = None
     root: str | None = None
 
 
@@ -49,7 +63,7 @@ class Raw(NamedTuple):
     Attributes:
         y: the targets, or None.
         test: the (x, y) pair of a test set that comes with the training data.
-        rows: a name for each row; their numbers by default.
+        rows, test_rows: a name for each row; their numbers by default.
         notes: what a person should know about how the file was read.
     """
 
@@ -59,6 +73,7 @@ class Raw(NamedTuple):
     test: tuple[Any, Any] | None = None
     rows: list[str] | None = None
     notes: Sequence[str] = ()
+    test_rows: list[str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +88,8 @@ class Data:
     source: str
     read_options: ReadOptions
     notes: list[str] = field(default_factory=list)
+    rows_train: list[str] | None = None  # names of the rows, where they have any
+    rows_test: list[str] | None = None
 
     @property
     def task(self) -> Task:
@@ -127,7 +144,29 @@ def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarra
     if not np.isfinite(x).all():
         row = int(np.argmin(np.isfinite(x.reshape(len(x), -1)).all(1)))
         raise DatasetError(f"the inputs in {where} hold a value that is not finite in row {row + 1}.")
+    if options.scales is not None:
+        shift, unit = np.array(options.scales).T
+        x = (x - shift) / unit
     return 1 - x if options.invert else x
+
+
+def standardised(data: Data, shared: Sequence[set[int]] = ()) -> Data:
+    """A table whose columns of numbers have mean 0 and standard deviation 1; columns that are ``shared`` keep one scale.
+
+    Columns that an orbit exchanges must share a scale, as they would not be exchangeable otherwise. Columns of 0 and 1 stay.
+    """
+    if not data.read_options.features or data.read_options.scales is not None:
+        return data
+    x = data.x_train
+    scales = [(0.0, 1.0)] * x.shape[1]
+    for column in range(x.shape[1]):
+        group = next((sorted(some) for some in shared if column in some), [column])
+        if not np.isin(x[:, group], (0, 1)).all():
+            scales[column] = float(x[:, group].mean()), float(x[:, group].std()) or 1.0
+    options = replace(data.read_options, scales=tuple(scales))
+    shift, unit = np.array(scales).T
+    test = None if data.x_test is None else (data.x_test - shift) / unit
+    return replace(data, x_train=(x - shift) / unit, x_test=test, read_options=options)
 
 
 def checked_targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *outputs"]:

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Raw, ReadOptions
+from orbitgp.inference.cost import free_memory
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096
+_BYTES = 3 * 4 * 3  # of a pixel: three channels in single precision, three times: as read, as trained on, as saved
 _GREY = ("1", "L", "LA", "I", "I;16", "F")
 
 
@@ -26,9 +29,11 @@ def read_image_files(path: Path, options: ReadOptions, training: bool) -> Raw:
     if path.is_file() and training:
         raise DatasetError(f"{path} is a single image: give a folder of class folders of images.")
     if path.is_dir() and _class_folders(path / "train") and training:
-        x, y, options, *_ = _read_classes(path / "train", options)
-        test = _read_classes(path / "test", options)[:2] if (path / "test").is_dir() else None
-        return Raw(x, y, options, test)
+        train = _read_classes(path / "train", options)
+        if not (path / "test").is_dir():
+            return train
+        test = _read_classes(path / "test", train.options)
+        return train._replace(test=(test.x, test.y), test_rows=test.rows)
     if path.is_dir() and (training or _class_folders(path) or not _image_files(path)):
         return _read_classes(path, options)
     files = [path] if path.is_file() else _image_files(path)
@@ -64,7 +69,9 @@ def _read_classes(folder: Path, options: ReadOptions) -> Raw:
 
 def _read_images(files: list[Path], options: ReadOptions) -> tuple[UInt8[np.ndarray, "rows *shape"], ReadOptions]:
     """Images of one size as bytes, (N, H, W) if all are grey and (N, 3, H, W) otherwise."""
-    images = [_open(path, options) for path in files]
+    first = _open(files[0], options)
+    _check_size(first.width, first.height, len(files), files[0], free_memory(torch.device("cpu")))
+    images = [first, *(_open(path, options) for path in files[1:])]
     colour = options.colour or ("L" if all(image.mode == "L" for image in images) else "RGB")
     for path, image in zip(files, images, strict=True):
         if image.size != images[0].size:
@@ -74,6 +81,16 @@ def _read_images(files: list[Path], options: ReadOptions) -> tuple[UInt8[np.ndar
             )
     stacked = np.stack([np.asarray(image.convert(colour)) for image in images])
     return (np.moveaxis(stacked, -1, 1) if colour == "RGB" else stacked), replace(options, colour=colour)
+
+
+def _check_size(width: int, height: int, count: int, path: Path, memory: float) -> None:
+    """Refuse images that would not fit into memory as numbers, before they are read."""
+    needed = _BYTES * width * height * count
+    if needed > 0.5 * memory:
+        raise DatasetError(
+            f"{count:,} images of {width}x{height} pixels, as {path} has, need about {needed / 1e9:,.1f} GB of memory, and "
+            f"{memory / 1e9:,.1f} GB are free: make them smaller, as with --resize 64x64."
+        )
 
 
 def _open(path: Path, options: ReadOptions) -> Image:

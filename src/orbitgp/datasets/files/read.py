@@ -16,10 +16,18 @@ from orbitgp.datasets.files.data import Data, Inputs, Raw, ReadOptions, checked_
 from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
 from orbitgp.datasets.files.tables import read_table
+from orbitgp.estimators.images import border_level
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
-_READERS = {".npz": read_npz, ".npy": read_npy, ".csv": read_table, ".tsv": read_table, ".parquet": read_table}
-_FORMS = ".npz, .npy, .csv, .parquet, a folder of class folders of images"
+_READERS = {
+    ".npz": read_npz,
+    ".npy": read_npy,
+    ".csv": read_table,
+    ".tsv": read_table,
+    ".parquet": read_table,
+    ".xlsx": read_table,
+}
+_FORMS = ".npz, .npy, .csv, .parquet, .xlsx, a folder of class folders of images"
 
 
 def load(
@@ -53,15 +61,17 @@ def load(
         if held_out.y is None:
             raise DatasetError(f"{test} has no targets to test against, or some of them are missing.")
         _same_shape(held_out.x, data.x_train, str(test))
-        data = replace(data, x_test=held_out.x, y_test=held_out.y)
+        data = replace(data, x_test=held_out.x, y_test=held_out.y, rows_test=held_out.rows)
     elif test_fraction and data.x_test is None:
         if not 0 < test_fraction < 1:
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
         train, kept = split(data.y_train, test_fraction, seed)
-        x, y = data.x_train, data.y_train
-        data = replace(data, x_train=x[train], y_train=y[train], x_test=x[kept], y_test=y[kept])
+        x, y, names = data.x_train, data.y_train, data.rows_train
+        data = replace(data, x_train=x[train], y_train=y[train], x_test=x[kept], y_test=y[kept], rows_train=None)
+        data = replace(data, rows_test=None if names is None else [names[i] for i in kept])
     if max_data is not None and max_data < len(data.x_train):
-        _, rows = split(data.y_train, max_data / len(data.x_train), seed)
+        others, rows = split(data.y_train, max_data / len(data.x_train), seed)
+        rows = np.concatenate([rows, others])[:max_data]  # shares of classes are rounded, the number of rows is not
         data = replace(data, x_train=data.x_train[rows], y_train=data.y_train[rows])
     return data
 
@@ -101,7 +111,19 @@ def _from_path(path: Path, options: ReadOptions) -> Data:
         x_test, y_test = _checked(*raw.test, f"{path} (test)", raw.options)
         _same_shape(x_test, x, f"{path} (test)")
     notes = [*raw.notes, *_notes(x, raw.options)]
-    return Data(x, y, x_test, y_test, name=path.stem or path.name, source=str(path), read_options=raw.options, notes=notes)
+    name = path.stem or path.name
+    return Data(
+        x,
+        y,
+        x_test,
+        y_test,
+        name,
+        str(path),
+        read_options=raw.options,
+        notes=notes,
+        rows_train=raw.rows,
+        rows_test=raw.test_rows,
+    )
 
 
 def _read(path: Path, options: ReadOptions, training: bool) -> Raw:
@@ -130,7 +152,6 @@ def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> lis
     """What a person should know about these data before training on them."""
     if x.ndim < 3 or options.invert:
         return []
-    frame = np.concatenate([x[..., 0, :].ravel(), x[..., -1, :].ravel(), x[..., :, 0].ravel(), x[..., :, -1].ravel()])
-    if np.median(frame) > 0.5 * x.max():
+    if border_level(x) is not None:
         return ["the background of these images is bright, and what lies outside an image counts as 0: consider --invert."]
     return []

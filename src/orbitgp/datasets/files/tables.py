@@ -1,4 +1,7 @@
-"""Tables: .csv, .tsv and .parquet with named columns, one of which is the target."""
+"""Tables: .csv, .tsv, .parquet and .xlsx with named columns, one of which is the target.
+
+Columns of numbers are inputs as they are, and columns of words become inputs of 0 and 1, one for each word.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
+MAX_LEVELS = 20  # different words in a column that is an input
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # what people write for a missing value
 
 
@@ -24,7 +28,18 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
     frame = _read_frame(path)
     names = list(frame.columns)
     target = _target(path, names, options, training)
-    wanted = [name for name in names if name != target] if options.columns is None else list(options.columns)
+    for name in options.drop if training else ():
+        if name not in names:
+            raise DatasetError(f"{path} has no column {name!r} to drop: {_listed(names)}.")
+    notes = []
+    row_names = options.id
+    if row_names is None and training and options.columns is None:
+        row_names = next((name for name in names if name.lower() == "id" and name != target and name not in options.drop), None)
+        if row_names is not None:
+            notes = [f"column {row_names!r} names the rows and is no input; --id COLUMN names another one."]
+    if row_names is not None and row_names not in names and training:
+        raise DatasetError(f"{path} has no column {row_names!r}: {_listed(names)}.")
+    wanted = list(options.columns or (n for n in names if n not in (target, row_names) and n not in options.drop))
     for name in wanted:
         if name not in names:
             raise DatasetError(f"{path} has no column {name!r}, which the model was trained on: {_listed(names)}.")
@@ -32,20 +47,80 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
         raise DatasetError(f"{path} has no column but the target {target!r}.")
     used = frame[[*wanted, *([] if target is None else [target])]]
     missing = used.isna() | used.isin(MISSING)
-    notes = []
-    if options.drop_missing and (count := int(missing.any(axis=1).sum())):
-        notes = [f"{count:,} of {len(used):,} rows have missing values and are left out."]
-        used, missing = (table[~missing.any(axis=1)] for table in (used, missing))
+    keep = np.ones(len(used), dtype=bool)
+    holes = missing[[target]] if options.impute and target else missing
+    if options.drop_missing and (count := int(holes.any(axis=1).sum())):
+        notes.append(f"{count:,} of {len(used):,} rows have missing values and are left out.")
+        keep = ~holes.any(axis=1).to_numpy()
+        used, missing = used[keep], missing[keep]
         if not len(used):
             raise DatasetError(f"{path} has no row without a missing value.")
     for name in used if training else wanted:
-        if missing[name].any():
-            advice = "fill in what is missing" + (", or leave out such rows with --drop-missing" if training else "")
+        if missing[name].any() and not (options.impute and name in wanted):
+            drop = ", or leave out such rows with --drop-missing" if training else ""
+            impute = ", or let --impute put the median" if training and name != target else ""
             what = "the target column" if name == target else "column"
-            raise DatasetError(f"{what} {name!r} of {path} has no value in {_rows(missing[name])}: {advice}.")
-    x = np.stack([_numbers(path, used[name]) for name in wanted], axis=1)
+            raise DatasetError(
+                f"{what} {name!r} of {path} has no value in {_rows(missing[name])}: fill in what is missing{drop}{impute}."
+            )
+    fills, levels = dict(options.fills), dict(options.levels)
+    features: dict[str, Shaped[np.ndarray, " rows"]] = {}
+    for name in wanted:
+        column, holes = used[name], missing[name]
+        if training and options.columns is None and (words := _words(path, column[~holes])) is not None:
+            levels[name] = words
+        if options.impute and (training or holes.any()):
+            fills.setdefault(name, _typical(path, column[~holes], name in levels))
+            if training and holes.any():
+                notes.append(f"column {name!r} has no value in {_rows(holes)}: {fills[name]} is put there.")
+            column = column.mask(holes, fills[name])
+        features |= _one_hot(path, column, levels[name]) if name in levels else {name: _numbers(path, column)}
+    x = np.stack(list(features.values()), axis=1)
     y = None if target is None or missing[target].any() else _words_or_numbers(used[target])
-    return Raw(x, y, replace(options, target=target or options.target, columns=tuple(wanted)), notes=notes)
+    rows = [str(name) for name in frame[row_names][keep]] if row_names in names else None
+    decided = replace(
+        options,
+        target=target or options.target,
+        columns=tuple(wanted),
+        id=row_names,
+        fills=fills,
+        levels=levels,
+        features=tuple(features),
+    )
+    return Raw(x, y, decided, rows=rows, notes=notes)
+
+
+def _words(path: Path, column: Series) -> list[str] | None:
+    """The different words of a column that holds words; None for a column of numbers."""
+    values = column.to_numpy(dtype=object)
+    if not len(values) or any(_is_number(value) for value in values):
+        return None
+    words = sorted({str(value) for value in values})
+    if len(words) > MAX_LEVELS or len(words) == len(values):
+        raise DatasetError(
+            f"column {column.name!r} of {path} holds {len(words):,} different words, such as {words[0][:40]!r}: leave it out "
+            f"with --drop {column.name}, or let it name the rows with --id {column.name}."
+        )
+    return words
+
+
+def _one_hot(path: Path, column: Series, words: list[str]) -> dict[str, Shaped[np.ndarray, " rows"]]:
+    """An input of 0 and 1 for each word; of two words, for the second one."""
+    values = np.asarray([str(value) for value in column])
+    if (unknown := ~np.isin(values, words)).any():
+        row = int(np.argmax(unknown))
+        raise DatasetError(
+            f"column {column.name!r} of {path} is {values[row][:40]!r} in row {row + 1}, which the training data do not have: "
+            f"{', '.join(words)}."
+        )
+    return {f"{column.name}={word}": (values == word).astype(np.float64) for word in (words[1:] if len(words) == 2 else words)}
+
+
+def _typical(path: Path, column: Series, is_word: bool) -> Any:
+    """What to put for a missing value: the median, or the most frequent word."""
+    if not len(column):
+        raise DatasetError(f"column {column.name!r} of {path} has no value at all: leave it out with --drop {column.name}.")
+    return str(column.mode().iloc[0]) if is_word else float(np.median(_numbers(path, column)))
 
 
 def _rows(mask: Series) -> str:
@@ -79,7 +154,7 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
         row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
     raise DatasetError(
         f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {row + 1}: "
-        "every input must be a number; leave the column out, or turn it into numbers."
+        f"every input must be a number; leave the column out with --drop {column.name}, or turn it into numbers."
     )
 
 
@@ -110,9 +185,11 @@ def _read_frame(path: Path) -> DataFrame:
     except ImportError:
         raise DatasetError(f"reading {path} needs the package pandas: pip install 'orbitgp[tables]'.") from None
     try:
-        frame = pandas.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_text(path)
+        binary = {".parquet": pandas.read_parquet, ".xlsx": pandas.read_excel}.get(path.suffix.lower())
+        frame = _read_text(path) if binary is None else binary(path).rename(columns=str)
     except ImportError:
-        raise DatasetError(f"{path} needs the package pyarrow: pip install pyarrow, or save the table as .csv.") from None
+        package = "openpyxl" if path.suffix.lower() == ".xlsx" else "pyarrow"
+        raise DatasetError(f"{path} needs the package {package}: pip install {package}, or save the table as .csv.") from None
     except pandas.errors.EmptyDataError:
         raise DatasetError(f"{path} is empty.") from None
     except UnicodeDecodeError as error:
@@ -136,6 +213,8 @@ def _read_text(path: Path) -> DataFrame:
     frame = pandas.read_csv(
         path, sep=separator, header=None, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig"
     ).apply(lambda column: column.str.strip())
+    if separator != ",":  # 1,5 for one and a half
+        frame = frame.replace(r"^([+-]?\d+),(\d+)$", r"\1.\2", regex=True)
     header = list(frame.iloc[0])
     if all(_is_number(name) for name in header):  # no header: columns are numbered
         return frame.rename(columns=str)

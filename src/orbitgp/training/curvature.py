@@ -1,0 +1,103 @@
+"""How well the data determine what was learned: the curvature of the exact evidence at its top.
+
+Close to its top the evidence is a Gaussian in all learned parameters together. Its precision is minus the second derivative,
+here by differences of the exact gradient. Draws from that Gaussian are orbits that the data support about as well as the best
+one. The middle 95 % of what these orbits describe, in degrees and pixels, is called plausible.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from orbitgp.orbits.description import Quantity
+from orbitgp.training.quasi_newton import QuasiNewton
+
+Plausible = dict[str, tuple[Quantity, Quantity]]  # the narrowest and the widest of each quantity
+
+MOST_PARAMETERS = 24  # four evaluations of the evidence for each
+_ROWS = 400  # data that the curvature is measured by; that of all data is in proportion
+_DRAWS = 400
+_LEVELS = (0.025, 0.975)
+_WIDEST = 1.0  # a standard deviation of a parameter, above which the top is too flat to be taken for a Gaussian
+_SAMPLES = 16  # draws of an infinite orbit are enough for a curvature
+_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.05, 0.005, 0.3
+
+
+def plausible_ranges(climber: QuasiNewton) -> Plausible:
+    """What else the orbit could be, by the name of each learned quantity; nothing where that is not known."""
+    learned = {id(p) for p in climber.parameters}
+    if not climber.converged or not any(id(p) in learned for p in climber.model.orbit.parameters()):
+        return {}
+    if sum(p.numel() for p in climber.parameters) > MOST_PARAMETERS:
+        return {}
+    bias, samples = climber.model.prior_mean.bias.detach().clone(), climber.model.num_samples
+    best = climber.vector()
+    try:
+        climber.model.num_samples = None if samples is None else min(samples, _SAMPLES)
+        with climber.subset(_ROWS):
+            share = len(climber.model.x) / len(climber.x)
+            hessian = precision(climber, _steps(climber)) / share
+        described = _descriptions(climber, best, hessian)
+    except FloatingPointError:
+        return {}
+    finally:
+        climber.set(best)
+        climber.model.num_samples = samples
+        with torch.no_grad():
+            climber.model.prior_mean.bias.copy_(bias)
+    return {name: _between(values) for name, values in described.items()}
+
+
+def _steps(climber: QuasiNewton) -> Float[np.ndarray, " parameters"]:
+    """A standard deviation of each parameter with the others fixed. Images have kinks where they are interpolated, so steps are
+    as long as the scale that matters, and not shorter."""
+    first = np.full(len(climber.vector()), _FIRST_STEP)
+    return (1 / np.sqrt(np.diag(precision(climber, first)).clip(1 / _MOST_STEP**2))).clip(_LEAST_STEP)
+
+
+def precision(climber: QuasiNewton, steps: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "parameters parameters"]:
+    """Minus the second derivative of the log evidence (and priors) in all learned parameters, by steps of the gradient."""
+    best = climber.vector()
+    columns = [
+        (climber.gradient_at(best - step) - climber.gradient_at(best + step)) / (2 * step.max()) for step in np.diag(steps)
+    ]
+    return 0.5 * (np.stack(columns) + np.stack(columns).T)
+
+
+def _descriptions(
+    climber: QuasiNewton, best: Float[np.ndarray, " parameters"], hessian: Float[np.ndarray, "parameters parameters"]
+) -> dict[str, list[Quantity]]:
+    """What orbits describe whose parameters are drawn around the best."""
+    values, vectors = np.linalg.eigh(hessian)
+    if values.min() <= 0:  # no top: the evidence says nothing about some direction
+        return {}
+    deviations = np.sqrt(np.square(vectors) @ (1 / values))
+    if deviations[_of_orbit(climber)].max() > _WIDEST:
+        return {}
+    spread = vectors / np.sqrt(values)
+    draws = np.random.default_rng(0).standard_normal((_DRAWS, len(best)))
+    found: dict[str, list[Quantity]] = {}
+    for draw in (np.zeros_like(best), *draws):
+        climber.set(best + spread @ draw)
+        for name, quantity in climber.model.orbit.describe().quantities.items():
+            found.setdefault(name, []).append(quantity)
+    return {name: quantities for name, quantities in found.items() if len({str(q.value) for q in quantities}) > 1}
+
+
+def _of_orbit(climber: QuasiNewton) -> Bool[np.ndarray, " parameters"]:
+    """Which of the learned parameters are the orbit's."""
+    orbit = {id(p) for p in climber.model.orbit.parameters()}
+    return np.concatenate([np.full(p.numel(), id(p) in orbit) for p in climber.parameters])
+
+
+def _between(values: list[Quantity]) -> tuple[Quantity, Quantity]:
+    """The middle 95 % of a number; of a range, both its ends at their nearest and at their farthest. The best comes first, and
+    is plausible: where a range could vanish, the others lie on one side of it."""
+    unit, numbers = values[0].unit, np.array([quantity.value for quantity in values])
+    low, high = np.quantile(numbers, _LEVELS, axis=0)
+    low, high = np.minimum(low, numbers[0]), np.maximum(high, numbers[0])
+    if isinstance(values[0].value, float):
+        return Quantity(float(low), unit), Quantity(float(high), unit)
+    return Quantity((float(high[0]), float(low[1])), unit), Quantity((float(low[0]), float(high[1])), unit)

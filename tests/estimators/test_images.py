@@ -1,0 +1,76 @@
+"""Images in the layouts that people have: read right, refused, or warned of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orbitgp import InvariantGPClassifier, compare
+from orbitgp.datasets import digits
+from orbitgp.estimators.images import border_level, channels_first
+from orbitgp.orbits import Flip, Rotation
+
+rng = np.random.default_rng(0)
+COLOUR = np.zeros((12, 3, 6, 5))
+COLOUR[:, :, 1:5, 1:4] = rng.uniform(size=(12, 3, 4, 3))
+LABELS = np.arange(12) % 2
+QUICK = {"max_steps": 2, "random_state": 0}
+
+
+def test_channels_last_are_the_same_images() -> None:
+    last = (255 * np.moveaxis(COLOUR, 1, -1)).astype(np.uint8)
+    first = np.moveaxis(last, -1, 1)
+    a, b = (InvariantGPClassifier(Rotation(30), **QUICK).fit(x, LABELS) for x in (first, last))
+    assert a.input_shape_ == b.input_shape_ == (3, 6, 5)
+    np.testing.assert_array_equal(a.predict_proba(first), b.predict_proba(last))
+
+
+def test_what_is_not_channels_last_stays() -> None:
+    for shape in ((4, 3, 8, 3), (4, 8, 8), (4, 1, 8, 8), (4, 8, 8, 8)):
+        x = np.zeros(shape)
+        assert channels_first(x) is x
+    assert channels_first(np.zeros((4, 8, 8, 1))).shape == (4, 1, 8, 8)
+
+
+def test_an_alpha_channel_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"alpha channel: blend .* X\[\.\.\., :3\]"):
+        InvariantGPClassifier("rotation").fit(np.ones((4, 8, 8, 4)), [0, 1, 0, 1])
+
+
+def test_images_of_one_colour_are_refused() -> None:
+    x = np.arange(4.0)[:, None, None] * np.ones((4, 8, 8))
+    with pytest.raises(ValueError, match="of one colour all over"):
+        InvariantGPClassifier("rotation").fit(x, [0, 1, 0, 1])
+
+
+def test_a_background_that_is_not_zero_is_warned_of() -> None:
+    ink = COLOUR[:, 0]
+    with pytest.warns(UserWarning, match="border of these images is about 1, and what lies outside an image counts as 0"):
+        InvariantGPClassifier(Rotation(30), **QUICK).fit(1 - ink, LABELS)
+    with pytest.warns(UserWarning, match="border of these images is about -0"):
+        InvariantGPClassifier(Rotation(30), **QUICK).fit((ink - ink.mean()) / ink.std(), LABELS)
+    with pytest.warns(UserWarning, match="border") as said:
+        compare(1 - ink, LABELS, ["none", "rotation"], **QUICK, inference="exact")
+    assert len([w for w in said if "border" in str(w.message)]) == 1
+    InvariantGPClassifier(Flip(), **QUICK).fit(1 - ink, LABELS)  # a mirror brings in nothing
+
+
+def test_the_level_of_a_border() -> None:
+    ink = COLOUR[:, 0]
+    assert border_level(ink) is None
+    assert border_level(255 * ink) is None
+    assert border_level(1 - ink) == 1
+    assert border_level(255 * (1 - ink)) == 255
+    barred = 1 - ink
+    barred[:, [0, -1]] = 0  # a wide picture in a square, with bars above and below
+    assert border_level(barred) == 1
+    assert border_level(digits().x_train) is None
+    assert border_level(rng.uniform(0.7, 1.0, size=(5, 9, 9))) > 0.7  # a photograph before a bright wall
+
+
+def test_an_orbit_may_be_given_in_words() -> None:
+    ink = COLOUR[:, 0]
+    a, b = (InvariantGPClassifier(orbit, **QUICK).fit(ink, LABELS) for orbit in ("rotation(30)", Rotation(30)))
+    assert a.orbit_.describe() == b.orbit_.describe()
+    with pytest.raises(ValueError, match="did you mean rotation"):
+        InvariantGPClassifier("rotatoin").fit(ink, LABELS)

@@ -1,0 +1,64 @@
+"""What an estimator, an orbit and a comparison say of themselves: in a line, in a notebook, on a page."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor, compare
+from orbitgp.orbits import Affine, LocalDeformation, Permutation, Rotation
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(25, 2))
+Y = X.sum(1)
+
+
+@pytest.fixture(scope="module")
+def model() -> InvariantGPRegressor:
+    return InvariantGPRegressor("swap(0, 1)", random_state=0).fit(X, Y)
+
+
+def test_an_orbit_says_its_ranges() -> None:
+    assert repr(Rotation(30)) == "Rotation(degrees=±30°)"
+    assert "\n" not in repr(Affine() * LocalDeformation())
+    assert "Rotation(degrees=±30°)" in repr(InvariantGPClassifier(Rotation(30)))
+    assert "<td>degrees</td><td>±30°</td>" in Rotation(30)._repr_html_()
+
+
+def test_a_summary(model, tmp_path) -> None:
+    text = model.summary()
+    assert text.startswith("Learned exchanges of coordinates; not compared with no invariance.")
+    assert str(model.evidence_) in text
+    assert "exact;" in text
+    assert model.summary(over_plain=50.0).startswith("Insensitive to exchanges of coordinates; evidence +50 nats")
+    model.save(tmp_path / "model")
+    assert InvariantGPRegressor.load(tmp_path / "model").summary() == text
+    with pytest.raises(NotFittedError):
+        InvariantGPRegressor().summary()
+
+
+def test_a_few_steps_are_no_result() -> None:
+    model = InvariantGPRegressor("swap(0, 1)", num_inducing=5, max_steps=3, random_state=0).fit(X, Y)
+    assert model.summary(over_plain=50.0).startswith("Not converged after 3 steps, so this is no result yet")
+
+
+def test_a_notebook_shows_what_was_learned(model) -> None:
+    shown = model._repr_mimebundle_()["text/html"]
+    assert "exchanges of coordinates" in shown
+    assert "data:image/png;base64," in shown
+    assert "exchanges" not in InvariantGPRegressor()._repr_mimebundle_()["text/html"]
+    table = compare(X, Y, ["none", "swap(0, 1)"])
+    assert "data:image/png;base64," in table._repr_html_()
+    assert table.sentences[0].split(":")[0] in table._repr_html_()
+
+
+def test_a_report_from_python(model, tmp_path) -> None:
+    model.report(tmp_path / "page.html", title="sums", test=(X[:5], Y[:5]), plain=model.evidence_.value - 40)
+    text = (tmp_path / "page.html").read_text()
+    assert "Insensitive to exchanges of coordinates; evidence +40 nats over no invariance." in text
+    assert "sums" in text
+    classifier = InvariantGPClassifier(Permutation.swap(0, 1), random_state=0).fit(X, np.where(Y > 0, "up", "down"))
+    classifier.report(tmp_path / "classes.html")
+    assert "not compared with no invariance" in (tmp_path / "classes.html").read_text()
+    assert classifier.examples_[1].tolist() == ["down", "up"]

@@ -1,0 +1,105 @@
+"""What is plausible: the curvature of the evidence against differences of its values, and against a profile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.datasets import digits, rotate
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
+from orbitgp.training.curvature import plausible_ranges, precision
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import QuasiNewton
+
+ROWS = 24
+
+
+def images(rows: int = ROWS) -> tuple[torch.Tensor, torch.Tensor]:
+    """A dot somewhere around the middle; the target is its brightness."""
+    place = torch.arange(7.0)
+    across, down = torch.rand(2, rows, 1, 1) * 2 + 2
+    bright = torch.rand(rows, 1, 1) + 0.5
+    x = bright * torch.exp(-0.5 * ((place - across) ** 2 + (place[:, None] - down) ** 2))
+    return x.double(), (bright[:, 0] + 0.01 * torch.randn(rows, 1)).double()
+
+
+def climbed() -> QuasiNewton:
+    x, y = images()
+    orbit = Translation(0.7, None).double()
+    model = ExactGP(ScaleKernel(RBFKernel()).double(), orbit, x, 1)
+    climber = QuasiNewton(model, Gaussian(1, 0.3), x, y, TrainerSettings(starts=(1.0,)), num_samples=16)
+    climber.run()
+    return climber
+
+
+def test_the_precision_is_the_second_difference_of_the_evidence():
+    x = torch.rand(15, 2, dtype=torch.float64) * 4
+    model = ExactGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.4).double(), x, 1)
+    climber = QuasiNewton(model, Gaussian(1, 0.3), x, torch.sin(x[:, :1]) + 0.1, TrainerSettings(starts=(1.0,)), num_samples=8)
+    climber.run()
+    best = climber.vector()
+    found = precision(climber, np.full(len(best), 0.01))
+
+    def evidence(vector: np.ndarray) -> float:
+        climber.set(vector)
+        return climber.model.log_evidence(climber.likelihood, climber.y)
+
+    h, size = 0.01, len(best)
+    expected = np.zeros((size, size))
+    for i, a in enumerate(np.eye(size) * h):
+        for j, b in enumerate(np.eye(size) * h):
+            corners = [evidence(best + s * a + t * b) * s * t for s in (1, -1) for t in (1, -1)]
+            expected[i, j] = -sum(corners) / (4 * h * h)
+    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.01 * np.abs(expected).max())
+
+
+def test_the_run_is_left_as_it_was_and_the_best_is_plausible():
+    climber = climbed()
+    before, bias = climber.vector(), climber.model.prior_mean.bias.clone()
+    ((name, (narrow, wide)),) = plausible_ranges(climber).items()
+    assert name == "shift_x"
+    np.testing.assert_array_equal(climber.vector(), before)
+    assert torch.equal(climber.model.prior_mean.bias, bias)
+    assert climber.model.num_samples == 16
+    best = climber.model.orbit.describe()["shift_x"]
+    assert narrow.value[1] < best[1] < wide.value[1]
+    assert wide.value[0] < best[0] < narrow.value[0]
+
+
+def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
+    x = torch.rand(12, 2, dtype=torch.float64)
+    model = InvariantGPRegressor(Permutation.swap(0, 1), random_state=0).fit(x.numpy(), x.sum(1).numpy())
+    assert model.plausible_ == {}
+    stopped = climbed()
+    stopped.converged = False
+    assert plausible_ranges(stopped) == {}
+
+
+def test_nothing_is_plausible_where_the_top_is_flat():
+    """Noise on the inputs of an RBF kernel is a longer lengthscale, so that the data cannot tell the two apart."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    model = InvariantGPRegressor("noise(0.1)", random_state=0).fit(x, x.sum(1))
+    for name, (narrow, wide) in model.plausible_.items():
+        assert narrow <= model.describe()[name] <= wide < 5
+
+
+@pytest.mark.slow
+def test_it_agrees_with_the_profile():
+    """Where the evidence with the range held fixed falls by 1.92 nats, half of the 95 % point of chi squared."""
+    data = digits()
+    x, y = rotate(data.x_train[:60], 30, seed=0)[0], data.y_train[:60]
+    settings = {"likelihood": "gaussian", "num_samples": 16}
+    model = InvariantGPClassifier(Rotation(30), **settings).fit(x, y)
+    best = model.describe()["degrees"]
+
+    def below(degrees: float) -> float:
+        held = InvariantGPClassifier(Rotation(degrees, learn=False), **settings).fit(x, y)
+        return model.evidence_.value - held.evidence_.value
+
+    for end in model.describe().quantities["degrees"].plausible:
+        assert below(best + 0.5 * (end.value - best)) < 1.92 < below(best + 1.8 * (end.value - best))

@@ -66,9 +66,11 @@ def _checked(problem: Problem) -> list[str]:
         wrong.append(f"the upper bound {evidence.upper} lies below {evidence.value}")
     if any(not np.isfinite(record["bound"]) for record in estimator.history_):
         wrong.append("a bound of the history is not finite")
-    wrong += _predictions(problem, estimator)
-    wrong += _rows_alone(problem, estimator)
-    wrong += _saved(problem, estimator)
+    said = _said(problem, estimator, problem.X)
+    wrong += _predictions(problem, said)
+    alone = np.concatenate([_said(problem, estimator, problem.X[i : i + 1]) for i in range(2)])
+    wrong += _differ("rows alone and together", said[:2], alone, _tolerance(estimator), problem)
+    wrong += _saved(problem, estimator, said)
     wrong += _below_brute_force(problem, estimator)
     again = _second_fits(problem)
     return wrong + again[problem.seed % len(again)](problem, estimator)
@@ -82,8 +84,7 @@ def _said(problem: Problem, estimator: Any, X: np.ndarray) -> np.ndarray:
     return np.concatenate([mean.reshape(len(X), -1), std.reshape(len(X), -1)], 1)
 
 
-def _predictions(problem: Problem, estimator: Any) -> list[str]:
-    said = _said(problem, estimator, problem.X)
+def _predictions(problem: Problem, said: np.ndarray) -> list[str]:
     if not np.isfinite(said).all():
         return ["a prediction is not finite"]
     if problem.classifies:
@@ -101,23 +102,14 @@ def _predictions(problem: Problem, estimator: Any) -> list[str]:
     return wrong
 
 
-def _rows_alone(problem: Problem, estimator: Any) -> list[str]:
-    rows = problem.X[:5]
-    together, alone = _said(problem, estimator, problem.X)[:5], np.concatenate(
-        [_said(problem, estimator, rows[i : i + 1]) for i in range(len(rows))]
-    )
-    return _differ("rows alone and together", together, alone, _tolerance(estimator), problem)
-
-
-def _saved(problem: Problem, estimator: Any) -> list[str]:
+def _saved(problem: Problem, estimator: Any, said: np.ndarray) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         estimator.save(path)
         loaded = type(estimator).load(path)
     if loaded.evidence_ != estimator.evidence_:
         return ["the evidence changed on its way through a file"]
-    X = problem.X[:5]
-    return _differ("saved and loaded", _said(problem, estimator, X), _said(problem, loaded, X), 1e-6, problem)
+    return _differ("saved and loaded", said, _said(problem, loaded, problem.X), 1e-6, problem)
 
 
 def _tolerance(estimator: Any) -> float:

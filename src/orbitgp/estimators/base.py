@@ -213,15 +213,9 @@ class InvariantEstimator(BaseEstimator):
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
             trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
-            try:
-                with run.around(trainer, seeds, shift):
-                    history = trainer.run()
-                    evidence = _evidence(trainer, fresh)
-            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-                raise FloatingPointError(
-                    f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: "
-                    "raise jitter."
-                ) from error
+            with run.around(trainer, seeds, shift):
+                history = trainer.run()
+                evidence = _evidence(trainer, fresh)
             self._keep(model, problem.likelihood, history, evidence, shift)
             self.converged_ = None  # the bound of a stochastic run does not say
         self.interrupted_ = run.interrupted

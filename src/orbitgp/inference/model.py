@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from orbitgp.inference.moments import estimate, pair_product
 from orbitgp.inference.prior_mean import MeanName, PriorMean
-from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, cholesky
+from orbitgp.inference.whitening import KernelMeans, WhitenedMeans
+from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
@@ -82,12 +83,11 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        return cholesky(self._kuu(self._inducing_features()))
+        return self.factor_and_jitter().lower
 
-    def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
-        """The same, or None where Kuu is not positive definite to working precision. The host waits for the answer."""
-        factor, info = torch.linalg.cholesky_ex(self._kuu(self._inducing_features()))
-        return None if info.item() else factor
+    def factor_and_jitter(self) -> Factor:
+        """The same, and what had to be added to the jitter, as a share of the diagonal."""
+        return cholesky(self._kuu(self._inducing_features()))
 
     def kernel_means(self, samples: Samples) -> KernelMeans:
         """Block means of k_u and of m_g, and kff."""

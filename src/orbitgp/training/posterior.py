@@ -34,7 +34,6 @@ Rows = Int[Tensor, " rows"]
 Factor = Float[Tensor, "inducing inducing"]
 
 _AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
-_JITTERS = 4  # how often the jitter may grow tenfold in one update
 
 
 class PosteriorUpdates:
@@ -154,14 +153,12 @@ class PosteriorUpdates:
         return [rows[piece] for piece in chunks(self.x[:size], self.model, self._num_samples)]
 
     def _factor(self) -> Factor:
-        """The factor of Kuu. Where inducing points have come so close that there is none, raise the jitter until there is."""
-        for _ in range(_JITTERS):
-            factor = self.model.try_factor()
-            if factor is not None:
-                return factor
-            self.model.jitter *= 10
+        """The factor of Kuu. Where inducing points have come so close that there is none, the jitter is raised for good."""
+        factor, share = self.model.factor_and_jitter()
+        if share:
+            self.model.jitter += share * float(factor.square().sum(1).mean())  # of the diagonal of Kuu
             self.diagnostics.failed_factors += 1
-        return self.model.factor()
+        return factor
 
     def _draw(self, rows: Rows, factor: Factor) -> WhitenedMeans:
         """Whitened means of fresh orbit samples of these data."""

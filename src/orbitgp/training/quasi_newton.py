@@ -86,6 +86,7 @@ class QuasiNewton:
         self.stopped = False
         self.converged = False
         self.draw_error = 0.0
+        self._jitter = 0.0  # the share of the diagonal that the last factorisation needed
         self._clock = time.perf_counter()
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
@@ -248,7 +249,7 @@ class QuasiNewton:
             if self._best is None:
                 raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
             return _PENALTY - self._best[0], np.zeros_like(vector)
-        self._local = solution.local
+        self._local, self._jitter = solution.local, solution.system.jitter
         if self._best is None or value > self._best[0]:
             self._best = value, vector.copy()
         return -value, -gradient
@@ -291,6 +292,7 @@ class QuasiNewton:
             "bound": value,
             "num_samples": self.model.num_samples,
             "rows": len(self.model.x),
+            "jitter": self._jitter,
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model.kernel, self.likelihood),
         }

@@ -203,6 +203,7 @@ class Trainer:
             "seconds": self.seconds,
             "bound": bound,
             "blend": self.posterior.blend,
+            "jitter": self.model.jitter,
             **self.diagnostics.report(),
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model.kernel, self.likelihood),

@@ -128,7 +128,9 @@ def _values(rng: np.random.Generator, X: np.ndarray, words: list[str]) -> np.nda
     flat = X.reshape(len(X), -1).astype(np.float64)
     flat = (flat - flat.mean(0)) / np.where(flat.std(0) > 0, flat.std(0), 1.0)
     outputs = 2 if rng.random() < 0.15 else 1
-    y = np.sin(flat @ rng.normal(size=(flat.shape[1], outputs))) + 10.0 ** rng.uniform(-3, 0) * rng.normal(size=(len(X), outputs))
+    y = np.sin(flat @ rng.normal(size=(flat.shape[1], outputs))) + 10.0 ** rng.uniform(-3, 0) * rng.normal(
+        size=(len(X), outputs)
+    )
     if _maybe(rng, 0.05, "constant-target", words):
         y[:] = y[0]
     if _maybe(rng, 0.1, "outlier", words):

@@ -76,7 +76,7 @@ def learn(
         config["baseline"] = baseline
         check(config, data)
         folder = RunFolder.create(out, options.data, config["orbit"])
-        write_json(folder.config, config)
+        folder.claim(config)
     _train(folder, config, data, json_, quiet)
 
 

@@ -45,16 +45,22 @@ class RunFolder:
         if out is None:
             stem = f"{_slug(Path(data).stem or data)}-{_slug(what)}"
             path, number = Path("runs") / stem, 2
-            while path.exists():
+            path.parent.mkdir(exist_ok=True)
+            while not _made(path):  # another run may take the name at the same moment
                 path, number = Path("runs") / f"{stem}-{number}", number + 1
         else:
             path = out
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise FileExistsError(
-                    f"{path} exists already: choose another --out, or go on with orbitgp learn --resume {path}."
-                )
-        path.mkdir(parents=True, exist_ok=True)
+                raise _taken(path)
+            path.mkdir(parents=True, exist_ok=True)
         return cls(path)
+
+    def claim(self, config: dict[str, Any]) -> None:
+        """Write the configuration, which makes the folder that of this run and of no other."""
+        try:
+            write_json(self.config, config, new=True)
+        except FileExistsError:
+            raise _taken(self.path) from None
 
     @contextmanager
     def removed_if_empty(self) -> Iterator[None]:
@@ -79,11 +85,16 @@ class RunFolder:
     def read_json(self, path: Path) -> Any:
         """The content of one of the JSON files."""
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise FileNotFoundError(f"{path} does not exist: the run is not finished.") from None
+        except RecursionError:
+            raise ValueError(f"{path} is damaged: it is nested too deeply.") from None
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}.") from None
+        if path == self.config and (problem := _problem(content)):
+            raise ValueError(f"{path} is damaged: {problem}.")
+        return content
 
     def load_model(self) -> Any:
         """The fitted estimator."""
@@ -100,6 +111,31 @@ class RunFolder:
         write_json(self.history, content.model.history_)
         write_report(self.report, content)
         write_json(self.result, result)
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _taken(path: Path) -> FileExistsError:
+    return FileExistsError(f"{path} exists already: choose another --out, or go on with orbitgp learn --resume {path}.")
+
+
+# What other commands read of a configuration.
+_PARTS = {"command": str, "orbit": str, "name": str, "task": str, "data": dict, "settings": dict, "read_options": dict}
+_PARTS |= {"inputs": dict, "threads": int}
+
+
+def _problem(config: Any) -> str | None:
+    """What is wrong with a configuration, in a few words."""
+    if not isinstance(config, dict):
+        return "it is no configuration of a run"
+    wrong = [name for name, kind in _PARTS.items() if not isinstance(config.get(name), kind)]
+    return f"its {wrong[0]!r} is missing or of the wrong kind" if wrong else None
 
 
 def load_model(path: Path) -> Any:

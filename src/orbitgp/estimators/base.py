@@ -57,6 +57,7 @@ logger = logging.getLogger("orbitgp")
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 UPPER_ROWS, UPPER_SAMPLES, UPPER_SECONDS = 5000, 32, 5.0  # what an upper bound on the evidence may cost
+MEAN_ROWS = 256  # data that tell where inputs lie and how far apart
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -235,9 +236,7 @@ class InvariantEstimator(BaseEstimator):
     def _exact_model(self, x: Float[Tensor, "rows *features"], orbit: Orbit, kernel: Kernel, problem: Problem) -> ExactGP:
         """The exact model before the first step; nothing has been computed yet."""
         model = ExactGP(kernel, orbit, x, problem.likelihood.num_latents, self.mean).to(x.device)
-        if self.mean != "zero":
-            with torch.no_grad():
-                model.prior_mean.bias.copy_(problem.mean)
+        self._start_mean(model, x, problem)
         return model
 
     def _initial_model(
@@ -263,10 +262,17 @@ class InvariantEstimator(BaseEstimator):
             jitter=settings.jitter * prior_variance(kernel, x),
             inducing_samples=settings.inducing_samples,
         ).to(x.device)
-        if self.mean != "zero":
-            with torch.no_grad():
-                model.prior_mean.bias.copy_(problem.mean)
+        self._start_mean(model, x, problem)
         return model
+
+    @torch.no_grad()
+    def _start_mean(self, model: InvariantGP | ExactGP, x: Float[Tensor, "rows *features"], problem: Problem) -> None:
+        """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
+        if self.mean == "linear":
+            samples = None if isinstance(model.orbit, FiniteOrbit) else 4
+            model.prior_mean.place(model.orbit.fixed(x[:MEAN_ROWS], samples).points.flatten(0, 2).flatten(1))
+        if self.mean != "zero":
+            model.prior_mean.bias.copy_(problem.mean)
 
     def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
         """Targets and likelihood for these data."""

@@ -36,7 +36,7 @@ Locals = Float[Tensor, "rows *params"]
 
 
 _EXACT = Pairing.exact()
-_LEAST_PRECISION = 1e-9
+_LEAST_PRECISION = 1e-9  # of the largest: targets may have any units
 _TURNS = 50  # of local parameters and posterior, at most
 _SETTLED = 1e-3  # nats: what one more turn would gain
 
@@ -51,7 +51,8 @@ class Observations(NamedTuple):
     @classmethod
     def of(cls, quadratic: Quadratic) -> Observations:
         # A datum that says nothing of a latent function has lam = 0. A little more keeps the noise finite, and a bound a bound.
-        eta, lam = quadratic.eta.double(), quadratic.lam.double().clamp_min(_LEAST_PRECISION)
+        eta, lam = quadratic.eta.double(), quadratic.lam.double()
+        lam = lam.clamp_min(_LEAST_PRECISION * (float(lam.detach().max()) or 1.0))
         rest = 0.5 * (eta.square() / lam + torch.log(2 * math.pi / lam)).sum()
         return cls(eta / lam, 1 / lam, quadratic.const.double().sum() + rest)
 

@@ -32,7 +32,7 @@ from orbitgp.inference.local_parameters import LocalSource, Setting, local_sourc
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.stationary import Stationary
-from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods import Classification, Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
 from orbitgp.training import screening
 from orbitgp.training.cuda_graphs import Replayed
@@ -74,7 +74,7 @@ class Trainer:
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.posterior.rounds),
+            _parameter_groups(self.model, self.likelihood, self.local, options, self._units(), self.posterior.rounds),
             betas=(0.9, 0.99),
             fused=self.x.is_cuda,
         )
@@ -92,6 +92,10 @@ class Trainer:
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
+
+    def _units(self) -> tuple[float, float]:
+        """How far inputs spread, and targets: classes are told by log odds, which have no units."""
+        return spread(self.x), 1.0 if isinstance(self.likelihood, Classification) else spread(self.y)
 
     def stop(self) -> None:
         """Let the run end after the step that it is in, short of its budget."""
@@ -271,18 +275,19 @@ def _schedule(fraction: float, hold: float = 0.5) -> float:
 
 
 def spread(x: Float[Tensor, "rows *features"]) -> float:
-    """The standard deviation of a feature (root mean square over features), 1 where nothing varies."""
+    """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
     return float(x.double().var(0, correction=0).mean().sqrt()) or 1.0
 
 
 def _parameter_groups(
-    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: TrainerSettings, unit: float, rounds: int
+    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: TrainerSettings, units: tuple[float, float], rounds: int
 ) -> list[dict[str, Any]]:
-    orbit = list(model.orbit.parameters())
-    known = {id(p) for p in (*orbit, model.inducing)}
+    orbit, mean = list(model.orbit.parameters()), list(model.prior_mean.parameters())
+    known = {id(p) for p in (*orbit, *mean, model.inducing)}
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
     rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
-    groups = [(rest, rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate * unit)]
+    groups = [(rest, rate), (mean, rate * units[1]), (orbit, options.orbit_rate)]
+    groups.append(([model.inducing], options.inducing_rate * units[0]))
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]

@@ -74,11 +74,9 @@ def _load(path: Path) -> Any:
     """The array in a .npy file, or a dictionary of those in a .npz file."""
     try:
         _check_unpacked_size(path)
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return dict(loaded)
+        with path.open("rb") as file:  # opened here, as numpy would leave a damaged file open
+            loaded = np.load(file, allow_pickle=False)
+            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError:
         raise DatasetError(f"there is no file {path}.") from None
     except DatasetError:

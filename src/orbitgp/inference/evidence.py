@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, elbo_of_all
-from orbitgp.inference.model import InvariantGP, chunk_elements
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Samples
@@ -92,6 +93,7 @@ def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[s
         yield slice(start, start + rows)
 
 
+@in_smaller_chunks
 @torch.no_grad()
 def measure_evidence(
     model: InvariantGP,

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.model import chunk_elements
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.kernels import covariance
@@ -253,6 +253,7 @@ class ExactGP(nn.Module):
                 gradients.append(weights[rows])
             _backward(outputs, gradients)
 
+    @in_smaller_chunks
     @torch.no_grad()
     def predict(self, x: Rows, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""

@@ -22,6 +22,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.moments import estimate, pair_product
 from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.inference.whitening import KernelMeans, WhitenedMeans
@@ -164,6 +165,7 @@ class InvariantGP(nn.Module):
         copies = latents / len(self.q_sqrt)
         return 0.5 * (self.q_mean.square().sum() + copies * trace_logdet - latents * size)
 
+    @in_smaller_chunks
     @torch.no_grad()
     def predict(
         self,
@@ -233,13 +235,6 @@ def _fixed_draws(
     dim = orbit.draws_for(inducing.shape[1:])
     generator = torch.Generator().manual_seed(0)
     return base_draws("qmc", len(inducing), 1, samples, dim, generator=generator, dtype=inducing.dtype)[:, 0]
-
-
-def chunk_elements(device: torch.device) -> int:
-    """How many numbers an intermediate may have where data are streamed: enough to keep the device busy, few enough to fit."""
-    if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
-        return int(torch.cuda.get_device_properties(device).total_memory) // 256
-    return 2**24
 
 
 def _row_chunks(x: Tensor, elements_per_row: int, max_elements: int) -> Iterator[Tensor]:

@@ -42,7 +42,8 @@ from torch import Tensor
 
 from orbitgp.inference import orbit_gram
 from orbitgp.inference.cost import free_memory
-from orbitgp.inference.model import InvariantGP, chunk_elements
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
+from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.whitening import solve
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.kernels.covariance import Covariance
@@ -80,6 +81,7 @@ class Bounds(NamedTuple):
     upper: float
 
 
+@in_smaller_chunks
 @torch.no_grad()
 def two_sided_bounds(
     model: InvariantGP,

@@ -24,14 +24,13 @@ class Factor(NamedTuple):
 
 
 def cholesky(matrix: Float[Tensor, "*batch size size"]) -> Factor:
-    """The factor of a symmetric matrix, or of each of a batch. The host waits for the device."""
+    """The factor of a symmetric matrix, or of each of a batch; NaN where the matrix is not finite. The host waits for it."""
     # A symmetric matrix equals its transpose, and the transpose has the memory layout that the factorisation needs.
     lower, info = torch.linalg.cholesky_ex(matrix.mT)
-    # A matrix with NaN counts as factorised; its factor shows it on the diagonal.
-    if not info.any() and lower.diagonal(dim1=-2, dim2=-1).isfinite().all():
+    if not info.any():
         return Factor(lower, 0.0)
     if not matrix.isfinite().all():
-        raise FloatingPointError("a covariance is not finite: scale the inputs, or change the kernel.")
+        return Factor(torch.full_like(lower, torch.nan), 0.0)
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     positive = diagonal[diagonal > 0]
     scale = diagonal.clamp_min(float(positive.min()) if len(positive) else 1.0)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
+from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.natural_gradient import (
     KernelStatistics,
@@ -84,6 +85,7 @@ class PosteriorUpdates:
         damping = (0.5 if partial else 1.0) * (0.5 if fed_back else 1.0)
         return self.options.posterior_rho * damping * max(slow, 0.1)
 
+    @in_smaller_chunks
     @torch.no_grad()
     def update(self, rho: float, size: int | None = None) -> None:
         """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of so many data."""

@@ -57,9 +57,19 @@ def originals() -> Path:
     (folder / "data.csv").write_text(f"a,b,target\n{rows}\n")
     _picture(folder / "data.png", rng)
     config = {
-        **{"command": "learn", "orbit": "flip", "orbits": ["flip"], "name": "data", "task": "classification"},
-        **{"data": {"data": "data.npz"}, "threads": 1, "baseline": False, "again": "orbitgp learn", "task_reason": "words"},
-        **{"settings": {"max_steps": 2, "seed": 0}, "inputs": {"low": 0.0, "high": 1.0}, "read_options": {"image_shape": None}},
+        "command": "learn",
+        "orbit": "flip",
+        "orbits": ["flip"],
+        "name": "data",
+        "task": "classification",
+        "data": {"data": "data.npz"},
+        "threads": 1,
+        "baseline": False,
+        "again": "orbitgp learn",
+        "task_reason": "words",
+        "settings": {"max_steps": 2, "seed": 0},
+        "inputs": {"low": 0.0, "high": 1.0},
+        "read_options": {"image_shape": None},
     }
     (folder / "data.json").write_text(json.dumps(config))
     return folder

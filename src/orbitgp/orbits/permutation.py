@@ -12,7 +12,6 @@ from torch import Tensor
 from orbitgp.orbits.base import FiniteOrbit
 from orbitgp.orbits.sampling import Elements, Inputs
 
-
 _MAX_GROUP = 100_000  # elements: an orbit of more cannot be averaged over in any time
 
 

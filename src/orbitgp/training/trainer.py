@@ -280,7 +280,12 @@ def spread(x: Float[Tensor, "rows *features"]) -> float:
 
 
 def _parameter_groups(
-    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: TrainerSettings, units: tuple[float, float], rounds: int
+    model: InvariantGP,
+    likelihood: Likelihood,
+    local: LocalSource,
+    options: TrainerSettings,
+    units: tuple[float, float],
+    rounds: int,
 ) -> list[dict[str, Any]]:
     orbit, mean = list(model.orbit.parameters()), list(model.prior_mean.parameters())
     known = {id(p) for p in (*orbit, *mean, model.inducing)}

@@ -24,8 +24,11 @@ test: $(STAMP)  ## all tests, on two processes
 test-fast: $(STAMP)  ## the tests without the slow ones, in about a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
-fuzz: $(STAMP)  ## ten thousand random problems, on all cores
-	$(BIN)/python -m tests.fuzz --count 10000
+fuzz: $(STAMP)  ## random problems, hostile files, faults and kills, on all cores
+	$(BIN)/python -m tests.fuzz problems
+	$(BIN)/python -m tests.fuzz files
+	$(BIN)/python -m tests.fuzz faults
+	$(BIN)/python -m tests.fuzz kills
 
 check: $(STAMP)  ## lint, format and types
 	$(BIN)/ruff check .

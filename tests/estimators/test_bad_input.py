@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from sklearn.exceptions import NotFittedError
 
@@ -155,15 +154,6 @@ def test_training_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(FloatingPointError, match="the bound is nan"):
         estimator.fit(X, y)
     assert vars(estimator) == before
-
-
-def test_a_factor_that_fails_asks_for_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Trainer) -> None:
-        torch.linalg.cholesky(-torch.eye(2))
-
-    monkeypatch.setattr(Trainer, "run", fail)
-    with pytest.raises(FloatingPointError, match="not positive definite with jitter=1e-06: raise jitter"):
-        InvariantGPRegressor(inference="sparse").fit(X, y)
 
 
 def test_a_refit_that_fails_keeps_what_was_fitted() -> None:

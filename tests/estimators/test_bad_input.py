@@ -196,3 +196,13 @@ def test_quantile_levels(level: float) -> None:
     estimator = InvariantGPRegressor(max_steps=1, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="a quantile level lies strictly between 0 and 1"):
         estimator.predict_quantiles(X, [level])
+
+
+def test_columns_of_very_different_units_get_a_hint() -> None:
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(12, 2)) * [1e-3, 1e3]
+    with pytest.warns(UserWarning, match=r"spread by 0\.0009 to 7\.2e\+02.*StandardScaler"):
+        InvariantGPRegressor(max_steps=1, random_state=0).fit(wide, wide[:, 0])
+    # Neither a constant column, up to rounding, nor a kernel with a lengthscale for each.
+    for kernel, x in ((None, wide[:, :1] * [1.0, 0.0] + [0.0, 1e6]), (RBFKernel(ard_num_dims=2), wide)):
+        InvariantGPRegressor(kernel=kernel, max_steps=1, random_state=0).fit(x, wide[:, 0])

@@ -50,6 +50,7 @@ def test_jitter_need_not_be_raised_by_hand():
 
 @pytest.mark.parametrize("inducing_samples", [1, 3])
 @pytest.mark.parametrize("num_inducing", [1, 17])
+@pytest.mark.filterwarnings("ignore:the columns of X spread")
 def test_a_linear_mean_has_the_units_of_what_it_sees(num_inducing, inducing_samples):
     """A prediction a hundred times beyond all targets: one inducing point does not tell how far apart inputs are."""
     rng = np.random.default_rng(0)
@@ -101,6 +102,13 @@ def test_the_mean_learns_in_the_units_of_the_targets():
     options = TrainingOptions(optimizer="adam")
     model = InvariantGPRegressor(likelihood="laplace", num_inducing=5, normalize_y=False, training=options, **SMALL)
     assert within_ten_ranges(model.fit(X, y), X, y)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e6])
+def test_a_target_that_does_not_vary_has_its_own_size_for_a_unit(scale):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = InvariantGPRegressor(likelihood="student-t", num_inducing=5, **SMALL).fit(X, np.full(20, scale))
+    assert np.abs(model.predict(X) / scale - 1).max() < 1
 
 
 def test_a_huge_group_is_refused():

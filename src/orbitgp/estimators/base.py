@@ -37,6 +37,7 @@ from orbitgp.estimators.validation import (
     trainer_settings,
     training_options,
     usable_device,
+    warn_of_scales,
 )
 from orbitgp.inference.cost import evaluation_cost
 from orbitgp.inference.evidence import Evidence, measure_evidence
@@ -186,6 +187,8 @@ class InvariantEstimator(BaseEstimator):
         orbit.sample(x[:1], settings.num_samples, settings.num_groups, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
+        if self.kernel is None and self.feature_map is None:
+            warn_of_scales(x)
         exact = self._exact_model(x, orbit, kernel, problem)
         self.inference_, reason = choose_inference(
             self.inference, problem.likelihood, exact, settings, asks_for_sparse(arguments)

@@ -98,8 +98,9 @@ class Matern(Profile):
 
     def differentiable(self, h: Tensor) -> Tensor:
         s = (2 * self.nu * h).clamp_min(_floor(h)).sqrt()
-        polynomial = {0.5: 1.0, 1.5: 1 + s, 2.5: 1 + s + s.square() / 3}[self.nu]
-        return polynomial * torch.exp(-s)
+        if self.nu == 0.5:
+            return torch.exp(-s)
+        return (1 + s if self.nu == 1.5 else 1 + s + s.square() / 3) * torch.exp(-s)
 
     def _root_and_decay(self, h: Tensor) -> tuple[Tensor, Tensor]:
         s = h.mul_(2 * self.nu).clamp_min_(_floor(h)).sqrt_()

@@ -132,5 +132,6 @@ def warn_of_scales(x: Float[Tensor, "rows *features"]) -> None:
     if len(spread) > 1 and float(spread.max() / spread.min()) > _MOST_DIFFERENT:
         warnings.warn(
             f"the columns of X spread by {float(spread.min()):.2g} to {float(spread.max()):.2g}, and one lengthscale for all "
-            "sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or give a kernel with ard_num_dims."
+            "sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or give a kernel with "
+            "ard_num_dims."
         )

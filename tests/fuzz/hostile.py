@@ -67,7 +67,7 @@ def originals() -> Path:
         "baseline": False,
         "again": "orbitgp learn",
         "task_reason": "words",
-        "settings": {"max_steps": 2, "seed": 0},
+        "settings": {"max_steps": 2, "seed": 0, "device": "cpu", "feature_map": "none"},
         "inputs": {"low": 0.0, "high": 1.0},
         "read_options": {"image_shape": None},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,6 +84,8 @@ def _open(run: Path) -> tuple[Any, ReadOptions, dict[str, float]]:
     saved: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config["read_options"].items()
     }
+    if unknown := saved.keys() - {option.name for option in fields(ReadOptions)}:
+        raise ValueError(f"{folder.config} is damaged: there is no way of reading {sorted(unknown)[0][:40]!r}.")
     return folder.load_model(), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]  # every row is predicted
 
 

@@ -126,8 +126,8 @@ def _taken(path: Path) -> FileExistsError:
 
 
 # What other commands read of a configuration.
-_PARTS = {"command": str, "orbit": str, "name": str, "task": str, "data": dict, "settings": dict, "read_options": dict}
-_PARTS |= {"inputs": dict, "threads": int}
+_PARTS: dict[str, type] = {"command": str, "orbit": str, "name": str, "task": str, "data": dict, "threads": int}
+_PARTS |= {"settings": dict, "read_options": dict, "inputs": dict}
 
 
 def _problem(config: Any) -> str | None:
@@ -135,6 +135,9 @@ def _problem(config: Any) -> str | None:
     if not isinstance(config, dict):
         return "it is no configuration of a run"
     wrong = [name for name, kind in _PARTS.items() if not isinstance(config.get(name), kind)]
+    if not wrong:
+        wrong += [] if {"seed", "max_steps", "device", "feature_map"} <= config["settings"].keys() else ["settings"]
+        wrong += [] if all(isinstance(config["inputs"].get(end), float | int) for end in ("low", "high")) else ["inputs"]
     return f"its {wrong[0]!r} is missing or of the wrong kind" if wrong else None
 
 

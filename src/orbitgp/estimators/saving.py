@@ -39,6 +39,7 @@ Loaded = TypeVar("Loaded")
 KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegressor"}
 _OWN = ("model_", "orbit_", "kernel_", "likelihood_")  # attributes that the learned parts give back
 _PROBE_SAMPLES = 16
+_LONGEST = 200  # characters of a reason why a file cannot be loaded
 _OPTIONS = "$training"
 # Arguments of estimators that became training options. One of them has another name there.
 _MOVED = ("inducing_samples", "num_groups", "draws", "num_predict_samples", "optimizer", "jitter", "dtype")
@@ -84,7 +85,7 @@ def load_estimator(cls: type[Loaded], path: Path, kind: str, handed_in: Mapping[
     except SavedFileError as error:
         if str(path) in str(error):
             raise
-        raise SavedFileError(f"{path} cannot be loaded: {error}") from error
+        raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
     except Exception as error:  # whoever wrote the header may have asked for anything
         raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
 
@@ -263,5 +264,6 @@ def _usable(path: Path, device: Any) -> Any:
 
 def _first_line(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else class_name(type(error))
+    text = text if len(text) < _LONGEST else f"{text[:_LONGEST]}…"
     text = f"{text} is missing" if isinstance(error, KeyError) else text
     return text if text.endswith(".") else f"{text}."

@@ -14,6 +14,7 @@ from orbitgp.datasets.files.data import Raw, ReadOptions
 from orbitgp.inference.cost import free_memory
 
 _INPUTS = ("x", "images", "data", "inputs", "features")
+_LONGEST = 120  # characters of a reason that numpy gives
 _TARGETS = ("y", "labels", "targets", "target", "label")
 
 
@@ -82,6 +83,6 @@ def _load(path: Path) -> Any:
     except DatasetError:
         raise
     except Exception as error:  # damaged files make numpy and zipfile raise nearly anything
-        text = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
+        text = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")[:_LONGEST]
         reason = "it holds Python objects, which are not read" if "pickle" in text.lower() else text
         raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {reason}.") from None

@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.kernels import OrientedGradients
-from orbitgp.orbits import Brightness, Flip, GaussianNoise, Permutation, Rotation
+from orbitgp.orbits import Brightness, GaussianNoise, Permutation, Rotation
 
 SMALL: dict[str, Any] = {"max_steps": 4, "num_samples": 4, "random_state": 0}
 
@@ -109,11 +109,6 @@ def test_a_target_that_does_not_vary_has_its_own_size_for_a_unit(scale):
     X = np.random.default_rng(0).normal(size=(20, 2))
     model = InvariantGPRegressor(likelihood="student-t", num_inducing=5, **SMALL).fit(X, np.full(20, scale))
     assert np.abs(model.predict(X) / scale - 1).max() < 1
-
-
-def test_a_flip_has_at_most_four_elements():
-    """A file could say ``horizontal`` = 2^60, and two to that power was computed."""
-    assert Flip(2**60, True).size == 4
 
 
 def test_a_huge_group_is_refused():

@@ -23,6 +23,22 @@ def test_hostile_files(part):
     assert not wrong
 
 
+FOUND = {
+    912: "a group of 12! permutations",
+    1073: "a kernel that fails at the first prediction",
+    1313: "a model without the mean of its targets",
+    1479: "unknown ways of reading",
+    2313: "a reason of 10,000 characters",
+    2939: "a reason with the bytes of the file",
+    12232: "two to the power of 2^60 elements",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=list(FOUND.values()))
+def test_files_that_were_once_bad(seed):
+    assert bad_file(seed) == []
+
+
 def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
     header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }".ljust(117) + b"\n"

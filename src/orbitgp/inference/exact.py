@@ -36,7 +36,7 @@ Locals = Float[Tensor, "rows *params"]
 
 
 _EXACT = Pairing.exact()
-_LEAST_PRECISION = 1e-9  # of the largest: targets may have any units
+_LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 _TURNS = 50  # of local parameters and posterior, at most
 _SETTLED = 1e-3  # nats: what one more turn would gain
 

@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help venv demo test test-fast check format docs bench reproduce-small tables
+.PHONY: help venv demo test test-fast fuzz check format docs bench reproduce-small tables
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -23,6 +23,12 @@ test: $(STAMP)  ## all tests, on two processes
 
 test-fast: $(STAMP)  ## the tests without the slow ones, and without checks of shapes, in a minute or so
 	JAXTYPING_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+
+fuzz: $(STAMP)  ## random problems, hostile files, faults and kills, on all cores
+	$(BIN)/python -m tests.fuzz problems
+	$(BIN)/python -m tests.fuzz files
+	$(BIN)/python -m tests.fuzz faults
+	$(BIN)/python -m tests.fuzz kills
 
 check: $(STAMP)  ## lint, format and types
 	$(BIN)/ruff check .

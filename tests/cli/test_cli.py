@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,9 @@ typer_testing = pytest.importorskip("typer.testing")
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
+from orbitgp.cli.errors import _sentence  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
+from orbitgp.cli.run_folder import RunFolder  # noqa: E402
 from orbitgp.comparison.parallel import Job, train  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.orbits import Identity  # noqa: E402
@@ -705,3 +708,30 @@ def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
     a, b = (InvariantGPClassifier.load(here / name / "model.safetensors") for name in ("stopped", "whole"))
     x = digits().x_test[:20]
     np.testing.assert_array_equal(a.predict_proba(x), b.predict_proba(x))
+
+
+def test_runs_side_by_side_have_folders_of_their_own(here):
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: RunFolder.create(None, "data.npz", "flip").path, range(40)))
+    assert len(set(folders)) == 40
+
+
+def test_a_folder_belongs_to_the_first_run_that_claims_it(here):
+    first, second = (RunFolder.create(here / "run", "data.npz", "flip") for _ in range(2))
+    first.claim({"command": "learn"})
+    with pytest.raises(FileExistsError, match="exists already: choose another --out"):
+        second.claim({"command": "compare"})
+    assert first.config.read_text() == json.dumps({"command": "learn"}, indent=1) + "\n"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "3", '{"command": 3}', '{"command": "learn"}'])
+def test_a_configuration_that_is_none_is_one_sentence(here, text):
+    (here / "run").mkdir()
+    (here / "run/config.json").write_text(text)
+    folder = RunFolder.open(here / "run")
+    with pytest.raises(ValueError, match=r"config\.json is damaged: .*\.$"):
+        folder.read_json(folder.config)
+
+
+def test_errors_do_not_steer_the_terminal():
+    assert _sentence(ValueError("\x1b[2Jgone")) == "\ufffd[2Jgone."

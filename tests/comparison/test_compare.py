@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
 
 import orbitgp
 from orbitgp.comparison import compare, profile
@@ -18,6 +19,7 @@ from orbitgp.comparison.refine import next_refinement, standing, train_and_refin
 from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
+from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 
 ROWS = 50
@@ -87,7 +89,7 @@ class Fake(InvariantGPRegressor):
         self.inference_ = "exact" if upper is None else "sparse"
         self.converged_ = True if upper is None else None
         self.evidence_ = Evidence(value, error, ROWS, draws, "Gaussian", upper is None, upper)
-        self.model_ = SimpleNamespace(inducing=torch.zeros(points, 2), dtype=torch.float64)
+        self.model_ = InvariantGP(RBFKernel().double(), Identity(), torch.zeros(points, 2, dtype=torch.float64))
         self.likelihood_ = SimpleNamespace(couples=False)
 
 

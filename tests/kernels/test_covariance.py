@@ -456,3 +456,21 @@ def test_which_kernels_are_fast():
     slow = [ScaleKernel(RBFKernel(batch_shape=batch), batch_shape=batch), *(maker() for maker in USER.values())]
     assert all(isinstance(covariance(k), Stationary) for k in fast)
     assert not any(isinstance(covariance(k), Stationary) for k in slow)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_points_many_lengthscales_apart_do_not_cancel(shape, dtype):
+    """Close pairs far from each other: distances from products are all rounding there, and gave infinite covariances."""
+    kernel = make(shape, ard=False, scaled=True)
+    far = 1e9 if dtype == torch.float64 else 1e4
+    z = torch.tensor([[0.0, 0, 0], [0.5, 0, 0], [far, 1.0, 0], [far, 0.0, 0]], dtype=dtype)
+    x = z.clone().requires_grad_()
+    k = covariance(kernel)
+    expected = written_out(kernel, shape, z.double(), z.double())
+    torch.testing.assert_close(k.gram(z, torch.float64), expected, rtol=1e-6, atol=1e-6)
+    kfu, kff = k.expectations(x[:, None, None], z, Pairing.exact())
+    torch.testing.assert_close(kfu[:, 0].double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(kff.double(), expected.diagonal(), rtol=1e-6, atol=1e-6)
+    kfu.sum().backward()
+    assert x.grad.isfinite().all()

@@ -106,6 +106,16 @@ def comparison(model, plain: float = 10.0) -> Comparison:
     return Comparison(standings, trained, "none")
 
 
+def test_control_characters_do_not_reach_the_page(regressor):
+    model, x, y, start = regressor
+    text = page(Content(title="a\x00b\x1b[31m", model=model, x=x[:40], y=y[:40], start=start, notes=["\x07\x7f"]))
+    checked(text)
+    assert "a\ufffdb\ufffd[31m" in text
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    assert policy in text
+
+
 def test_a_classifier_with_everything(classifier, tmp_path):
     model, x, y, x_test, y_test, start = classifier
     content = Content(

@@ -32,7 +32,7 @@ def climbed() -> QuasiNewton:
     x, y = images()
     orbit = Translation(0.7, None).double()
     model = ExactGP(ScaleKernel(RBFKernel()).double(), orbit, x, 1)
-    climber = QuasiNewton(model, Gaussian(1, 0.3), x, y, TrainerSettings(starts=(1.0,)), num_samples=16)
+    climber = QuasiNewton(model, Gaussian(1, 0.3), x, y, TrainerSettings(start_rows=0), num_samples=16)
     climber.run()
     return climber
 
@@ -40,7 +40,7 @@ def climbed() -> QuasiNewton:
 def test_the_precision_is_the_second_difference_of_the_evidence():
     x = torch.rand(15, 2, dtype=torch.float64) * 4
     model = ExactGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.4).double(), x, 1)
-    climber = QuasiNewton(model, Gaussian(1, 0.3), x, torch.sin(x[:, :1]) + 0.1, TrainerSettings(starts=(1.0,)), num_samples=8)
+    climber = QuasiNewton(model, Gaussian(1, 0.3), x, torch.sin(x[:, :1]) + 0.1, TrainerSettings(start_rows=0), num_samples=8)
     climber.run()
     best = climber.vector()
     found = precision(climber, np.full(len(best), 0.01))

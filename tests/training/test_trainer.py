@@ -381,7 +381,7 @@ def test_the_history_is_complete():
     for record in history:
         assert set(record) - {"orbit_snr"} == {
             *("step", "seconds", "bound", "orbit", "outputscale", "lengthscale", "noise"),
-            *("blend", "cone_exits", "failed_factors"),
+            *("blend", "cone_exits", "failed_factors", "jitter"),
         }
         assert all(math.isfinite(v) for name, v in record.items() if name != "orbit")
         assert record["orbit"].keys() == {"scale"}

@@ -121,7 +121,7 @@ def compare(
         folder = RunFolder.create(out, options.data, "compare")
         with folder.removed_if_empty():
             folder.check_space(len(orbits) * needed_space(data))
-        folder.write_json(folder.config, config)
+        folder.claim(config)
     try:
         with folder.removed_if_empty():
             _compare(folder, config, data, jobs, json_, quiet)

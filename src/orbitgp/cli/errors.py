@@ -6,6 +6,7 @@ Exit codes: 0: success. 1: error. 2: usage error. 130: Ctrl-C. ``ORBITGP_TRACEBA
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import typer
 
 ERROR, INTERRUPTED = 1, 130
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, ImportError, MemoryError, RuntimeError)
 
 
@@ -46,6 +48,11 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _sentence(error: Exception) -> str:
+    """What is wrong, without characters that would steer a terminal."""
+    return _CONTROL.sub("\ufffd", _described(error))
+
+
+def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}."
     lines = [line for line in str(error).splitlines() if line.strip()]

@@ -76,7 +76,7 @@ def learn(
         folder = RunFolder.create(out, options.data, config["orbit"])
         with folder.removed_if_empty():
             folder.check_space(needed_space(data))
-        folder.write_json(folder.config, config)
+        folder.claim(config)
     try:
         _train(folder, config, data, json_, quiet)
     except KeyboardInterrupt:

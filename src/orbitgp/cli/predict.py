@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -98,6 +99,8 @@ def _open(run: Path, **own: Any) -> tuple[Any, ReadOptions, dict[str, float]]:
     folder = RunFolder.open(run)
     config = folder.read_json(folder.config)
     saved: dict[str, Any] = {name: _tuples(value) for name, value in config["read_options"].items()}
+    if unknown := saved.keys() - {option.name for option in fields(ReadOptions)}:
+        raise ValueError(f"{folder.config} is damaged: there is no way of reading {sorted(unknown)[0][:40]!r}.")
     # Every row is predicted. A column that named the rows may be missing from new data.
     missing = [("--orbit", config["orbit"]), ("--feature-map", config["settings"]["feature_map"])]
     for option, text in missing:

@@ -48,16 +48,22 @@ class RunFolder:
         if out is None:
             stem = f"{_slug(Path(data).stem or data)}-{_slug(what)}"
             path, number = Path("runs") / stem, 2
-            while path.exists():
+            path.parent.mkdir(exist_ok=True)
+            while not _made(path):  # another run may take the name at the same moment
                 path, number = Path("runs") / f"{stem}-{number}", number + 1
         else:
             path = out
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise FileExistsError(
-                    f"{path} exists already: choose another --out, or go on with it, --resume {path}, if it was stopped."
-                )
-        path.mkdir(parents=True, exist_ok=True)
+                raise _taken(path)
+            path.mkdir(parents=True, exist_ok=True)
         return cls(path)
+
+    def claim(self, config: dict[str, Any]) -> None:
+        """Write the configuration, which makes the folder that of this run and of no other."""
+        try:
+            self.write_json(self.config, config, new=True)
+        except FileExistsError:
+            raise _taken(self.path) from None
 
     @contextmanager
     def removed_if_empty(self) -> Iterator[None]:
@@ -95,11 +101,16 @@ class RunFolder:
     def read_json(self, path: Path) -> Any:
         """The content of one of the JSON files."""
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise FileNotFoundError(f"{path} does not exist: the run is not finished.") from None
+        except RecursionError:
+            raise ValueError(f"{path} is damaged: it is nested too deeply.") from None
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}.") from None
+        if path == self.config and (problem := _problem(content)):
+            raise ValueError(f"{path} is damaged: {problem}.")
+        return content
 
     def is_finished(self) -> bool:
         """Whether the run came to its end: a run that was stopped has a result, too, which says so."""
@@ -118,11 +129,11 @@ class RunFolder:
             raise FileNotFoundError(f"{self.path} has no model yet{hint}.")
         return load_model(self.model, **own)
 
-    def write_json(self, path: Path, content: Any) -> None:
-        """Write one of the JSON files."""
+    def write_json(self, path: Path, content: Any, new: bool = False) -> None:
+        """Write one of the JSON files; with ``new``, only if it does not exist."""
         from orbitgp.saving.atomic import write_json  # loads torch, which a help page need not wait for
 
-        write_json(path, content)
+        write_json(path, content, new)
 
     def save(self, content: Content, result: dict[str, Any]) -> None:
         """Write all files: the model first, as it is worth most, and the result last, as it marks a finished run."""
@@ -153,6 +164,36 @@ class RunFolder:
                         raise error from None
                     elsewhere = Path(asked.strip()).expanduser()
             raise OSError(f"{self.model} could not be written ({error}): the model is in {elsewhere}.") from error
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _taken(path: Path) -> FileExistsError:
+    return FileExistsError(
+        f"{path} exists already: choose another --out, or go on with it, --resume {path}, if it was stopped."
+    )
+
+
+# What other commands read of a configuration.
+_PARTS: dict[str, type] = {"command": str, "orbit": str, "name": str, "task": str, "data": dict, "threads": int}
+_PARTS |= {"settings": dict, "read_options": dict, "inputs": dict}
+
+
+def _problem(config: Any) -> str | None:
+    """What is wrong with a configuration, in a few words."""
+    if not isinstance(config, dict):
+        return "it is no configuration of a run"
+    wrong = [name for name, kind in _PARTS.items() if not isinstance(config.get(name), kind)]
+    if not wrong:
+        wrong += [] if {"seed", "max_steps", "device", "feature_map"} <= config["settings"].keys() else ["settings"]
+        wrong += [] if all(isinstance(config["inputs"].get(end), float | int) for end in ("low", "high")) else ["inputs"]
+    return f"its {wrong[0]!r} is missing or of the wrong kind" if wrong else None
 
 
 def load_model(path: Path, **own: Any) -> Any:

@@ -47,6 +47,7 @@ from orbitgp.estimators.validation import (
     trainer_settings,
     training_options,
     usable_device,
+    warn_of_scales,
 )
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.evidence import Evidence, measure_evidence
@@ -73,6 +74,7 @@ logger = logging.getLogger("orbitgp")
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound on the evidence may cost
 UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
+MEAN_ROWS = 256  # data that tell where inputs lie and how far apart
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
@@ -250,6 +252,8 @@ class InvariantEstimator(BaseEstimator):
         orbit.sample(x[:1], settings.num_samples, settings.num_groups, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
+        if self.kernel is None and self.feature_map is None:
+            warn_of_scales(x)
         exact = self._exact_model(x, orbit, kernel, problem)
         choice = choose_inference(
             self.inference, problem.likelihood, exact, settings, arguments["num_samples"], asks_for_sparse(arguments)
@@ -339,9 +343,7 @@ class InvariantEstimator(BaseEstimator):
     def _exact_model(self, x: Float[Tensor, "rows *features"], orbit: Orbit, kernel: Kernel, problem: Problem) -> ExactGP:
         """The exact model before the first step; nothing has been computed yet."""
         model = ExactGP(kernel, orbit, x, problem.likelihood.num_latents, self.mean).to(x.device)
-        if self.mean != "zero":
-            with torch.no_grad():
-                model.prior_mean.bias.copy_(problem.mean)
+        self._start_mean(model, x, problem)
         return model
 
     def _initial_model(
@@ -367,10 +369,17 @@ class InvariantEstimator(BaseEstimator):
             jitter=settings.jitter * prior_variance(kernel, x),
             inducing_samples=averaged,
         ).to(x.device)
-        if self.mean != "zero":
-            with torch.no_grad():
-                model.prior_mean.bias.copy_(problem.mean)
+        self._start_mean(model, x, problem)
         return model
+
+    @torch.no_grad()
+    def _start_mean(self, model: InvariantGP | ExactGP, x: Float[Tensor, "rows *features"], problem: Problem) -> None:
+        """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
+        if self.mean == "linear":
+            samples = None if isinstance(model.orbit, FiniteOrbit) else 4
+            model.prior_mean.place(model.orbit.fixed(x[:MEAN_ROWS], samples).points.flatten(0, 2).flatten(1))
+        if self.mean != "zero":
+            model.prior_mean.bias.copy_(problem.mean)
 
     def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
         """Targets and likelihood for these data."""

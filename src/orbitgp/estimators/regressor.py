@@ -104,9 +104,10 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         self.target_mean_, self.target_scale_ = np.zeros(values.shape[1]), np.ones(values.shape[1])
         if self.normalize_y:
             self.target_mean_, spread = values.mean(0), values.std(0)
-            # A target that does not vary, up to rounding, stays as it is.
-            varies = spread > 10 * np.finfo(np.float64).eps * np.abs(self.target_mean_)
-            self.target_scale_ = np.where(varies, spread, 1.0)
+            # A target that does not vary, up to rounding, has its own size for a unit.
+            size = np.abs(self.target_mean_)
+            varies = spread > 10 * np.finfo(np.float64).eps * size
+            self.target_scale_ = np.where(varies, spread, np.where(size > 0, size, 1.0))
         y = torch.tensor((values - self.target_mean_) / self.target_scale_)
         variance = float(y.var(0, correction=0).mean())
         likelihood = self._likelihood(y, variance)

@@ -41,6 +41,7 @@ Loaded = TypeVar("Loaded")
 KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegressor"}
 _OWN = ("model_", "orbit_", "kernel_", "likelihood_")  # attributes that the learned parts give back
 _PROBE_SAMPLES = 16
+_LONGEST = 200  # characters of a reason why a file cannot be loaded
 _OPTIONS = "$training"
 
 logger = logging.getLogger("orbitgp")
@@ -83,8 +84,8 @@ def load_estimator(cls: type[Loaded], path: Path, kind: str, handed_in: Mapping[
     except SavedFileError as error:
         if str(path) in str(error):
             raise
-        raise SavedFileError(f"{path} cannot be loaded: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
+    except Exception as error:  # whoever wrote the header may have asked for anything
         raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
 
 
@@ -111,7 +112,24 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
         if hasattr(estimator, name):
             raise ValueError(f"{name!r} is no attribute that fit sets.")
         setattr(estimator, name, value)
+    _check_predicts(estimator)
     return estimator
+
+
+def _check_predicts(estimator: Any) -> None:
+    """Predict for one row, as the user will: what a header left out, or has in the wrong place, shows here.
+
+    An exact model keeps the factor that this takes, so the first prediction does not make it again.
+    """
+    model, device = estimator.model_, estimator.device
+    point = (model.x if isinstance(model, ExactGP) else model.inducing.detach())[:1]
+    estimator.device = "cpu"
+    try:
+        predicted = estimator.predict(point.numpy())
+    finally:
+        estimator.device = device
+    if len(predicted) != 1:
+        raise ValueError("it predicts something else than one value for one row")
 
 
 def _write(name: str, value: Any, tensors: Tensors) -> Any:
@@ -235,5 +253,6 @@ def _usable(path: Path, device: Any) -> Any:
 
 def _first_line(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else class_name(type(error))
+    text = text if len(text) < _LONGEST else f"{text[:_LONGEST]}…"
     text = f"{text} is missing" if isinstance(error, KeyError) else text
     return text if text.endswith(".") else f"{text}."

@@ -6,6 +6,7 @@ means the library's default: that of :class:`orbitgp.training.options.TrainerSet
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
@@ -13,7 +14,8 @@ from typing import Any, get_args
 
 import torch
 from gpytorch.kernels import Kernel
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from orbitgp.estimators.defaults import InferenceName
 from orbitgp.inference.prior_mean import MeanName
@@ -27,6 +29,7 @@ INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing 
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
+_MOST_DIFFERENT, _ROUNDING = 1e3, 1e-10
 _COUNTS = ("num_inducing", "num_samples", "batch_size", "max_steps")
 _OBJECTS = (
     ("orbit", Orbit | str, "an orbitgp.orbits.Orbit, its name"),
@@ -133,3 +136,17 @@ def image_shape(value: Any) -> tuple[int, ...] | None:
     if len(numbers) not in (2, 3) or not all(isinstance(n, Integral) and int(n) > 0 for n in numbers):
         raise ValueError(f"image_shape must be (H, W) or (C, H, W) in positive whole numbers, got {value!r}.")
     return tuple(int(n) for n in numbers)
+
+
+def warn_of_scales(x: Float[Tensor, "rows *features"]) -> None:
+    """Warn where columns of a table have such different units that one lengthscale for all sees only the largest."""
+    if x.ndim > 2:
+        return
+    spread, centre = torch.std_mean(x.double(), 0, correction=0)
+    spread = spread[spread > _ROUNDING * centre.abs()]  # without those that do not vary
+    if len(spread) > 1 and float(spread.max() / spread.min()) > _MOST_DIFFERENT:
+        warnings.warn(
+            f"the columns of X spread by {float(spread.min()):.2g} to {float(spread.max()):.2g}, and one lengthscale for all "
+            "sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or give a kernel with "
+            "ard_num_dims."
+        )

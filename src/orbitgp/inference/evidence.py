@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, elbo_of_all
+from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.slack import slack
 from orbitgp.likelihoods import Likelihood
@@ -95,6 +96,7 @@ def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[s
         yield slice(start, start + rows)
 
 
+@in_smaller_chunks
 @torch.no_grad()
 def measure_evidence(
     model: InvariantGP,

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.model import chunk_elements
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.kernels import covariance
@@ -38,7 +38,7 @@ Locals = Float[Tensor, "rows *params"]
 
 _EXACT = Pairing.exact()
 _PROBES = 4  # data
-_LEAST_PRECISION = 1e-9
+_LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 _TURNS = 50  # of local parameters and posterior, at most
 _SETTLED = 1e-3  # nats: what one more turn would gain
 
@@ -53,7 +53,8 @@ class Observations(NamedTuple):
     @classmethod
     def of(cls, quadratic: Quadratic) -> Observations:
         # A datum that says nothing of a latent function has lam = 0. A little more keeps the noise finite, and a bound a bound.
-        eta, lam = quadratic.eta.double(), quadratic.lam.double().clamp_min(_LEAST_PRECISION)
+        eta, lam = quadratic.eta.double(), quadratic.lam.double()
+        lam = lam.clamp_min(_LEAST_PRECISION * (float(lam.detach().max()) or 1.0))
         rest = 0.5 * (eta.square() / lam + torch.log(2 * math.pi / lam)).sum()
         return cls(eta / lam, 1 / lam, quadratic.const.double().sum() + rest)
 
@@ -254,6 +255,7 @@ class ExactGP(nn.Module):
                 gradients.append(weights[rows])
             _backward(outputs, gradients)
 
+    @in_smaller_chunks
     @torch.no_grad()
     def predict(self, x: Rows, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""

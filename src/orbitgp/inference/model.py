@@ -22,9 +22,11 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.moments import estimate, pair_product
 from orbitgp.inference.prior_mean import MeanName, PriorMean
-from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, cholesky
+from orbitgp.inference.whitening import KernelMeans, WhitenedMeans
+from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
@@ -82,12 +84,11 @@ class InvariantGP(nn.Module):
 
     def factor(self) -> Float[Tensor, "inducing inducing"]:
         """L with L L^T = Kuu + jitter I, in float64."""
-        return cholesky(self._kuu(self._inducing_features()))
+        return self.factor_and_jitter().lower
 
-    def try_factor(self) -> Float[Tensor, "inducing inducing"] | None:
-        """The same, or None where Kuu is not positive definite to working precision. The host waits for the answer."""
-        factor, info = torch.linalg.cholesky_ex(self._kuu(self._inducing_features()))
-        return None if info.item() else factor
+    def factor_and_jitter(self) -> Factor:
+        """The same, and what had to be added to the jitter, as a share of the diagonal."""
+        return cholesky(self._kuu(self._inducing_features()))
 
     def kernel_means(self, samples: Samples) -> KernelMeans:
         """Block means of k_u and of m_g, and kff."""
@@ -167,6 +168,7 @@ class InvariantGP(nn.Module):
         copies = latents / len(self.q_sqrt)
         return 0.5 * (self.q_mean.square().sum() + copies * trace_logdet - latents * size)
 
+    @in_smaller_chunks
     @torch.no_grad()
     def predict(
         self,
@@ -240,10 +242,3 @@ def _fixed_draws(
     dim = orbit.draws_for(inducing.shape[1:])
     generator = torch.Generator().manual_seed(0)
     return base_draws("qmc", len(inducing), 1, samples, dim, generator=generator, dtype=inducing.dtype)[:, 0]
-
-
-def chunk_elements(device: torch.device) -> int:
-    """How many numbers an intermediate may have where data are streamed: enough to keep the device busy, few enough to fit."""
-    if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
-        return int(torch.cuda.get_device_properties(device).total_memory) // 256
-    return 2**24

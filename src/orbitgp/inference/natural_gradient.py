@@ -28,6 +28,7 @@ from torch import Tensor
 
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, inverse
+from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods import Quadratic
 from orbitgp.orbits import Pairing
 
@@ -188,7 +189,7 @@ def set_posterior(model: InvariantGP, stats: Statistics, last: float = 0.0) -> f
     inverse_covariance, blend = precision(stats, last)
     identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
     # S^-1 = U U^T with U upper triangular (a Cholesky factor of the reversed matrix), so that U^-T is lower triangular.
-    upper = torch.linalg.cholesky(inverse_covariance.flip(-2, -1)).flip(-2, -1)
+    upper = cholesky(inverse_covariance.flip(-2, -1)).lower.flip(-2, -1)
     root = torch.linalg.solve_triangular(upper, identity.expand_as(upper), upper=True).mT.contiguous()
     model.q_sqrt.copy_(root)
     linear = stats.linear.mT[..., None]  # (L, M, 1)

@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitgp.kernels.cholesky import cholesky
+
 Square = Float[Tensor, "rows rows"]
 
 _FEW = 0.5  # of the entries of the noise may differ from the largest of their row, for the update to pay
@@ -38,7 +40,7 @@ class NoisyCovariance:
     """The inverses of K + diag(noise_l); ``noise`` has one column for each latent function, or one for all of them.
 
     With ``invert``, the inverse of each factorised matrix is made, which gradients need; without it, only the factors are.
-    ``jitter`` is what had to be added to the diagonal of K, if anything (:func:`cholesky`).
+    ``jitter`` is the share of the diagonal that had to be added to it, if anything (:mod:`orbitgp.kernels.cholesky`).
     """
 
     def __init__(self, covariance: Square, noise: Float[Tensor, "rows anylatents"], invert: bool = False) -> None:
@@ -47,7 +49,7 @@ class NoisyCovariance:
         lower = reference[:, None] - noise
         alike = noise.shape[1] == 1 or float((lower > 0).double().mean()) <= _FEW
         columns = [reference] if alike else list(noise.unbind(1))
-        factors = [cholesky(covariance, column) for column in columns]
+        factors = [cholesky(_noisy(covariance, column)) for column in columns]
         self.factors, self.jitter = [factor for factor, _ in factors], max(jitter for _, jitter in factors)
         self.inverses = [torch.cholesky_inverse(factor) for factor in self.factors] if invert else []
         self.updates = [self._update(column) if alike else None for column in lower.unbind(1)]
@@ -67,7 +69,7 @@ class NoisyCovariance:
         root_d = lower[rows].sqrt()
         inner = -root_d[:, None] * self._submatrix(rows) * root_d
         inner.diagonal().add_(1.0)
-        factor = torch.linalg.cholesky(inner)
+        factor = cholesky(inner).lower
         # (D^-1 - A_RR)^-1 = D^1/2 (I - D^1/2 A_RR D^1/2)^-1 D^1/2 = root root^T
         eye = torch.eye(len(rows), dtype=factor.dtype, device=factor.device)
         root = root_d[:, None] * torch.linalg.solve_triangular(factor.mT, eye, upper=True)
@@ -134,23 +136,9 @@ class NoisyCovariance:
         return torch.addmm(total, joined, joined.mT, alpha=copies)
 
 
-def cholesky(covariance: Square, noise: Float[Tensor, " rows"]) -> tuple[Square, float]:
-    """L with L L^T = K + diag(noise) + jitter I, and the jitter: zero, or as little as makes the matrix positive definite.
-
-    The covariance may carry the rounding of single precision. Its unit is the mean of its diagonal.
-    """
+def _noisy(covariance: Square, noise: Float[Tensor, " rows"]) -> Square:
+    """K + diag(noise), in double precision."""
     matrix = covariance.double()
     matrix = matrix.clone() if matrix is covariance else matrix
     matrix.diagonal().add_(noise)
-    unit = float(covariance.diagonal().mean())
-    jitter = 0.0
-    for power in (None, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4):
-        if power is not None:
-            matrix.diagonal().add_(power * unit - jitter)
-            jitter = power * unit
-        factor, info = torch.linalg.cholesky_ex(matrix)
-        if not info.item():
-            return factor, jitter
-    raise FloatingPointError(
-        "the covariance of the data is not positive definite: look for inputs or kernel values that are not finite."
-    )
+    return matrix

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.model import chunk_elements
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.orbits.sampling import Pairing
 
@@ -22,6 +22,7 @@ Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
 
 
+@in_smaller_chunks
 @torch.no_grad()
 def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     """K_f of all data, in the dtype of the samples. The kernel is one of vectors that g sees."""
@@ -33,6 +34,7 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     return result
 
 
+@in_smaller_chunks
 @torch.no_grad()
 def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "rows others"]:
     """K_f between data and others."""

@@ -14,7 +14,8 @@ MeanName = Literal["zero", "constant", "linear"]
 class PriorMean(nn.Module):
     """m_g(x) = bias + W (x - centre) / unit: ``zero``, ``constant`` or ``linear``, for each latent function.
 
-    ``centre`` and ``unit`` are where the first inducing points lie and how far apart: W learns alike in any units of x.
+    ``centre`` and ``unit`` are where the inputs of g lie and how far apart: W learns alike in any units of x. They start from
+    the first inducing points. :meth:`place` takes them from orbit samples of the data, which one inducing point cannot tell.
     """
 
     centre: Tensor
@@ -27,10 +28,17 @@ class PriorMean(nn.Module):
         zeros = torch.zeros(num_latents, dtype=torch.float64)
         self.bias = nn.Parameter(zeros, requires_grad=name != "zero")
         self.weight = nn.Parameter(zeros.new_zeros(inducing.shape[1], num_latents)) if name == "linear" else None
-        inducing = inducing.detach().double().cpu()
-        spread = inducing.var(0, correction=0).mean().sqrt()
-        self.register_buffer("centre", inducing.mean(0))
-        self.register_buffer("unit", torch.where(spread > 0, spread, 1.0))
+        self.register_buffer("centre", zeros.new_zeros(inducing.shape[1]))
+        self.register_buffer("unit", zeros.new_ones(()))
+        self.place(inducing.detach().cpu())
+
+    @torch.no_grad()
+    def place(self, points: Float[Tensor, "points dim"]) -> None:
+        """Let the mean be linear around these points, in units of how far apart they are."""
+        points = points.double()
+        spread = points.var(0, correction=0).mean().sqrt()
+        self.centre.copy_(points.mean(0))
+        self.unit.copy_(torch.where(spread > 0, spread, 1.0))
 
     def forward(self, xa: Float[Tensor, "rows blocks size dim"]) -> Float[Tensor, "rows blocks latents"]:
         """The block means of m_g: linear in x, so the mean of the samples is enough."""

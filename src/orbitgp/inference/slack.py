@@ -31,6 +31,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import pair_product
 from orbitgp.inference.natural_gradient import Statistics, precision, statistics, total
 from orbitgp.inference.whitening import WhitenedMeans
+from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods import Likelihood, Quadratic
 
 
@@ -87,7 +88,7 @@ def _loss_of_posterior(model: InvariantGP, stats: Statistics) -> float:
     """KL(q(v) || q*(v)), over all latent functions."""
     inverse, _ = precision(stats)  # (C, M, M)
     size, latents = model.q_mean.shape
-    factor = torch.linalg.cholesky(inverse)
+    factor = cholesky(inverse).lower
     best = torch.cholesky_solve(stats.linear.mT[..., None], factor)[..., 0].mT
     away = (model.q_mean - best).mT[..., None]
     means = (factor.mT @ away).square().sum()

@@ -42,8 +42,10 @@ from torch import Tensor
 
 from orbitgp.inference import orbit_gram
 from orbitgp.inference.cost import free_memory
-from orbitgp.inference.model import InvariantGP, chunk_elements
-from orbitgp.inference.whitening import cholesky, solve
+from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.whitening import solve
+from orbitgp.kernels.cholesky import cholesky
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing
@@ -63,6 +65,7 @@ class Bounds(NamedTuple):
     upper: float
 
 
+@in_smaller_chunks
 @torch.no_grad()
 def two_sided_bounds(
     model: InvariantGP,
@@ -123,7 +126,7 @@ def _prior(model: InvariantGP, x: Rows, num_samples: int | None, seed: int) -> _
     vectors, exact = model.covariance.of_features, Pairing.exact()
     inducing = model.covariance.features(model.inducing_sets()).double()
     sets = inducing if inducing.shape[1] > 1 else inducing[:, 0]
-    factor = cholesky(vectors.gram(sets, torch.float64, model.jitter))
+    factor = cholesky(vectors.gram(sets, torch.float64, model.jitter)).lower
     parts = []
     for rows in x.split(model.rows_at_once(x, num_samples)):
         points = model.orbit.fixed(rows, num_samples, seed).points.flatten(3)
@@ -161,7 +164,7 @@ class _SparseSystem:
     def __init__(self, a: Float[Tensor, "rows inducing"], precision: Float[Tensor, "rows anylatents"]) -> None:
         self.a, self.root = a, precision.sqrt()
         eye = torch.eye(a.shape[1], dtype=a.dtype, device=a.device)
-        self.factors = [torch.linalg.cholesky(eye + (a * lam[:, None]).mT @ a) for lam in precision.unbind(1)]
+        self.factors = [cholesky(eye + (a * lam[:, None]).mT @ a).lower for lam in precision.unbind(1)]
         self.logdets = torch.stack([2 * factor.diagonal().log().sum() for factor in self.factors])
 
     def solve(self, right: Columns) -> Columns:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orbitgp import _native
+from orbitgp.kernels.cholesky import cholesky, cholesky_without_waiting
 from orbitgp.orbits import Pairing
 
 
@@ -62,7 +63,7 @@ class Whiten(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kuu: Tensor, k: Tensor, dtype: torch.dtype, invert: bool) -> Tensor:
-        lower = cholesky(kuu)
+        lower = cholesky_without_waiting(kuu) if kuu.is_cuda else cholesky(kuu).lower
         if invert:
             lower = inverse(lower)
         a = k @ lower.mT if invert else solve(lower, k)
@@ -99,16 +100,6 @@ def _mirrored(matrix: Float[Tensor, "size size"]) -> Float[Tensor, "size size"]:
         _native.mirror(matrix)
         return matrix
     return torch.tril(matrix) + torch.tril(matrix, -1).mT
-
-
-def cholesky(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
-    """L with L L^T = Kuu. If there is none, a CPU raises an error and a GPU returns NaN.
-
-    A check on a GPU would make the host wait. The NaN shows in predictions and in the bound, which training checks regularly.
-    """
-    # A symmetric matrix equals its transpose, and the transpose has the memory layout that the factorisation needs.
-    factor, info = torch.linalg.cholesky_ex(kuu.mT, check_errors=kuu.device.type == "cpu")
-    return factor if kuu.device.type == "cpu" else torch.where(info == 0, factor, torch.nan)
 
 
 def inverse(factor: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:

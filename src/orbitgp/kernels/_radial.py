@@ -33,6 +33,10 @@ class Profile:
         """Both k and its slope, the slope in the memory of h."""
         raise NotImplementedError
 
+    def differentiable(self, h: Tensor) -> Tensor:
+        """Only k, by operations that autograd can follow."""
+        raise NotImplementedError
+
     def value_means(self, h: Distances, out: Means, slope: bool) -> None:
         """Write the means of k over each block to ``out`` and, with ``slope``, the slope to the memory of h."""
         _block_means(self.value_and_slope(h)[0] if slope else self.value(h), out)
@@ -62,6 +66,9 @@ class RBF(Profile):
         k = h.exp2_()
         return k, k
 
+    def differentiable(self, h: Tensor) -> Tensor:
+        return h.exp2()
+
     def value_means(self, h: Distances, out: Means, slope: bool) -> None:
         if _native.serves(h, out):
             _native.exp2_means(h.flatten(0, 1), out.flatten(0, 1))
@@ -89,12 +96,22 @@ class Matern(Profile):
             return k, s.copy_(e).mul_(-1.5)
         return k, s.add_(1).mul_(e).mul_(-5 / 6)
 
+    def differentiable(self, h: Tensor) -> Tensor:
+        s = (2 * self.nu * h).clamp_min(_floor(h)).sqrt()
+        if self.nu == 0.5:
+            return torch.exp(-s)
+        return (1 + s if self.nu == 1.5 else 1 + s + s.square() / 3) * torch.exp(-s)
+
     def _root_and_decay(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        s = h.mul_(2 * self.nu).clamp_min_(1e-15 if h.dtype == torch.float64 else 1e-12).sqrt_()
+        s = h.mul_(2 * self.nu).clamp_min_(_floor(h)).sqrt_()
         return s, torch.neg(s).exp_()
 
     def _polynomial(self, s: Tensor) -> Tensor:
         return s + 1 if self.nu == 1.5 else (s / 3).add_(1).mul_(s).add_(1)
+
+
+def _floor(h: Tensor) -> float:
+    return 1e-15 if h.dtype == torch.float64 else 1e-12
 
 
 def _block_means(k: Distances, out: Means) -> None:

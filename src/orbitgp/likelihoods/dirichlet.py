@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods.base import Locals, LogProbs, Quadratic, Values
 from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 
@@ -120,7 +121,7 @@ def _left_out(kernels: list[Tensor], targets: Tensor, noise: Tensor) -> Observat
 
     def fits() -> Iterator[tuple[float, Tensor, Tensor]]:
         for kernel, variance in product(kernels, _VARIANCES):
-            factor = torch.linalg.cholesky(variance * scale * kernel + torch.diag_embed(s))  # (K, N, N)
+            factor = cholesky(variance * scale * kernel + torch.diag_embed(s)).lower  # (K, N, N)
             weights = torch.cholesky_solve(t[..., None], factor)[..., 0]
             yield float(-0.5 * (t * weights).sum() - factor.diagonal(dim1=-2, dim2=-1).log().sum()), factor, weights
 

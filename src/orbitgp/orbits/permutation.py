@@ -13,6 +13,8 @@ from orbitgp.orbits.base import FiniteOrbit
 from orbitgp.orbits.description import Description, Quantity, listed
 from orbitgp.orbits.sampling import Elements, Inputs
 
+_MAX_GROUP = 100_000  # elements: an orbit of more cannot be averaged over in any time
+
 
 class Permutation(FiniteOrbit):
     """The input with its coordinates permuted: f(x) = f(x[p]) for every permutation p in the set.
@@ -90,4 +92,6 @@ def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         products = {tuple(p[i] for i in g) for p in frontier for g in generators}
         frontier = sorted(products - group)
         group |= products
+        if len(group) > _MAX_GROUP:
+            raise ValueError(f"these permutations generate a group of more than {_MAX_GROUP:,} elements: give fewer of them.")
     return sorted(group)

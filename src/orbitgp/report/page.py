@@ -7,6 +7,7 @@ It needs no network and no scripts, follows the reader's light or dark theme, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +28,8 @@ from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import Finding, finding_of, nats
 from orbitgp.saving.atomic import replace
 from orbitgp.training.diagnostics import Record
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 @dataclass(eq=False)
@@ -100,7 +103,7 @@ def page(content: Content) -> str:
         undefined=StrictUndefined,
     ).get_template("report.html")
     with rc_context(charts.STYLE):
-        return template.render(
+        rendered: str = template.render(
             version=orbitgp.__version__,
             charts=charts,
             content=content,
@@ -119,6 +122,7 @@ def page(content: Content) -> str:
             scores=scores,
             x_test=None if content.test is None else np.asarray(content.test[0]).reshape(-1, *model.input_shape_),
         )
+    return _CONTROL.sub("\ufffd", rendered)  # names from files may hold anything
 
 
 def _hyperparameters(record: Record) -> dict[str, str]:

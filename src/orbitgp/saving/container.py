@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,13 +48,7 @@ def write(path: Path, kind: str, config: Any, tensors: Tensors) -> None:
     metadata = {"orbitgp": str(FORMAT_VERSION), "kind": kind, "config": text, "checksum": checksum}
     data = safetensors.torch.save(tensors, metadata)
 
-    def write_all(beside: Path) -> None:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-
-    replace(path, write_all)
+    replace(path, lambda beside: beside.write_bytes(data))
 
 
 def read(path: Path) -> Contents:
@@ -65,7 +58,7 @@ def read(path: Path) -> Contents:
             metadata = file.metadata() or {}
             # A copy of each: where a tensor begins in memory can change the last bit of a product.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+    except (SafetensorError, AttributeError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise SavedFileError(f"{path} is no safetensors file, or it is damaged or cut short.") from error
     if "orbitgp" not in metadata:
         raise SavedFileError(f"{path} is a safetensors file, but not one that orbitgp wrote.")

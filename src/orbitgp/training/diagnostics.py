@@ -7,6 +7,8 @@ A record holds the bound, the orbit, the hyperparameters and diagnostics:
 - ``cone_exits``: the share of updates of q(u) in which the unbiased second moment was not positive definite enough, so that
   some of the biased one was blended in (:mod:`orbitgp.inference.natural_gradient`). More orbit samples for q(u) help.
 - ``failed_factors``: how often Kuu had no Cholesky factor, so that the jitter was raised.
+- ``jitter``: of a sparse model, what is added to the diagonal of Kuu; of an exact one, the share of the diagonal that had to be
+  added to K_f and its noise (:mod:`orbitgp.kernels.cholesky`). Zero is usual there.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
+from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.natural_gradient import (
     KernelStatistics,
@@ -35,7 +36,6 @@ Factor = Float[Tensor, "inducing inducing"]
 
 _AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
 _LOOK = 256  # data whose noise is looked at
-_JITTERS = 4  # how often the jitter may grow tenfold in one update
 
 
 class PosteriorUpdates:
@@ -89,6 +89,7 @@ class PosteriorUpdates:
         damping = (0.5 if partial else 1.0) * (0.5 if fed_back else 1.0)
         return self.options.posterior_rho * damping * max(slow, 0.1)
 
+    @in_smaller_chunks
     @torch.no_grad()
     def update(self, rho: float, size: int | None = None) -> None:
         """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of so many data."""
@@ -159,16 +160,14 @@ class PosteriorUpdates:
         return [rows[piece] for piece in chunks(self.x[:size], self.model, self._num_samples)]
 
     def _factor(self) -> Factor:
-        """The factor of Kuu. Where inducing points have come so close that there is none, raise the jitter until there is."""
+        """The factor of Kuu. Where inducing points have come so close that there is none, the jitter is raised for good."""
         self._tie_jitter_to_noise()
-        for _ in range(_JITTERS):
-            factor = self.model.try_factor()
-            if factor is not None:
-                return factor
+        factor, share = self.model.factor_and_jitter()
+        if share:
             self.failed_jitter = self.model.jitter
-            self.model.jitter *= 10
+            self.model.jitter += share * float(factor.square().sum(1).mean())  # of the diagonal of Kuu
             self.diagnostics.failed_factors += 1
-        return self.model.factor()
+        return factor
 
     @torch.no_grad()
     def _tie_jitter_to_noise(self) -> None:

@@ -100,6 +100,7 @@ class QuasiNewton:
         self.converged = False
         self.draw_error = 0.0  # what the last doubling of draws has moved
         self.evidence_error = 0.0  # two of these cover other draws
+        self._jitter = 0.0  # the share of the diagonal that the last factorisation needed
         self._clock = time.perf_counter()
         self._steepness = 0.0  # the largest slope at the last point, in nats for a natural unit
         self._best: tuple[float, Vector] | None = None
@@ -359,7 +360,7 @@ class QuasiNewton:
             if self._best is None:
                 raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
             return _PENALTY - self._best[0], np.zeros_like(vector)
-        self._local = solution.local
+        self._local, self._jitter = solution.local, solution.system.jitter
         self._steepness = float(np.abs(gradient).max())
         if self._best is None or value > self._best[0]:
             self._best = value, vector.copy()
@@ -422,6 +423,7 @@ class QuasiNewton:
             "bound": value,
             "num_samples": self.model.num_samples,
             "rows": len(self.model.x),
+            "jitter": self._jitter,
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model.kernel, self.likelihood),
         }

@@ -33,7 +33,7 @@ from orbitgp.inference.local_parameters import LocalSource, Setting, local_sourc
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.stationary import Stationary
-from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods import Classification, Likelihood
 from orbitgp.orbits import Identity, Orbit, Pairing, Samples
 from orbitgp.training import convergence, screening
 from orbitgp.training.cuda_graphs import Replayed
@@ -76,7 +76,7 @@ class Trainer:
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, self.local, options, self.x, self.posterior.rounds),
+            _parameter_groups(self.model, self.likelihood, self.local, options, self.x, self._units(), self.posterior.rounds),
             betas=(0.9, 0.99),
             eps=1e-15,  # gradients may be small because the unit of a parameter is
             fused=self.x.is_cuda,
@@ -99,6 +99,10 @@ class Trainer:
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
+
+    def _units(self) -> tuple[float, float]:
+        """How far inputs spread, and targets: classes are told by log odds, which have no units."""
+        return spread(self.x), 1.0 if isinstance(self.likelihood, Classification) else spread(self.y)
 
     def stop(self) -> None:
         """Let the run end after the step that it is in, short of its budget."""
@@ -232,6 +236,7 @@ class Trainer:
             "seconds": self.seconds,
             "bound": bound,
             "blend": self.posterior.blend,
+            "jitter": self.model.jitter,
             **self.diagnostics.report(),
             "orbit": self.model.orbit.describe().to_dict(),
             **hyperparameters(self.model.kernel, self.likelihood),
@@ -299,7 +304,7 @@ def _schedule(fraction: float, hold: float = 0.5) -> float:
 
 
 def spread(x: Float[Tensor, "rows *features"]) -> float:
-    """The standard deviation of a feature (root mean square over features), 1 where nothing varies."""
+    """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
     return float(x.double().var(0, correction=0).mean().sqrt()) or 1.0
 
 
@@ -309,18 +314,19 @@ def _parameter_groups(
     local: LocalSource,
     options: TrainerSettings,
     x: Float[Tensor, "rows *features"],
+    units: tuple[float, float],
     rounds: int,
 ) -> list[dict[str, Any]]:
-    unit = spread(x)
-    orbit = list(model.orbit.parameters())
-    known = {id(p) for p in (*orbit, model.inducing)}
+    of_inputs, of_targets = units
+    orbit, mean = list(model.orbit.parameters()), list(model.prior_mean.parameters())
+    known = {id(p) for p in (*orbit, *mean, model.inducing)}
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
     rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
     # Without an orbit, inducing points at all data are at their best.
     complete = isinstance(model.orbit, Identity) and len(model.inducing) >= len(x)
-    groups = [(rest, rate)]
-    groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, unit)]
-    groups += [] if complete else [([model.inducing], options.inducing_rate * unit)]
+    groups = [(rest, rate), (mean, rate * of_targets)]
+    groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
+    groups += [] if complete else [([model.inducing], options.inducing_rate * of_inputs)]
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Raw, ReadOptions
+from orbitgp.inference.cost import free_memory
 
 _INPUTS = ("x", "images", "data", "inputs", "features")
+_LONGEST = 120  # characters of a reason that numpy gives
 _TARGETS = ("y", "labels", "targets", "target", "label")
 
 
@@ -57,17 +60,29 @@ def _pair(arrays: dict[str, Any], suffix: str) -> tuple[Any, Any] | None:
     return None if x is None or (y is None and suffix) else (x, y)
 
 
+def _check_unpacked_size(path: Path) -> None:
+    """Refuse a zipped file that would not fit into memory; unpacking stops at the sizes that it announces."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as packed:
+        size = sum(entry.file_size for entry in packed.infolist())
+    free = free_memory(torch.device("cpu"))
+    if size > free / 2:
+        raise DatasetError(f"{path} unpacks to {size / 1e9:.1f} GB, and only {free / 1e9:.1f} GB of memory are free.")
+
+
 def _load(path: Path) -> Any:
     """The array in a .npy file, or a dictionary of those in a .npz file."""
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return dict(loaded)
+        _check_unpacked_size(path)
+        with path.open("rb") as file:  # opened here, as numpy would leave a damaged file open
+            loaded = np.load(file, allow_pickle=False)
+            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError:
         raise DatasetError(f"there is no file {path}.") from None
-    except (ValueError, EOFError, OSError, MemoryError, KeyError, zipfile.BadZipFile) as error:
-        text = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
+    except DatasetError:
+        raise
+    except Exception as error:  # damaged files make numpy and zipfile raise nearly anything
+        text = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")[:_LONGEST]
         reason = "it holds Python objects, which are not read" if "pickle" in text.lower() else text
         raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {reason}.") from None

@@ -116,8 +116,9 @@ def _open(path: Path, options: ReadOptions) -> Image:
         raise
     except FileNotFoundError:
         raise DatasetError(f"there is no file {path}.") from None
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise DatasetError(f"{path} cannot be read as an image: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # damaged files make Pillow raise nearly anything
+        reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
+        raise DatasetError(f"{path} cannot be read as an image: {reason}.") from None
     if options.resize is None:
         return image
     # Bars keep the aspect ratio; they are 0 in the end, as is everything outside an image.

@@ -17,7 +17,7 @@ class Flip(ImageOrbit, FiniteOrbit):
         if not (horizontal or vertical):
             raise ValueError("Flip needs at least one of horizontal and vertical.")
         self.horizontal, self.vertical = horizontal, vertical
-        self.size = 2 ** (horizontal + vertical)
+        self.size = 2 ** (bool(horizontal) + bool(vertical))
 
     def elements(self, x: Inputs) -> Elements:
         images = [x]

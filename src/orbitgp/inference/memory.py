@@ -1,0 +1,55 @@
+"""Memory: how much an intermediate may take, and what happens where it was too much.
+
+Work over many rows goes in chunks. Where a chunk does not fit, because others use the device too, chunks become half as large
+for the rest of the process and the work is done again. So a run that was given too little memory gets slower and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+
+logger = logging.getLogger("orbitgp")
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+_HALVINGS = 8  # at most, in one process
+_halved = 0
+
+
+def chunk_elements(device: torch.device) -> int:
+    """How many numbers an intermediate may have where data are streamed: enough to keep the device busy, few enough to fit."""
+    if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
+        return (int(torch.cuda.get_device_properties(device).total_memory) // 256) >> _halved
+    return 2**24 >> _halved
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or the system, had no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Repeat work that ran out of memory, with chunks half as large. It must leave nothing behind where it fails."""
+
+    @wraps(work)
+    def repeated(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        global _halved
+        while True:
+            try:
+                return work(*args, **kwargs)
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or _halved >= _HALVINGS:
+                    raise
+            # Outside the handler, so that the tensors of the failed attempt are gone.
+            _halved += 1
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            logger.warning("memory ran out: going on in chunks of a %dth of their size.", 2**_halved)
+
+    return repeated

@@ -1,0 +1,1 @@
+"""Random problems, hostile files and injected faults, from seeds: ``python -m tests.fuzz --help``."""

@@ -1,0 +1,250 @@
+"""What must hold of every problem, whatever its data: the list of what does not.
+
+Every problem: predictions and evidence are finite, probabilities sum to one, standard deviations are not negative, predictions
+at the data stay within ten ranges of the targets, a row alone is predicted as among others, a saved model loads equal, and the
+evidence lies below the exact log marginal likelihood where brute force can compute that (and equals it after exact inference).
+One more of these, drawn from the seed, needs a second fit: rows permuted, classes renamed, targets scaled.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from orbitgp.inference.evidence import measure_evidence
+from orbitgp.inference.exact import ExactGP
+from orbitgp.kernels.stationary import Stationary
+from orbitgp.orbits import FiniteOrbit
+from tests.fuzz.problems import Problem, random_problem
+
+LONGEST_SENTENCE = 400
+MOST_POINTS = 80  # of all orbits together, for brute force over their pairs
+SCALE = 2.0**10  # targets scaled by a power of two are normalised to the same numbers, bit for bit
+
+
+def bad(seed: int) -> list[str]:
+    """What is wrong with the problem of this seed, in sentences; nothing, where all is well."""
+    problem = random_problem(seed)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            wrong = list(_checked(problem))
+    except (ValueError, TypeError) as error:
+        return [] if is_sentence(str(error)) else [f"{type(error).__name__} is not one sentence: {error}"]
+    except Exception as error:  # whatever else is raised is what we look for
+        return [f"{type(error).__name__}: {error}"]
+    noise = [w for w in caught if issubclass(w.category, RuntimeWarning)]
+    return wrong + [f"{w.category.__name__}: {w.message}" for w in noise]
+
+
+def refusal(seed: int) -> str | None:
+    """Why the library refuses the problem of this seed, if it does."""
+    problem = random_problem(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            problem.estimator().fit(problem.X, problem.y)
+        except (ValueError, TypeError) as error:
+            return str(error)
+    return None
+
+
+def is_sentence(text: str) -> bool:
+    """One line that ends as a sentence does."""
+    return "\n" not in text.strip() and text.rstrip().endswith((".", "?", "…")) and len(text) < LONGEST_SENTENCE
+
+
+def _checked(problem: Problem) -> list[str]:
+    estimator = problem.estimator().fit(problem.X, problem.y)
+    wrong: list[str] = []
+    evidence = estimator.evidence_
+    if not (np.isfinite(evidence.value) and np.isfinite(evidence.stderr)):
+        wrong.append(f"the evidence is {evidence.value} ± {evidence.stderr}")
+    if evidence.upper is not None and not evidence.upper >= evidence.value:
+        wrong.append(f"the upper bound {evidence.upper} lies below {evidence.value}")
+    if any(not np.isfinite(record["bound"]) for record in estimator.history_):
+        wrong.append("a bound of the history is not finite")
+    said = _said(problem, estimator, problem.X)
+    wrong += _predictions(problem, said)
+    alone = np.concatenate([_said(problem, estimator, problem.X[i : i + 1]) for i in range(2)])
+    wrong += _differ("rows alone and together", said[:2], alone, _tolerance(estimator), problem)
+    wrong += _saved(problem, estimator, said)
+    wrong += _below_brute_force(problem, estimator)
+    again = _second_fits(problem)
+    return wrong + again[problem.seed % len(again)](problem, estimator)
+
+
+def _said(problem: Problem, estimator: Any, X: np.ndarray) -> np.ndarray:
+    """Everything that is predicted, as columns."""
+    if problem.classifies:
+        return np.asarray(estimator.predict_proba(X))
+    mean, std = estimator.predict(X, return_std=True)
+    return np.concatenate([mean.reshape(len(X), -1), std.reshape(len(X), -1)], 1)
+
+
+def _predictions(problem: Problem, said: np.ndarray) -> list[str]:
+    if not np.isfinite(said).all():
+        return ["a prediction is not finite"]
+    if problem.classifies:
+        sums = np.abs(said.sum(1) - 1).max()
+        return ([f"probabilities sum to 1 ± {sums:.1g}"] if sums > 1e-8 else []) + (
+            ["a probability < 0"] if (said < 0).any() else []
+        )
+    wrong = []
+    y = problem.y.reshape(len(problem.y), -1).astype(np.float64)
+    mean, std = np.split(said, 2, axis=1)
+    if (std < 0).any():
+        wrong.append("a standard deviation is negative")
+    # Without normalising, the prior is centred at zero, however far the targets are from there.
+    span = _span(y) if problem.arguments.get("normalize_y", True) else np.maximum(_span(y), np.abs(y).max(0))
+    beyond = (np.abs(mean - y.mean(0)) / span).max()
+    if beyond > 10:
+        wrong.append(f"a prediction at the data lies {beyond:.3g} ranges of the targets away")
+    return wrong
+
+
+def _saved(problem: Problem, estimator: Any, said: np.ndarray) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        estimator.save(path)
+        loaded = type(estimator).load(path)
+    if loaded.evidence_ != estimator.evidence_:
+        return ["the evidence changed on its way through a file"]
+    return _differ("saved and loaded", said, _said(problem, loaded, problem.X), 1e-6, problem)
+
+
+def _tolerance(estimator: Any) -> float:
+    """The digits of the inputs; other kernels go through GPyTorch, whose distances cancel."""
+    if estimator.model_.dtype != torch.float64:
+        return 1e-2
+    return 1e-6 if isinstance(estimator.model_.covariance.of_features, Stationary) else 1e-3
+
+
+def _differ(what: str, one: np.ndarray, other: np.ndarray, tolerance: float, problem: Problem) -> list[str]:
+    """In units of the spread of the targets, or of probabilities."""
+    unit = 1.0 if problem.classifies else float(_span(problem.y.reshape(len(problem.y), -1)).max())
+    gap = float(np.abs(one - other).max()) / unit
+    return [f"{what} differ by {gap:.2g}"] if not gap <= tolerance else []
+
+
+def brute_force(estimator: Any, X: np.ndarray, y: np.ndarray) -> float | None:
+    """log N(targets; mean, K_f + noise) of the fitted model, from GPyTorch's kernel and every pair of orbit elements.
+
+    None where the orbit is infinite or the likelihood is not Gaussian in f. The bias of the mean is that of the fit.
+    """
+    model, likelihood = estimator.model_, estimator.likelihood_
+    if likelihood.num_locals or likelihood.couples or not isinstance(model.orbit, FiniteOrbit):
+        return None
+    if len(X) * model.orbit.size > MOST_POINTS:
+        return None
+    x = estimator._tensor(estimator._new_inputs(X), torch.device("cpu"))
+    with torch.no_grad():
+        points = model.orbit.elements(x)
+        size = points.shape[1]
+        flat = points.flatten(2).flatten(0, 1).double()
+        # Pair by pair, GPyTorch computes distances from differences, which do not cancel.
+        pairs = model.kernel(flat.repeat_interleave(len(flat), 0), flat.repeat(len(flat), 1), diag=True)
+        k = pairs.reshape(len(x), size, len(x), size).mean((1, 3))
+        mean = model.prior_mean(points.flatten(2)[:, None])[:, 0].double()
+        targets = _targets(estimator, y)
+        const, eta, lam = (term.double() for term in likelihood.quadratic(targets, None))
+        total = float(const.sum())
+        # const + eta f - lam f^2 / 2 is a Gaussian observation eta / lam of f with noise 1 / lam.
+        for column in range(mean.shape[1]):
+            precision, linear = lam[:, column], eta[:, column]
+            total += float(0.5 * (linear**2 / precision + np.log(2 * np.pi) - precision.log()).sum())
+            values, vectors = torch.linalg.eigh(k + torch.diag(1 / precision))
+            values = values.clamp_min(1e-14 * float(values.max()))
+            r = vectors.mT @ (linear / precision - mean[:, column])
+            total -= 0.5 * float((r**2 / values + values.log() + np.log(2 * np.pi)).sum())
+    shift = 0.0 if not hasattr(estimator, "target_scale_") else len(x) * float(np.log(estimator.target_scale_).sum())
+    return total - shift
+
+
+def _targets(estimator: Any, y: np.ndarray) -> torch.Tensor:
+    if hasattr(estimator, "classes_"):
+        return estimator.likelihood_.encode(torch.tensor(np.searchsorted(estimator.classes_, y)))
+    return torch.tensor((y.reshape(len(y), -1).astype(np.float64) - estimator.target_mean_) / estimator.target_scale_)
+
+
+def _below_brute_force(problem: Problem, estimator: Any) -> list[str]:
+    truth = brute_force(estimator, problem.X, problem.y)
+    if truth is None:
+        return []
+    value, error = estimator.evidence_.value, estimator.evidence_.stderr
+    # Single precision of the kernel, and jitter, both of which the noise divides.
+    allowed = (
+        6 * error + (1e-3 if estimator.model_.dtype == torch.float64 else 0.1) * (1 + 1e-2 * abs(truth)) + 0.01 * len(problem.X)
+    )
+    if value > truth + allowed:
+        return [f"the evidence {value:.6g} lies above the exact {truth:.6g}"]
+    if isinstance(estimator.model_, ExactGP) and abs(value - truth) > allowed:
+        return [f"the exact evidence {value:.6g} is not {truth:.6g}"]
+    return []
+
+
+def _second_fits(problem: Problem) -> list[Callable[[Problem, Any], list[str]]]:
+    """The invariants that this problem has, each of which takes another fit."""
+    if problem.classifies:
+        return [_rows_permuted] if problem.arguments["likelihood"] == "stick-breaking" else [_rows_permuted, _classes_renamed]
+    return [_rows_permuted, _targets_scaled] if problem.arguments.get("normalize_y", True) else [_rows_permuted]
+
+
+def _span(y: np.ndarray) -> np.ndarray:
+    """The range of each target; of one that does not vary, its size."""
+    span, size = np.ptp(y, axis=0), np.abs(y).max(0)
+    return np.where(span > 1e-6 * size, span, np.where(size > 0, size, 1.0))
+
+
+def _rows_permuted(problem: Problem, estimator: Any) -> list[str]:
+    """Exact inference: another fit gives the same. Sparse: the bound of the same model is the same over permuted rows."""
+    order = np.random.default_rng(problem.seed).permutation(len(problem.X))
+    if isinstance(estimator.model_, ExactGP):
+        again = problem.estimator().fit(problem.X[order], problem.y[order])
+        return _like(problem, estimator, again, "with rows permuted", 0.0)
+    x = estimator._tensor(estimator._new_inputs(problem.X), torch.device("cpu"))
+    y, options = _targets(estimator, problem.y), problem.arguments["training"]
+
+    def measured(rows: np.ndarray) -> Any:
+        generator = torch.Generator().manual_seed(problem.seed)
+        samples = problem.arguments["num_samples"]
+        size = getattr(estimator.orbit_, "size", None)
+        samples = None if size is not None and samples >= size else samples
+        setting = (estimator.model_, estimator.likelihood_, x[rows], y[rows], samples, options.num_groups, options.sampler)
+        return measure_evidence(*setting, generator=generator)
+
+    one, other = measured(np.arange(len(order))), measured(order)
+    # Eight passes each. Six errors of the difference are rare for them (one in some 30,000).
+    allowed = 6 * np.hypot(one.stderr, other.stderr) + 1e-6 * (1 + abs(one.value))
+    gap = abs(one.value - other.value)
+    return [f"the bound changes by {gap:.3g} with rows permuted"] if not gap <= allowed else []
+
+
+def _classes_renamed(problem: Problem, estimator: Any) -> list[str]:
+    names = np.unique(problem.y)
+    renamed = {name: f"z{len(names) - i}" for i, name in enumerate(names)}  # in the reverse order
+    y = np.array([renamed[name] for name in problem.y])
+    again = problem.estimator().fit(problem.X, y)
+    return _like(problem, estimator, again, "with classes renamed", 0.0, reverse=True)
+
+
+def _targets_scaled(problem: Problem, estimator: Any) -> list[str]:
+    again = problem.estimator().fit(problem.X, problem.y.astype(np.float64) * SCALE)
+    numbers = problem.y.size
+    return _like(problem, estimator, again, "with targets scaled", -numbers * float(np.log(SCALE)))
+
+
+def _like(problem: Problem, one: Any, other: Any, what: str, shift: float, reverse: bool = False) -> list[str]:
+    """Both fits have the same evidence and predictions, up to what rounding does to a few steps of an optimiser."""
+    gap = abs(other.evidence_.value - one.evidence_.value - shift)
+    rough = one.model_.dtype == torch.float32
+    allowed = (0.1 if rough else 1e-2) * (1 + 0.01 * abs(one.evidence_.value)) + 6 * np.hypot(
+        one.evidence_.stderr, other.evidence_.stderr
+    )
+    return [f"the evidence changes by {gap:.3g} {what}"] if not gap <= allowed else []

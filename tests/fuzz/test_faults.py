@@ -1,0 +1,40 @@
+"""Some of the faults of :mod:`tests.fuzz.faults`, kills among them; ``make fuzz`` tries all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("typer")
+
+from tests.fuzz.faults import COMMANDS, bad_fault, bad_kill, broken_files, number_of_faults, run, workplace
+
+
+@pytest.mark.slow
+def test_a_call_that_fails_leaves_everything_whole():
+    total = sum(number_of_faults(command) for command in COMMANDS)
+    assert total > 100
+    assert not [wrong for seed in range(2, total, 13) for wrong in bad_fault(seed)]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on():
+    assert not [wrong for seed in range(4) for wrong in bad_kill(seed)]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_folder_that_is_read_only():
+    with workplace() as folder:
+        folder.chmod(0o500)
+        outcome = run(COMMANDS["learn"])
+        folder.chmod(0o700)
+        assert outcome.code == 1
+        assert outcome.said == "error: run: Permission denied."
+
+
+def test_half_a_file_is_noticed(tmp_path):
+    """The harness sees what it is there to see."""
+    (tmp_path / "result.json").write_text('{"a": ')
+    (tmp_path / ".model.17.safetensors").write_text("")
+    assert len(broken_files(tmp_path)) == 2

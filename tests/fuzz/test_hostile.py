@@ -1,0 +1,98 @@
+"""Hostile files: some hundred that are cut, flipped or rewritten, and those that were made to do harm."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orbitgp.datasets.files import arrays, load
+from orbitgp.saving.atomic import replace, write_json
+from tests.fuzz.hostile import READERS, bad_file, case, judged
+
+pytest.importorskip("typer")
+SEEDS = [*range(0, 100 * len(READERS), 25), *range(100 * len(READERS), 100 * len(READERS) + 240)]  # every 25th cut, and others
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_hostile_files(part):
+    wrong = {f"seed {seed}, {case(seed)[0]}": found for seed in SEEDS[part::4] if (found := bad_file(seed))}
+    assert not wrong
+
+
+FOUND = {
+    912: "a group of 12! permutations",
+    1073: "a kernel that fails at the first prediction",
+    1313: "a model without the mean of its targets",
+    1479: "unknown ways of reading",
+    2313: "a reason of 10,000 characters",
+    2939: "a reason with the bytes of the file",
+    12232: "two to the power of 2^60 elements",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=list(FOUND.values()))
+def test_files_that_were_once_bad(seed):
+    assert bad_file(seed) == []
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("x.npy", header + bytes(10**8))
+        packed.writestr("y.npy", header + bytes(10**8))
+    assert path.stat().st_size < 1e6
+    monkeypatch.setattr(arrays, "free_memory", lambda device: 1e8)
+    monkeypatch.setattr(np, "load", lambda *args, **kwargs: pytest.fail("it was opened"))
+    with pytest.raises(ValueError, match=r"unpacks to 0\.2 GB, and only 0\.1 GB"):
+        load(path)
+
+
+def test_a_class_folder_may_have_any_name(tmp_path):
+    """Control characters and markup in a name are only a name."""
+    from PIL import Image
+
+    for name in ("\x1b[31m<b>red", "plain"):
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            Image.fromarray(np.full((3, 3), 60 * i + len(name), dtype=np.uint8)).save(tmp_path / name / f"{i}.png")
+            Image.fromarray(np.eye(3, dtype=np.uint8)).save(tmp_path / name / f"e{i}.png")
+    assert judged(load, tmp_path) == []
+
+
+def test_writing_does_not_follow_links(tmp_path):
+    """Neither a link at the name itself, nor one at the name of the file beside."""
+    outside = tmp_path / "outside.txt"
+    outside.write_text("mine")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for link in (folder / "config.json", folder / f".config.{os.getpid()}.json"):
+        link.symlink_to(outside)
+    write_json(folder / "config.json", {"a": 1})
+    assert outside.read_text() == "mine"
+    assert not (folder / "config.json").is_symlink()
+    assert [p.name for p in folder.iterdir()] == ["config.json"]
+
+
+def test_a_new_file_replaces_none(tmp_path):
+    path = tmp_path / "config.json"
+    write_json(path, 1, new=True)
+    with pytest.raises(FileExistsError):
+        write_json(path, 2, new=True)
+    assert path.read_text() == "1\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    def fails(beside: Path) -> None:
+        beside.write_text("half")
+        raise OSError(28, "No space left on device", str(beside))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        replace(tmp_path / "model", fails)
+    assert caught.value.filename == str(tmp_path / "model")
+    assert not list(tmp_path.iterdir())

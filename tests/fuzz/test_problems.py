@@ -1,0 +1,22 @@
+"""Three hundred random problems, and every bad one that was ever found, by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.invariants import bad, refusal
+from tests.fuzz.problems import random_problem
+
+COUNT, PARTS = 300, 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_problems(part):
+    wrong = {str(random_problem(seed)): found for seed in range(part, COUNT, PARTS) if (found := bad(seed))}
+    assert not wrong
+
+
+def test_most_problems_are_not_refused():
+    """A fuzzer whose problems are refused tests nothing."""
+    assert sum(refusal(seed) is not None for seed in range(1000, 1010)) <= 1

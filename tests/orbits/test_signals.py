@@ -25,6 +25,7 @@ from orbitgp.orbits import (
     TimeShift,
     TimeWarp,
 )
+from orbitgp.orbits.parse import make_orbit, with_axis
 from orbitgp.orbits.signals.interpolation import interpolate
 from orbitgp.saving.modules import pack, unpack
 
@@ -253,6 +254,15 @@ def test_lengths_are_in_the_unit_of_the_axis():
     assert TimeShift(interval=0.5, unit="s").describe()["shift"] == pytest.approx((-1.0, 1.0))
 
 
+def test_intervals_reach_all_factors_that_have_lengths():
+    text = with_axis("timeshift*gain(1.2)*timewarp(0.04, interval=0.02)", 0.01, "s")
+    assert text == ("timeshift(interval=0.01, unit='s')*gain(1.2)*timewarp(0.04, interval=0.02, unit='s')")
+    assert str(make_orbit(text, (30,)).describe().quantities["shift"]) == "±0.020 s"
+    circular = make_orbit("circularshift(3)", (30,))
+    x = torch.rand(1, 30)
+    assert torch.allclose(sampled(circular, x.roll(7, 1)), sampled(circular, x).roll(7, 2), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -262,7 +272,7 @@ def test_lengths_are_in_the_unit_of_the_axis():
         (lambda: TimeWarp(0), "amplitude must be a positive length in samples, got 0.0."),
         (lambda: TimeWarp(frozen=["speed"]), "TimeWarp has no parameter 'speed'"),
         (lambda: Smoothing((1, 2)), r"width must be a positive length or a \(0, length\) pair"),
-        (lambda: Baseline(0.0), "amplitude must be positive"),
+        (lambda: Baseline(0.0), "baseline must be positive"),
         (lambda: Baseline(degree=-1), "degree must be 0 or more"),
         (lambda: TimeShift().check(torch.Size([3, 8, 8])), r"TimeShift acts on signals \(T,\) or \(C, T\)"),
     ],

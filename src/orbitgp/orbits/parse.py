@@ -57,7 +57,7 @@ NAMES: dict[str, Named] = {
     "timewarp": Named(orbits.TimeWarp, "signals whose time runs unevenly, never back", _DEFORMATION),
     "gain": Named(orbits.Gain, "signals that are stronger and weaker (a factor)", ("gain",)),
     "offset": Named(orbits.Offset, "a constant added to a signal", ("offset",)),
-    "baseline": Named(orbits.Baseline, "a polynomial added to a signal", ("amplitude",)),
+    "baseline": Named(orbits.Baseline, "a polynomial added to a signal", ("baseline",)),
     "smoothing": Named(orbits.Smoothing, "signals with less detail, up to a learned width", ("width",)),
     "dropout": Named(orbits.Dropout, "signals with a gap, up to a learned length", ("gap",)),
     "reversal": Named(orbits.Reversal, "signals forwards and backwards"),
@@ -156,6 +156,17 @@ def _arguments(make: Callable[..., Orbit]) -> str:
     parameters = inspect.signature(make).parameters.values()
     named = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
     return ", ".join(named) or "no arguments"
+
+
+def with_axis(text: str, interval: float, unit: str) -> str:
+    """The same orbit with this distance between samples in all factors that have lengths along the axis of a signal."""
+    axis = {"interval": interval, "unit": unit}
+    factors = []
+    for factor in parse(text):
+        takes = "interval" in inspect.signature(NAMES[factor.name].make).parameters
+        kwargs = {**axis, **dict(factor.kwargs)} if takes else dict(factor.kwargs)
+        factors.append(replace(factor, kwargs=tuple(kwargs.items())))
+    return "*".join(str(factor) for factor in factors)
 
 
 def quantity_names(text: str) -> list[str]:

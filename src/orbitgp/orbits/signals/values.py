@@ -70,36 +70,36 @@ class Offset(SignalOrbit):
 class Baseline(SignalOrbit):
     """x_a = x + b(t) for a random polynomial b, one for each channel.
 
-    b(t) = amplitude / sqrt(degree + 1) * sum_j z_j P_j(t) with z ~ N(0, 1) and Legendre polynomials P_j of mean square one, so
-    the root mean square of b is the amplitude. Degree 0 is an offset, 1 a slope besides, and a high degree a smooth drift.
+    b(t) = baseline / sqrt(degree + 1) * sum_j z_j P_j(t) with z ~ N(0, 1) and Legendre polynomials P_j of mean square one, so
+    ``baseline`` is its root mean square. Degree 0 is an offset, 1 a slope besides, and a high degree a smooth drift.
 
     Args:
-        amplitude: in the units of the signal.
+        baseline: root mean square, in the units of the signal.
         degree: of the polynomial.
-        learn: whether the amplitude is learned.
+        learn: whether it is learned.
     """
 
-    reach = ("amplitude",)
+    reach = ("baseline",)
 
-    def __init__(self, amplitude: Number = 0.1, degree: int = 2, learn: bool = True) -> None:
+    def __init__(self, baseline: Number = 0.1, degree: int = 2, learn: bool = True) -> None:
         super().__init__()
-        if not 0 < amplitude < inf:
-            raise ValueError(f"amplitude must be positive (at zero the gradient vanishes), got {amplitude}.")
+        if not 0 < baseline < inf:
+            raise ValueError(f"baseline must be positive (at zero the gradient vanishes), got {baseline}.")
         if degree < 0:
             raise ValueError(f"degree must be 0 or more, got {degree}.")
         self.degree = degree
-        self.amplitude = nn.Parameter(torch.tensor(float(amplitude)), requires_grad=learn)
+        self.baseline = nn.Parameter(torch.tensor(float(baseline)), requires_grad=learn)
 
     def draws_for(self, features: torch.Size) -> int:
         return features[:-1].numel() * (self.degree + 1)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         z = torch.special.ndtri(u).unflatten(2, (-1, self.degree + 1))
-        drift = self.amplitude * z @ polynomials(x.shape[-1], self.degree, dtype=x.dtype, device=x.device)
+        drift = self.baseline * z @ polynomials(x.shape[-1], self.degree, dtype=x.dtype, device=x.device)
         return x[:, None] + drift.reshape(*u.shape[:2], *x.shape[1:])
 
     def describe(self) -> Description:
-        return Description("Baseline", {"amplitude": Quantity(self.amplitude.abs().item())})
+        return Description("Baseline", {"baseline": Quantity(self.baseline.abs().item())})
 
     def saved_arguments(self) -> dict[str, Any]:
         return {"degree": self.degree}

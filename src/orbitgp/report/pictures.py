@@ -12,7 +12,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from orbitgp.orbits import Orbit
-from orbitgp.plotting import PAPER, GreyScale, draw, draw_vector, new_axes
+from orbitgp.plotting import PAPER, GreyScale, draw, draw_vector, new_axes, signal_axis
 from orbitgp.report.charts import svg
 
 Input = Float[np.ndarray, "*features"]
@@ -22,13 +22,15 @@ class Pictures:
     """One way to show all inputs of a data set: the same grey scale, ink in the colour of the page's ink.
 
     Attributes:
-        images: whether inputs are images; else they are vectors.
+        images: whether inputs are images; else they are vectors or signals.
+        axis: of signals, the distance between samples, and its unit.
         ink: whether images look like ink on a page.
     """
 
     def __init__(self, orbit: Orbit, x: Shaped[np.ndarray, "rows *features"]) -> None:
         self.orbit = orbit
-        self.images = x.ndim > 2
+        self.axis = signal_axis(orbit)
+        self.images = x.ndim > 2 and self.axis is None
         self.scale = GreyScale(x[:1000])
         self.ink = self.scale.ink and not (x.ndim == 4 and x.shape[1] == 3)
 
@@ -44,7 +46,7 @@ class Pictures:
         return np.asarray(draw(self.orbit, torch.as_tensor(np.asarray(x, dtype=np.float32)), count, seed=0).numpy())
 
     def chart(self, x: Input, count: int, label: str, height: float) -> Markup:
-        """A vector among the samples of its orbit, so many inches high."""
-        axes = new_axes(4.2 if len(x) <= 2 else 6.4, height)
-        draw_vector(axes, x, self.samples(x, count), PAPER)
+        """A vector or a signal among the samples of its orbit, so many inches high."""
+        axes = new_axes(4.2 if x.shape[-1] <= 2 else 6.4, height)
+        draw_vector(axes, x, self.samples(x, count), PAPER, self.axis)
         return svg(axes, f"{label} and samples of its orbit")

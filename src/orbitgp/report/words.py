@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
 
-_SETS = {"Flip": "mirror images", "Rotate90": "quarter turns", "Permutation": "exchanges of coordinates"}
+_SETS = {
+    "Flip": "mirror images",
+    "Rotate90": "quarter turns",
+    "Permutation": "exchanges of coordinates",
+    "Reversal": "reversal of time",
+    "ChannelPermutation": "exchanges of channels",
+}
 _RANGES = {
     "degrees": "rotations",
     "angle": "rotations",
@@ -14,7 +20,11 @@ _RANGES = {
     "thickness": "changes of stroke width",
     "brightness": "changes of brightness",
     "contrast": "changes of contrast",
+    "stretch": "stretching in time",
+    "gain": "changes of gain",
+    "offset": "offsets",
 }
+_SIZES = {"width": "smoothing up to", "gap": "gaps up to", "baseline": "baselines of"}
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
@@ -42,6 +52,8 @@ def learned(description: Description) -> list[str]:
             phrases.append(f"local displacements of {value}{over}")
         elif name == "scale" and value.unit != "×":
             phrases.append(f"noise of standard deviation {value}")
+        elif name in _SIZES:
+            phrases.append(f"{_SIZES[name]} {value}")
         elif name[-2:] in _AXES:
             phrases += _along_axes(key, description)
         else:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
+from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape, orbit_text
 from orbitgp.cli.errors import print_errors
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_next, print_notes, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
 from orbitgp.saving.atomic import write_json
+
+if TYPE_CHECKING:
+    from orbitgp.datasets.files import Data
 
 Orbits = Annotated[
     list[str] | None,
@@ -23,7 +26,7 @@ Orbits = Annotated[
         "-o",
         metavar="ORBIT",
         help=f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, "
-        "none and noise for tables.",
+        "none, timeshift, timewarp and gain*offset for signals, none and noise for tables.",
         autocompletion=arguments.complete_orbit,
     ),
 ]
@@ -72,6 +75,7 @@ def compare(
         orbitgp compare
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
+        orbitgp compare signals.csv --signal --interval 0.01s
     """
     import joblib
     import torch
@@ -82,14 +86,14 @@ def compare(
 
     data = options.load(settings.seed)
     shape = input_shape(data)
-    orbits = list(dict.fromkeys(orbit or (("none", "rotation", "affine") if data.has_images else ("none", "noise"))))
+    orbits = list(dict.fromkeys(orbit or _default_orbits(data)))
     extra = ["--seeds", str(seeds), *([] if check_inducing else ["--no-check-inducing"])]
     extra += [] if profile is None else ["--profile", profile]
     extra += [] if profile_values is None else ["--profile-values", profile_values]
     config = configuration("compare", options, settings, data, orbits, *extra)
     check(config, data)
-    named = named_orbits(orbits, shape)
-    profiled = None if profile is None else _profiled(orbits, profile)
+    named = named_orbits({name.replace(" ", ""): orbit_text(config, name) for name in orbits}, shape)
+    profiled = None if profile is None else orbit_text(config, _profiled(orbits, profile))
     values = _values(profile_values)
     folder = RunFolder.create(out, options.data, "compare")
     with folder.removed_if_empty():
@@ -129,6 +133,12 @@ def compare(
         typer.echo(f"\n{curve}")
     typer.echo(f"\n{ranking.best}: {result['summary']}\n")
     print_next(folder)
+
+
+def _default_orbits(data: Data) -> tuple[str, ...]:
+    if data.has_signals:
+        return "none", "timeshift", "timewarp", "gain*offset"
+    return ("none", "rotation", "affine") if data.has_images else ("none", "noise")
 
 
 def _profiled(orbits: list[str], quantity: str) -> str:

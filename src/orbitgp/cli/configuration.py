@@ -58,11 +58,22 @@ def check(config: dict[str, Any], data: Data) -> None:
     shape, advice = input_shape(data), "say what shape the rows have, as in --image-shape 28x28."
     for orbit in config["orbits"]:
         try:
-            make_orbit(orbit, shape).check(torch.Size(shape))
+            make_orbit(orbit_text(config, orbit), shape).check(torch.Size(shape))
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
-    if config["settings"]["feature_map"] != "none" and len(shape) not in (2, 3):
-        raise ValueError(f"--feature-map is for images, but the inputs have shape {shape}: {advice}")
+    feature_map = config["settings"]["feature_map"]
+    if feature_map == "gradients" and (data.has_signals or len(shape) not in (2, 3)):
+        raise ValueError(f"--feature-map gradients is for images, but the inputs have shape {shape}: {advice}")
+    if feature_map in ("shapes", "derivative") and not data.has_signals:
+        raise ValueError(f"--feature-map {feature_map} is for signals: say that the rows are signals, with --signal.")
+
+
+def orbit_text(config: dict[str, Any], orbit: str) -> str:
+    """The orbit in words, with the interval between samples if there is one."""
+    from orbitgp.orbits.parse import with_axis
+
+    axis = DataOptions(**config["data"]).axis()
+    return orbit if axis is None else with_axis(orbit, *axis)
 
 
 def input_shape(data: Data) -> tuple[int, ...]:
@@ -72,10 +83,11 @@ def input_shape(data: Data) -> tuple[int, ...]:
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings as arguments of an estimator."""
-    from orbitgp.kernels.oriented_gradients import OrientedGradients
+    from orbitgp.kernels import OrientedGradients, ShapeHistograms, SmoothDerivative
 
     settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
     settings["random_state"] = settings.pop("seed")
-    settings["feature_map"] = None if settings["feature_map"] == "none" else OrientedGradients()
+    maps = {"gradients": OrientedGradients, "shapes": ShapeHistograms, "derivative": SmoothDerivative}
+    settings["feature_map"] = None if settings["feature_map"] == "none" else maps[settings["feature_map"]]()
     settings["image_shape"] = tuple(shape) if shape else None
     return settings

@@ -12,7 +12,7 @@ import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
+from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape, orbit_text
 from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_notes, print_result, report_content, result_of
@@ -71,7 +71,7 @@ def learn(
         data = DataOptions(**config["data"]).load(config["settings"]["seed"])
     else:
         data = options.load(settings.seed)
-        orbits = [orbit or ("rotation" if data.has_images else "noise")]
+        orbits = [orbit or ("timeshift" if data.has_signals else "rotation" if data.has_images else "noise")]
         config = configuration("learn", options, settings, data, orbits, *([] if baseline else ["--no-baseline"]))
         config["baseline"] = baseline
         check(config, data)
@@ -90,7 +90,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     torch.set_num_threads(config["threads"])
     print_notes(data, config, quiet)
     estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
-    orbit = make_orbit(config["orbit"], input_shape(data))
+    orbit = make_orbit(orbit_text(config, config["orbit"]), input_shape(data))
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = config["baseline"] and not isinstance(orbit, Identity)

@@ -15,11 +15,12 @@ from orbitgp.datasets.files.arrays import read_npy, read_npz, sibling_targets
 from orbitgp.datasets.files.data import Data, Inputs, Raw, ReadOptions, checked_inputs, checked_targets, split
 from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
+from orbitgp.datasets.files.signals import read_ts
 from orbitgp.datasets.files.tables import read_table
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
-_READERS = {".npz": read_npz, ".npy": read_npy, ".csv": read_table, ".tsv": read_table, ".parquet": read_table}
-_FORMS = ".npz, .npy, .csv, .parquet, a folder of class folders of images"
+_READERS = {".npz": read_npz, ".npy": read_npy, ".csv": read_table, ".tsv": read_table, ".parquet": read_table, ".ts": read_ts}
+_FORMS = ".npz, .npy, .csv, .parquet, .ts, a folder of class folders of images"
 
 
 def load(
@@ -94,14 +95,25 @@ def _named(name: str, options: ReadOptions) -> Data:
 def _from_path(path: Path, options: ReadOptions) -> Data:
     raw = _read(path, options, training=True)
     x, y = _checked(raw.x, raw.y, str(path), raw.options)
-    if x.ndim > 2 and (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
+    if x.ndim > 2 and not raw.options.signal and (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
         raise DatasetError(f"every image in {path} is of one colour all over: there is nothing to learn from.")
     x_test, y_test = None, None
+    if raw.test is None and (held_out := _test_beside(path, raw.options)) is not None:
+        other = _read(held_out, raw.options, training=True)
+        raw = raw._replace(test=(other.x, other.y))
     if raw.test is not None:
         x_test, y_test = _checked(*raw.test, f"{path} (test)", raw.options)
         _same_shape(x_test, x, f"{path} (test)")
     notes = [*raw.notes, *_notes(x, raw.options)]
     return Data(x, y, x_test, y_test, name=path.stem or path.name, source=str(path), read_options=raw.options, notes=notes)
+
+
+def _test_beside(path: Path, options: ReadOptions) -> Path | None:
+    """The test set of a signal archive: NAME_TEST beside NAME_TRAIN."""
+    if not options.signal or not path.stem.endswith("_TRAIN"):
+        return None
+    beside = path.with_stem(path.stem.removesuffix("_TRAIN") + "_TEST")
+    return beside if beside.is_file() else None
 
 
 def _read(path: Path, options: ReadOptions, training: bool) -> Raw:
@@ -128,7 +140,7 @@ def _same_shape(x: Shaped[np.ndarray, "..."], like: Shaped[np.ndarray, "..."], w
 
 def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> list[str]:
     """What a person should know about these data before training on them."""
-    if x.ndim < 3 or options.invert:
+    if x.ndim < 3 or options.invert or options.signal:
         return []
     frame = np.concatenate([x[..., 0, :].ravel(), x[..., -1, :].ravel(), x[..., :, 0].ravel(), x[..., :, -1].ravel()])
     if np.median(frame) > 0.5 * x.max():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -129,6 +130,11 @@ def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarra
         x = np.moveaxis(x, -1, 1)
     if x.ndim == 4 and x.shape[1] == 1:
         x = x[:, 0]
+    if options.signal and x.ndim == 2 and options.image_shape and prod(options.image_shape) != x.shape[1]:
+        shape = "x".join(str(n) for n in options.image_shape)
+        raise DatasetError(
+            f"--signal-shape {shape} has {prod(options.image_shape)} samples, but rows of {where} have {x.shape[1]}."
+        )
     if options.signal and x.ndim == 3 and x.shape[1] == 1:
         x = x[:, 0]
     if not options.signal and (x.ndim > 2 or options.image_shape is not None):

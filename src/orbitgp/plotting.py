@@ -152,6 +152,55 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     return figure
 
 
+def sensitivity(model: Any, X: Any, theme: Theme = "light", title: str | None = None) -> Figure:
+    """Where on the axis of a signal the predictions of a fitted estimator hang.
+
+    The height is the root mean square, over the rows of X and the latent functions, of the gradient of f times the standard
+    deviation of the signals there: how much f moves when this sample alone moves as much as it does in the data. f averages
+    over the orbit, and so does its gradient. Several channels have an axis each. It takes a model of exact inference.
+    """
+    colours = _theme(theme)
+    heights = sensitivities(model, X)
+    figure, top = _figure(6.4, 1.2 + 0.9 * len(heights), colours, title)
+    grid = {"left": 0.09, "right": 0.98, "bottom": 0.4 / (1.2 + 0.9 * len(heights)), "top": top - 0.03}
+    for axes, height in zip(
+        figure.subplots(len(heights), squeeze=False, sharex=True, gridspec_kw=grid)[:, 0], heights, strict=True
+    ):
+        draw_sensitivity(axes, height, signal_axis(model.orbit_), colours)
+        axes.set_facecolor("none")
+        axes.tick_params(colors=colours.soft, labelsize=7)
+        for side, spine in axes.spines.items():
+            spine.set(visible=side in ("left", "bottom"), color=colours.soft)
+    axes.xaxis.label.set(color=colours.soft, size=8)
+    return figure
+
+
+def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
+    """The numbers that :func:`sensitivity` draws."""
+    if model.inference_ != "exact":
+        raise ValueError(
+            "sensitivity takes a model of exact inference: fit with inference='exact', if there are few enough data."
+        )
+    exact = model.model_
+    x = torch.as_tensor(np.asarray(X)).reshape(-1, *model.input_shape_).to(exact.dtype)
+    if len(model.input_shape_) > 2:
+        raise ValueError(f"sensitivity is for signals (T,) or (C, T), but the inputs have shape {tuple(model.input_shape_)}.")
+    slope = exact.mean_gradient(x).double()
+    spread = exact.x.double().std(0)
+    return (slope.square().mean((0, 1)).sqrt() * spread).reshape(-1, x.shape[-1]).numpy()
+
+
+def draw_sensitivity(
+    axes: Axes, height: Float[np.ndarray, " length"], axis: tuple[float, str] | None, colours: Colours
+) -> None:
+    """One channel of :func:`sensitivity`."""
+    interval, unit = axis or (1.0, "feature")
+    place = interval * np.arange(len(height))
+    axes.fill_between(place, height, color=colours.accent, alpha=0.35, linewidth=0)
+    axes.plot(place, height, color=colours.accent, linewidth=1.4)
+    axes.set(xlabel=unit, ylim=(0, None), yticks=[])
+
+
 def _beside(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
     """Text at a place given in widths and heights of the axes."""
     axes.text(x, y, text, transform=axes.transAxes, va="center", ha=ha, **style)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from orbitgp.orbits import Orbit
-from orbitgp.plotting import PAPER, GreyScale, draw, draw_vector, new_axes, signal_axis
+from orbitgp.plotting import PAPER, GreyScale, draw, draw_sensitivity, draw_vector, new_axes, sensitivities, signal_axis
 from orbitgp.report.charts import svg
 
 Input = Float[np.ndarray, "*features"]
@@ -50,3 +51,16 @@ class Pictures:
         axes = new_axes(4.2 if x.shape[-1] <= 2 else 6.4, height)
         draw_vector(axes, x, self.samples(x, count), PAPER, self.axis)
         return svg(axes, f"{label} and samples of its orbit")
+
+    def sensitivity(self, model: Any, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
+        """Where on the axis of signals the predictions hang; None where there is no such picture."""
+        if self.axis is None or model.inference_ != "exact":
+            return None
+        heights = sensitivities(model, x[np.linspace(0, len(x) - 1, min(_ROWS, len(x))).round().astype(int)])
+        axes = new_axes(6.4, 1.6)
+        for height in heights:
+            draw_sensitivity(axes, height, self.axis, PAPER)
+        return svg(axes, "How much predictions move with each sample")
+
+
+_ROWS = 24  # inputs whose gradients are averaged

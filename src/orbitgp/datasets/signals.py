@@ -47,7 +47,7 @@ def movements(train: int = 60, test: int = 200, seed: int = 0) -> Dataset:
         (bell * np.cos(2 * np.pi * 1.2 * t), bell * np.sin(2 * np.pi * 1.2 * t)),
     ]
     channels = np.stack([np.stack(kind, 1) for kind in kinds])[label, np.arange(count)]
-    x = channels + rng.normal(0, 0.15, channels.shape)
+    x = channels + rng.normal(0, 0.5, channels.shape)
     return _dataset(x, label, train, "movements (generated)", seed)
 
 

@@ -116,7 +116,7 @@ class InvariantEstimator(BaseEstimator):
         """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
 
         Args:
-            X: (N, D), images (N, H, W) or (N, C, H, W), or flat images (N, D) with ``image_shape``; signals (N, T) or (N, C, T).
+            X: (N, D), images (N, H, W) or (N, C, H, W), flat images (N, D) with ``image_shape``, signals (N, T) or (N, C, T).
             y: the targets.
             callback: a function that is called with every record of the history (:mod:`orbitgp.training.callbacks`).
             checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.

@@ -12,19 +12,24 @@ import torch
 from orbitgp import InvariantGPRegressor
 from orbitgp.orbits import Gain, Orbit, TimeShift, TimeWarp
 
-TIME = np.arange(32)
+TIME = np.arange(40)
 
 
 def planted(orbit: Orbit, rows: int = 36, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Bumps on a slope, each changed by one draw of the orbit; the target is the width of the bump."""
+    """Bumps of two kinds, each changed by one draw of the orbit; the target is the width of the bump, and its kind.
+
+    The kinds differ by far more than the orbit changes them: in their height if it changes that, else in their place. So an
+    orbit that is too wide confuses them.
+    """
     rng = np.random.default_rng(seed)
-    width = rng.uniform(1.5, 4.0, rows)
-    x = np.exp(-0.5 * ((TIME - 15.5) / width[:, None]) ** 2) + 0.3 * np.exp(-0.5 * ((TIME - 24) / 1.5) ** 2)
+    width, kind = rng.uniform(1.5, 4.0, rows), rng.integers(0, 2, rows)
+    far, tall = (0, 7) if isinstance(orbit, Gain) else (17, 0)
+    x = np.exp(-0.5 * ((TIME - 11 - far * kind[:, None]) / width[:, None]) ** 2) * (1 + tall * kind[:, None])
     signals = torch.tensor(x)
     u = torch.tensor(rng.uniform(size=(rows, 1, orbit.draws_for(signals.shape[1:]))))
     with torch.no_grad():
         moved = orbit.double().transform(signals, u)[:, 0].numpy()
-    return moved + 0.02 * rng.normal(size=moved.shape), width + 0.05 * rng.normal(size=rows)
+    return moved + 0.02 * rng.normal(size=moved.shape), width + 4 * kind + 0.05 * rng.normal(size=rows)
 
 
 def fitted(orbit: Orbit, x: np.ndarray, y: np.ndarray) -> InvariantGPRegressor:
@@ -35,10 +40,10 @@ CASES = {
     "shift": (
         lambda value, learn: TimeShift(value, learn=learn),
         lambda: TimeShift(5.0),
-        (0.5, 2.0, 4.0, 5.0, 6.0, 8.0, 12.0),
+        (1.0, 3.0, 4.0, 5.0, 7.0, 12.0),
         (0.3, 25.0),
     ),
-    "gain": (lambda value, learn: Gain(value, learn=learn), lambda: Gain(1.6), (1.05, 1.2, 1.4, 1.6, 2.0, 3.0), (1.02, 8.0)),
+    "gain": (lambda value, learn: Gain(value, learn=learn), lambda: Gain(1.6), (1.05, 1.3, 1.6, 2.0, 3.0, 6.0), (1.02, 8.0)),
     "amplitude": (
         lambda value, learn: TimeWarp(value, 10.0, frozen=["smoothness"] if learn else ["amplitude", "smoothness"]),
         lambda: TimeWarp(2.0, 10.0),

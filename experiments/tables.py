@@ -26,6 +26,7 @@ from experiments import (
     rotated_mnist,
     small_data,
     toy,
+    views,
 )
 from experiments.harness import Claims, Experiment, Record, Records
 
@@ -35,7 +36,7 @@ COMPARISONS: dict[str, Experiment] = {
     for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, odd_even, rotated_digits)
 }
 COMPARISONS |= {"rotated_digits_m800": rotated_digits.EXPERIMENT, "deformations": deformations.EXPERIMENT}
-SINGLE = (toy.EXPERIMENT, exact.EXPERIMENT, exact_evidence.EXPERIMENT)
+SINGLE = (toy.EXPERIMENT, exact.EXPERIMENT, exact_evidence.EXPERIMENT, views.EXPERIMENT)
 EXPERIMENTS = {**{experiment.name: experiment for experiment in SINGLE}, **COMPARISONS}
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

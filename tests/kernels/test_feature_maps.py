@@ -24,13 +24,13 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import FeatureMapCovariance, covariance
-from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
 from orbitgp.saving import SavedFileError
 from orbitgp.training.trainer import Trainer
 
-NAMES = ("window", "smoothing", "sharpness", "power")
+NAMES = ("window", "smoothing", "sharpness", "power", "floor")
 # Far from the defaults, and from each other.
 OTHER: dict[str, Any] = {
     "orientations": 5,
@@ -39,6 +39,7 @@ OTHER: dict[str, Any] = {
     "smoothing": 0.4,
     "sharpness": 4.0,
     "power": 0.6,
+    "floor": 0.02,
 }
 
 
@@ -78,6 +79,7 @@ def oriented_gradients_of_one(
     smoothing: float = 0.25,
     sharpness: float = 9.0,
     power: float = 0.4,
+    floor: float = 1e-4,
 ) -> np.ndarray:
     """The docstring in loops, for one channel: (orientations, rows of windows, columns of windows), before unit length."""
     height, width = image.shape
@@ -99,7 +101,7 @@ def oriented_gradients_of_one(
         edge = strength * math.exp(sharpness * (cosine - 1))
         for a, b in itertools.product(range(len(windows_y)), range(len(windows_x))):
             means[o, a, b] += pool_y[a, i] * pool_x[b, j] * edge
-    return (means + 1e-4) ** power
+    return (means + floor) ** power
 
 
 def oriented_gradients(x: Tensor, **arguments: Any) -> Tensor:
@@ -130,7 +132,7 @@ class TestOrientedGradients:
         torch.testing.assert_close(features.detach().double(), oriented_gradients(x, cell=2.0), rtol=1e-4, atol=1e-6)
 
     @pytest.mark.parametrize("shape", [(5, 4), (2, 3, 4), (1, 1), (2, 2)], ids=str)
-    def test_gradcheck_in_the_image_and_all_four_parameters(self, shape: tuple[int, ...]) -> None:
+    def test_gradcheck_in_the_image_and_all_parameters(self, shape: tuple[int, ...]) -> None:
         module = OrientedGradients(orientations=3, cell=2.0, window=1.1, sharpness=2.0)
         raw = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
         assert set(raw) == {f"raw_{name}" for name in NAMES}
@@ -342,7 +344,7 @@ class TestKernel:
         truth = torch.distributions.MultivariateNormal(torch.zeros(7).double(), k).log_prob(y)
         torch.testing.assert_close(found, truth)
         parameters = [*kernel.parameters()]
-        assert len(parameters) == 2 + (2 if kind == "vectors" else 4)
+        assert len(parameters) == 2 + (2 if kind == "vectors" else len(NAMES))
         gradients = [torch.autograd.grad(value, parameters) for value in (found, truth)]
         torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-6, atol=1e-9)
         assert all(g.abs().max() > 0 for g in gradients[0])
@@ -500,6 +502,35 @@ class TestCovariance:
         if isinstance(orbit, Identity):
             torch.testing.assert_close(inner.predict(x, None), outer.predict(phi(x).detach(), None))
             torch.testing.assert_close(inner.joint(x, None), outer.joint(phi(x).detach(), None))
+
+
+class TestSideBySide:
+    def test_weighted_vectors_side_by_side(self) -> None:
+        x = rand(3, 8, 8)
+        fine, coarse = OrientedGradients(cell=2.0), OrientedGradients(cell=4.0)
+        both = SideBySide(fine, coarse)
+        with torch.no_grad():
+            both.log_weights.copy_(torch.tensor([0.3, -0.4]))
+            squared = torch.tensor([0.3, -0.4]).double().mul(2).exp()
+            weights = (squared / squared.sum()).sqrt()
+            expected = torch.cat([weights[0] * fine(x), weights[1] * coarse(x)], 1)
+        torch.testing.assert_close(both(x), expected)
+        torch.testing.assert_close(both(x).norm(dim=1), torch.ones(3).double())
+
+    def test_what_was_learned_is_saved(self, tmp_path: Path) -> None:
+        X, y = digits(20, classes=2)
+        own = SideBySide(OrientedGradients(4, cell=2.0), OrientedGradients(4, cell=4.0))
+        estimator = InvariantGPRegressor(feature_map=own, max_steps=5).fit(X, y.astype(float))
+        learned = estimator.kernel_.feature_map
+        assert learned.log_weights.ne(0).all()
+        assert learned.maps[0].raw_window != learned.maps[1].raw_window
+        estimator.save(tmp_path / "model.safetensors")
+        loaded = InvariantGPRegressor.load(tmp_path / "model.safetensors")
+        assert loaded.predict(X).tobytes() == estimator.predict(X).tobytes()
+
+    def test_no_map(self) -> None:
+        with pytest.raises(ValueError, match="at least one feature map"):
+            SideBySide()
 
 
 # The estimators

@@ -2,7 +2,7 @@
 
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance
-from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.kernels.shape_histograms import ShapeHistograms
@@ -10,5 +10,5 @@ from orbitgp.kernels.spectra import SNV, SavitzkyGolay, SmoothDerivative
 
 __all__ = [
     "SNV", "Covariance", "FeatureMapKernel", "InvariantKernel", "OrientedGradients", "SavitzkyGolay", "ShapeHistograms",
-    "SmoothDerivative", "covariance",
+    "SideBySide", "SmoothDerivative", "covariance",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ same targets. The orbit acts on the inputs, before phi, and inducing points are 
 
 Any ``nn.Module`` serves that maps rows of inputs (N, ...) to rows of vectors (N, D), each row on its own and deterministically.
 :class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs. For images there is
-:class:`orbitgp.kernels.OrientedGradients`.
+:class:`orbitgp.kernels.OrientedGradients`. :class:`SideBySide` makes one map of several.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from gpytorch import Module
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -70,6 +71,28 @@ class FeatureMapKernel(Kernel):
     ) -> Any:
         phi1 = self.map(x1)
         return self.base_kernel(phi1, phi1 if x1 is x2 else self.map(x2), diag=diag, **params)
+
+
+class SideBySide(Module):
+    """Several feature maps as one: their vectors side by side, each times a weight that is learned.
+
+    The squares of the weights sum to one, so maps of unit length, such as :class:`orbitgp.kernels.OrientedGradients` at
+    several scales, yield vectors of unit length.
+    """
+
+    def __init__(self, *maps: nn.Module) -> None:
+        super().__init__()
+        if not maps:
+            raise ValueError("SideBySide needs at least one feature map.")
+        self.maps = nn.ModuleList(maps)
+        self.log_weights = nn.Parameter(torch.zeros(len(maps), dtype=torch.float64), requires_grad=len(maps) > 1)
+
+    def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
+        weights = torch.softmax(2 * self.log_weights, 0).sqrt().to(x.dtype)
+        return torch.cat([weight * part(x) for weight, part in zip(weights, self.maps, strict=True)], 1)
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"*": list(self.maps)}
 
 
 _PART = {False: 2**18, True: 2**25}  # numbers mapped at once: few on a CPU, with its small cache, and more on a GPU

@@ -1,4 +1,4 @@
-"""A feature map for images: histograms of oriented gradients, smooth in the image and in four learned constants."""
+"""A feature map for images: histograms of oriented gradients, smooth in the image and in five learned constants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class OrientedGradients(LearnedConstants):
         smoothing: standard deviation, in cells, of the blur before the gradient.
         sharpness: how narrow the tuning curves are.
         power: applied to the mean of each window.
-        learn: whether window, smoothing, sharpness and power are learned, starting at these values.
+        floor: added to that mean before. Edges that are much fainter are not seen.
+        learn: whether window, smoothing, sharpness, power and floor are learned, starting at these values.
     """
 
     def __init__(
@@ -40,9 +41,10 @@ class OrientedGradients(LearnedConstants):
         smoothing: float = 0.25,
         sharpness: float = 9.0,
         power: float = 0.4,
+        floor: float = 1e-4,
         learn: bool = True,
     ) -> None:
-        super().__init__(learn, window=window, smoothing=smoothing, sharpness=sharpness, power=power)
+        super().__init__(learn, window=window, smoothing=smoothing, sharpness=sharpness, power=power, floor=floor)
         if orientations < 1:
             raise ValueError(f"orientations must be at least 1, got {orientations}.")
         if cell is not None and not 0 < cell < inf:
@@ -53,7 +55,7 @@ class OrientedGradients(LearnedConstants):
         if x.ndim not in (3, 4) or 0 in x.shape[1:]:
             expected, shape = "OrientedGradients takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
             raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
-        window, smoothing, sharpness, power = self.constants(x.dtype)
+        window, smoothing, sharpness, power, floor = self.constants(x.dtype)
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
         blur_y, blur_x = (_windows(n, n, cell * smoothing) for n in (height, width))
@@ -67,14 +69,13 @@ class OrientedGradients(LearnedConstants):
         edges = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1).mm(terms.flatten(1)).exp2()
         pool_y, pool_x = (_windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))
         means = _separable(edges.unflatten(1, dx.shape), pool_x, pool_y).movedim(0, 1)
-        return F.normalize((means + _FAINT).pow(power).flatten(1), dim=1)
+        return F.normalize((means + floor).pow(power).flatten(1), dim=1)
 
     def extra_repr(self) -> str:
         return self._described(orientations=self.orientations, cell=self.cell)
 
 
 _FLAT = 1e-6  # squared strength of a gradient that has no direction
-_FAINT = 1e-4  # means below this are no edges
 
 
 def _separable(x: Tensor, down: Tensor, across: Tensor) -> Tensor:

@@ -216,14 +216,14 @@ def check(records: Records) -> Claims:
     """What is to be shown; what has not been run is not claimed."""
     claims = {}
     chosen = {data: picked(records, data, 0) for data in SETS}
-    five = [chosen[data]["metrics"]["accuracy"] for data in FIVE if chosen[data]]
+    five = [found["metrics"]["accuracy"] for data in FIVE if (found := chosen[data])]
     if len(five) == len(FIVE):
         claims[f"mean accuracy of the evidence's choice on the five sets is {np.mean(five):.3f}, at least 0.92"] = (
             np.mean(five) >= 0.92
         )
-    if chosen["OSULeaf"]:
-        found = chosen["OSULeaf"]["metrics"]["accuracy"]
-        claims[f"OSULeaf: {found:.3f}, at least 0.85"] = found >= 0.85
+    if leaves := chosen["OSULeaf"]:
+        accuracy = leaves["metrics"]["accuracy"]
+        claims[f"OSULeaf: {accuracy:.3f}, at least 0.85"] = accuracy >= 0.85
     gains = {data: max(_gain_of_time(records, data, feature_map) for feature_map in FOR_CLASSES) for data in FIVE}
     sure = [data for data, gain in gains.items() if gain > MIN_NATS]
     if len(five) == len(FIVE):
@@ -231,9 +231,9 @@ def check(records: Records) -> Claims:
             f"an orbit in time is {MIN_NATS:g} nats above none and above gain and offset on {len(sure)} of five, at least three"
         )
         claims[said] = len(sure) >= 3
-    if chosen["Tecator"]:
+    if spectra := chosen["Tecator"]:
         best = min(r["metrics"]["rmse"] for r in records if _is(r, "Tecator") and "evidence" not in r)
-        metrics = chosen["Tecator"]["metrics"]
+        metrics = spectra["metrics"]
         claims[f"Tecator: RMSE {metrics['rmse']:.3f}, below the best of PLS ({best:.3f})"] = metrics["rmse"] < best
         claims[f"Tecator: {metrics['covered']} of 43 in their 90 % intervals, 35 to 42"] = 35 <= metrics["covered"] <= 42
     return claims

@@ -21,8 +21,8 @@ demo: $(STAMP)  ## learn an invariance from a few hundred digits
 test: $(STAMP)  ## all tests, on two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-test-fast: $(STAMP)  ## the tests without the slow ones, in about a minute
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+test-fast: $(STAMP)  ## the tests without the slow ones, and without checks of shapes, in a minute or so
+	JAXTYPING_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 check: $(STAMP)  ## lint, format and types
 	$(BIN)/ruff check .

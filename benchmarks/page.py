@@ -65,7 +65,8 @@ TAIL = """## What was weighed
 - **Solves** on a GPU: to invert the factor of Kuu and multiply takes less than to solve, for whitening and its gradient
   as for the statistics of q(u).
 - **Averaged inducing variables** (`inducing_samples` = P) have (MP)² pairs in Kuu. They are made by strips, the lower
-  triangle only, in float64, and made again for the gradient in the precision of the data: at M = 2,000, P = 8 on an
+  triangle only, in float64, and made again for the gradient in the precision of the data, the lower triangle only, too
+  (which was not so yet when this was measured): at M = 2,000, P = 8 on an
   H200 a step of 54 ms became one of 35, with what is said above, and a refit of q(u) of 116 ms one of 62.
 """
 

@@ -14,16 +14,16 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
-from orbitgp.inference import model as variational
-from orbitgp.kernels import _expectations_cpu as sums
-from orbitgp.kernels import _kuu as gram
+from orbitgp.inference.whitening import Whiten
+from orbitgp.kernels._expectations_cpu import Sums
+from orbitgp.kernels._kuu import PointGram
 from orbitgp.orbits.images import interpolation
 
 STAGES = {
-    "k_fu and k_ff": [sums.Sums],
+    "k_fu and k_ff": [Sums],
     "interpolation": [interpolation._Interpolate],
-    "Kuu": [gram.Gram],
-    "Cholesky and solves": [variational._Whiten],
+    "Kuu": [PointGram],
+    "Cholesky and solves": [Whiten],
 }
 REST = "the rest: draws, moments, covariance of q(u), bound, autograd"
 SHOWN = 16

@@ -1,9 +1,9 @@
 """The first job: learn from data by how much digits may be rotated.
 
-scikit-learn's embedded digits, each rotated by a random angle within ±60°, go to two Gaussian processes: a plain RBF one, and
-one that averages over rotations within ±alpha and learns alpha, from a start of 5°, by maximising a bound on the marginal
-likelihood of the training data. There is no validation set. ``python -m experiments demo`` prints a table and writes one
-picture.
+300 of scikit-learn's embedded digits, each rotated by a random angle within ±60°, go to two Gaussian processes: a plain RBF
+one, and one that averages over rotations within ±alpha and learns alpha, from 5° and multiples of it, by maximising the
+marginal likelihood of the training data. There is no validation set, and all settings are the defaults: with so few data,
+inference is exact. ``python -m experiments demo`` prints a table and writes one picture.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -23,37 +23,37 @@ from orbitgp.orbits import Identity, Rotation
 
 ROTATED = 60.0
 START = 5.0
+NUM_TRAIN = 300
 ROWS, COLUMNS = 4, 7
-# The paper's likelihood for many classes, which is also the fastest.
-SETTINGS: dict[str, Any] = {"likelihood": "gaussian", "num_inducing": 150, "num_samples": 16, "max_steps": 120}
-SETTINGS |= {"random_state": 0, "verbose": True}
 
 
 def fit() -> tuple[dict[str, InvariantGPClassifier], dict[str, float], tuple[np.ndarray, np.ndarray]]:
     """Both models, their test errors, and some training images with their labels."""
     data = digits()
-    x_train, _ = rotate(data.x_train, ROTATED, seed=0)
+    x_train, _ = rotate(data.x_train[:NUM_TRAIN], ROTATED, seed=0)
+    y_train = data.y_train[:NUM_TRAIN]
     x_test, _ = rotate(data.x_test, ROTATED, seed=1)
     models = {
-        "RBF": InvariantGPClassifier(Identity(), **SETTINGS),
-        "RBF, rotations learned": InvariantGPClassifier(Rotation(START), **SETTINGS),
+        "RBF": InvariantGPClassifier(Identity(), random_state=0, verbose=True),
+        "RBF, rotations learned": InvariantGPClassifier(Rotation(START), random_state=0, verbose=True),
     }
     errors = {}
     for name, model in models.items():
         start = time.perf_counter()
-        model.fit(x_train, data.y_train)
+        model.fit(x_train, y_train)
         errors[name] = float((model.predict(x_test) != data.y_test).mean())
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
-    return models, errors, (x_train[:ROWS], data.y_train[:ROWS])
+    shown = np.unique(y_train, return_index=True)[1][1 : 1 + ROWS]  # one digit of each class
+    return models, errors, (x_train[shown], y_train[shown])
 
 
 def table(models: dict[str, InvariantGPClassifier], errors: dict[str, float]) -> str:
-    """Bound, test error and learned angle of each model."""
-    lines = [f"{'model':<24}{'evidence (bound, nats)':>24}{'test error':>12}{'rotations within':>18}"]
+    """Evidence, test error and learned angle of each model."""
+    lines = [f"{'model':<24}{'evidence (nats)':>18}{'test error':>12}{'rotations within':>18}"]
     for name, model in models.items():
         angle = model.orbit_.describe().get("degrees")
         learned = "-" if angle is None else f"±{angle:.0f}°"
-        lines.append(f"{name:<24}{model.evidence_.value:>24,.0f}{100 * errors[name]:>10.1f} %{learned:>18}")
+        lines.append(f"{name:<24}{model.evidence_.value:>18,.0f}{100 * errors[name]:>10.1f} %{learned:>18}")
     return "\n".join(lines)
 
 
@@ -94,18 +94,18 @@ def figure(
     steps, angles = [0, *(r["step"] for r in history)], [START, *(r["orbit"]["degrees"] for r in history)]
     over_time.plot(steps, angles, color="tab:orange", lw=2)
     over_time.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0)
-    over_time.text(
-        history[-1]["step"], 3, f"the data were rotated within ±{ROTATED:.0f}°", ha="right", color="tab:blue", fontsize=9
-    )
-    over_time.set(xlabel="training step", ylabel="learned angle (degrees)", ylim=(0, None))
-    over_time.set_title(f"learned from the training data alone, from a start of {START:.0f}°", fontsize=10)
+    over_time.text(history[-1]["step"], 3, f"data rotated within ±{ROTATED:.0f}°", ha="right", color="tab:blue", fontsize=9)
+    over_time.set(xlabel="evaluations of the evidence", ylabel="learned angle (degrees)", ylim=(0, None))
+    over_time.set_title(f"learned from the training data, from {START:.0f}° and other starts", fontsize=10)
     values = [plain.evidence_.value, learned.evidence_.value]
-    bars.barh([1, 0], values, color=["0.65", "tab:orange"], height=0.6)
+    over = [value - values[0] for value in values]
+    bars.barh([1, 0], over, color=["0.65", "tab:orange"], height=0.6)
+    bars.axvline(0, color="0.65", lw=2)
     bars.set_yticks([1, 0], ["no invariance", "rotations\nlearned"])
-    for y, value, error in zip([1, 0], values, errors.values(), strict=True):
-        bars.text(value, y, f" {value:,.0f} nats, {100 * error:.1f} % test error", va="center", fontsize=9)
-    bars.set_xlim(min(0, *values), max(values) * 1.75)
-    bars.set_xlabel("evidence (bound on the log marginal likelihood)")
+    for y, end, value, error in zip([1, 0], over, values, errors.values(), strict=True):
+        bars.text(end, y, f"  {value:,.0f} nats, {100 * error:.1f} % test error", va="center", fontsize=9)
+    bars.set_xlim(min(0, *over), max(over) * 1.9)
+    bars.set_xlabel("nats of evidence over no invariance")
     for ax in (over_time, bars):
         ax.spines[["top", "right"]].set_visible(False)
     harness.save_figure(fig, path)
@@ -116,9 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments demo", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for demo.png (default: out)")
     options = parser.parse_args(arguments)
-    print(
-        f"1,797 digits of 8x8 pixels, each rotated by a random angle within ±{ROTATED:.0f}°; 1,347 to learn from.", flush=True
-    )
+    print(f"{NUM_TRAIN} digits of 8x8 pixels, each rotated by a random angle within ±{ROTATED:.0f}°.", flush=True)
     models, errors, examples = fit()
     print("\n" + table(models, errors))
     figure(models, errors, examples, options.out / "demo.png")

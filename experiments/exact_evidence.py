@@ -143,7 +143,7 @@ class ExactDigits(harness.Run):
     def learn(self, kernel: Kernel, orbit: Orbit, likelihood: Dirichlet, x: Images, y: Targets) -> tuple[float, int]:
         """Climb to the top of the evidence of these digits; the evidence there, and how often it was computed."""
         model = ExactGP(kernel, orbit, x, CLASSES, seed=self.seed).to(x.device)
-        settings = TrainerSettings(max_seconds=self.max_seconds, starts=(1.0,))
+        settings = TrainerSettings(max_seconds=self.max_seconds, start_rows=0)
         climber = QuasiNewton(model, likelihood, x, y, settings, num_samples=self.draws(orbit))
         return climber.run().log_evidence, climber.steps
 

@@ -56,7 +56,7 @@ QUICK: Settings = {
     "batch_size": 200,
     "num_samples": 8,
     "num_predict_samples": 16,
-    "options": {"posterior_samples": 4, "start_steps": 4, "orbit_warmup": 10},
+    "options": {"posterior_samples": 4, "start_rows": 0, "orbit_warmup": 10},
 }
 SCORES = (metrics.error_rate, metrics.nll, metrics.brier, metrics.ece)
 FACTORS = ("scale", "contrast")  # the quantities of an orbit that multiply

@@ -98,7 +98,7 @@ class LocalParameters(harness.Run):
             batch_size=self.batch_size,
             num_samples=self.num_samples,
             num_groups=self.num_groups,
-            starts=(1.0,),
+            start_rows=0,
             seed=self.seed,
         )
         return Trainer(InvariantGP(kernel, orbit, inducing).to(device), likelihood, x, y, options)

@@ -96,7 +96,7 @@ class Candidate(harness.Run):
         orbit = make_orbit(self.orbit).to(device)
         kernel = first_kernel(x, likelihood.start(y)[0], self.view, self.kernel, self.seed)
         model = ExactGP(kernel, orbit, x, CLASSES, seed=self.seed).to(device)
-        settings = TrainerSettings(max_seconds=self.max_seconds, starts=(1.0,))
+        settings = TrainerSettings(max_seconds=self.max_seconds, start_rows=0)
         climber = QuasiNewton(model, likelihood, x, y, settings, num_samples=self.num_samples)
         evidence = climber.run().log_evidence
         seconds = time.perf_counter() - begin

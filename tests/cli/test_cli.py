@@ -206,12 +206,12 @@ def test_a_table_with_missing_targets_without_its_holes(some):
 @pytest.mark.slow
 def test_compare_ranks_and_keeps_the_best(some):
     orbits = ["-o", "none", "-o", "swap(0,1)", "-o", "noise"]
-    budget = ["--seeds", "2", "--jobs", "1", "--no-check-inducing", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
+    budget = ["--refine-seconds", "0", "--jobs", "1", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
     curve = ["--profile", "scale", "--profile-values", "0.1,1"]
     result = call("compare", some / "table.csv", "--target", "sum", *orbits, *budget, *curve)
     assert result.exit_code == 0, result.stderr
     assert "behind the best" in result.stdout
-    assert "The bound over scale of noise" in result.stdout
+    assert "The evidence over scale of noise" in result.stdout
     run = Path("runs/table-compare")
     assert {path.name for path in run.iterdir()} == {
         "config.json",
@@ -224,7 +224,7 @@ def test_compare_ranks_and_keeps_the_best(some):
     assert {row["orbit"] for row in found["comparison"]["rows"]} == {"none", "swap(0,1)", "noise"}
     assert found["profile"]["values"] == [0.1, 1.0]
     assert "--profile scale --profile-values 0.1,1" in found["again"]
-    assert "--no-check-inducing" in found["again"]
+    assert "--refine-seconds 0" in found["again"]
     assert call("predict", run, some / "table.csv").exit_code == 0
     assert found["comparison"]["verdict"] in call("show", run).stdout
 
@@ -348,7 +348,9 @@ def test_progress_in_plain_lines(capsys):
 
 def test_compare_orbits_whose_arguments_are_written_with_spaces(some):
     data = [some / "table.csv", "--target", "sum"]
-    result = call("compare", *data, "-o", "none", "-o", "swap(0, 1)", "--no-check-inducing", "-j", "1", "--out", "run", *QUICK)
+    result = call(
+        "compare", *data, "-o", "none", "-o", "swap(0, 1)", "--refine-seconds", "0", "-j", "1", "--out", "run", *QUICK
+    )
     assert result.exit_code == 0, result.stderr
     assert "swap(0,1)" in result.stdout
 

@@ -140,13 +140,6 @@ class TestMnist:
         assert data.name == "MNIST"
         assert "differ from the canonical" in data.source
 
-    @pytest.mark.parametrize("split", ["train", "test"])
-    def test_one_split_needs_only_its_own_files(self, tmp_path, split):
-        files = tiny_mnist()
-        write(tmp_path, {name: files[name] for name in NAMES[split]})
-        x, y = datasets.mnist(split, root=tmp_path)
-        assert len(x) == len(y) == {"train": 20, "test": 10}[split]
-
     def test_fashion_does_not_take_mnist_for_itself(self, tmp_path, monkeypatch):
         files = tiny_mnist()
         sums = {name: "sha256:" + hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -172,19 +165,13 @@ class TestMnist:
     def test_files_that_do_not_fit(self, tmp_path, name, array, message):
         write(tmp_path, tiny_mnist() | {name: gzip.compress(idx(array))})
         with pytest.raises(DatasetError, match=message):
-            datasets.mnist("train", root=tmp_path)
-
-    def test_unknown_split(self, tmp_path, unchecked):
-        with pytest.raises(ValueError, match="split must be"):
-            datasets.mnist("validation", root=tmp_path)
+            datasets.mnist(tmp_path)
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
+def unchecked(monkeypatch) -> None:
     """Shapes and types go unchecked, as they do for a user, so that our own sentence is what a wrong one meets."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @dataclass
@@ -291,7 +278,7 @@ class TestDownload:
         with pytest.raises(DatasetError, match="needs the package pooch: pip install pooch, or put the file in"):
             download.download(["http://127.0.0.1:1/file"], path, "sha256:")
         write(tmp_path, tiny_mnist())
-        assert len(datasets.mnist("test", root=tmp_path)[0]) == 10
+        assert len(datasets.mnist(tmp_path).x_test) == 10
 
     def test_unwritable_folder(self, server, tmp_path):
         (tmp_path / "occupied").write_text("a file")
@@ -300,16 +287,16 @@ class TestDownload:
 
     def test_missing_file_is_fetched_into_its_folder(self, server, tmp_path, monkeypatch):
         files = tiny_mnist()
-        images, labels = NAMES["test"]
-        server.content = files[images]
-        write(tmp_path, {labels: files[labels]})
-        family = mnist_files.Family("MNIST", "mnist", (server.url + "/",), {images: self.checksum(server), labels: "sha256:"})
+        images, _ = NAMES["test"]
+        server.content = files.pop(images)
+        write(tmp_path, files)
+        checksums = {**dict.fromkeys(files, "sha256:"), images: self.checksum(server)}
+        family = mnist_files.Family("MNIST", "mnist", (server.url + "/",), checksums)
         monkeypatch.setattr(mnist_files, "MNIST", family)
         monkeypatch.setattr(mnist_files, "fetch", download.download)
-        x, _ = datasets.mnist("test", root=tmp_path)
-        assert len(x) == 10
-        assert (tmp_path / "mnist" / images).read_bytes() == files[images]
-        datasets.mnist("test", root=tmp_path)
+        assert len(datasets.mnist(tmp_path).x_test) == 10
+        assert (tmp_path / "mnist" / images).read_bytes() == server.content
+        datasets.mnist(tmp_path)
         assert server.requests == 1  # the second time it is there
 
 
@@ -431,62 +418,6 @@ class TestRotatedMnist:
         write(tmp_path, tiny_mnist())
         with pytest.raises(DatasetError, match="12000 train and 50000 test digits were asked for, but there are 30"):
             datasets.rotated_mnist(tmp_path)
-
-
-class TestAmat:
-    @staticmethod
-    def text(images: np.ndarray, labels: np.ndarray) -> str:
-        """Column by column, then the label, as the published files write it."""
-        rows = []
-        for image, label in zip(images, labels, strict=True):
-            pixels = [f"{image[row, column]:.6f}" for column in range(28) for row in range(28)]
-            rows.append("   ".join([*pixels, f"{label:.6e}"]))
-        return "   " + "\n   ".join(rows) + "\n"
-
-    def test_reads_columns_first(self, tmp_path):
-        rng = np.random.default_rng(0)
-        images, labels = rng.random((3, 28, 28)), np.array([7, 0, 9])
-        (tmp_path / "a.amat").write_text(self.text(images, labels))
-        x, y = datasets.read_amat(tmp_path / "a.amat")
-        np.testing.assert_allclose(x, images, atol=1e-6)
-        np.testing.assert_array_equal(y, labels)
-        assert x.flags.c_contiguous
-
-    def test_published_set(self, tmp_path):
-        text = self.text(np.zeros((2, 28, 28)), np.array([1, 2]))
-        with pytest.raises(DatasetError, match=r"train_valid.amat is not in .*rotated_mnist"):
-            datasets.montreal_rotated_mnist(tmp_path)
-        for part in ("train_valid", "test"):
-            (tmp_path / f"mnist_all_rotation_normalized_float_{part}.amat").write_text(text)
-        data = datasets.montreal_rotated_mnist(tmp_path)
-        assert data.name == "rotated MNIST (Montreal)"
-        assert data.x_test.shape == (2, 28, 28)
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ("", "rows of 785 numbers"),
-            ("0 1 2\n", "rows of 785 numbers"),
-            ("0 " * 785 + "\n" + "0 " * 784 + "\n", "not a table of numbers"),
-            ("0 " * 784 + "cat\n", "not a table of numbers"),
-            ("\x1f\x8b€\x00", "not a table of numbers"),
-            ("0 " * 785 + "\n2 " + "0 " * 784 + "\n", r"pixel outside \[0, 1\] in row 2"),
-            ("nan " + "0 " * 784 + "\n", r"pixel outside \[0, 1\] in row 1"),
-            ("0 " * 784 + "10\n", "label 10 in row 1"),
-            ("0 " * 784 + "2.5\n", "label 2.5 in row 1"),
-            ("0 " * 784 + "nan\n", "label nan in row 1"),
-        ],
-    )
-    def test_bad_files_get_one_sentence(self, tmp_path, content, message):
-        (tmp_path / "bad.amat").write_text(content, encoding="utf-8")
-        with pytest.raises(DatasetError, match=message) as caught:
-            datasets.read_amat(tmp_path / "bad.amat")
-        assert "bad.amat" in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-    def test_missing_file(self, tmp_path):
-        with pytest.raises(DatasetError, match="there is no file"):
-            datasets.read_amat(tmp_path / "none.amat")
 
 
 def test_importing_the_package_is_light():

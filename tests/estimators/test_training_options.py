@@ -62,17 +62,13 @@ class TestTheObject:
         assert "  jitter = 1e-06" in lines
 
     def test_copies(self) -> None:
-        options = TrainingOptions(starts=(1.0, 0.5))
+        options = TrainingOptions(start_rows=20)
         for again in (pickle.loads(pickle.dumps(options)), deepcopy(options), replace(options), clone(options)):
             assert again == options
 
     def test_numbers_of_numpy_become_plain(self) -> None:
-        options = TrainingOptions(
-            posterior_samples=np.int64(8), jitter=np.float32(0.5), orbit_rate=1, starts=[1, np.float64(0.5)]
-        )  # type: ignore[arg-type]
+        options = TrainingOptions(posterior_samples=np.int64(8), jitter=np.float32(0.5), orbit_rate=1)
         assert [type(v) for v in (options.posterior_samples, options.jitter, options.orbit_rate)] == [int, float, float]
-        assert options.starts == (1.0, 0.5)
-        assert {type(multiple) for multiple in options.starts} == {float}
 
     @pytest.mark.parametrize(("options", "error", "sentence"), [
         ({"num_groups": "two"}, TypeError, "num_groups must be a whole number, got 'two'"),
@@ -88,8 +84,6 @@ class TestTheObject:
         ({"jitter": None}, TypeError, "jitter must be a number, got None"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be positive and finite"),
         ({"orbit_rate": -0.1}, ValueError, "orbit_rate must be zero or more, and finite, got -0.1"),
-        ({"starts": 0.5}, TypeError, "starts must be a tuple of numbers, got 0.5"),
-        ({"starts": (1.0, "far")}, TypeError, "starts must be a number, got 'far'"),
         ({"dtype": "float16"}, ValueError, "dtype must be one of auto, float32, float64, got 'float16'"),
         ({"dtype": np.float32}, ValueError, "dtype must be one of auto, float32, float64"),
         ({"posterior_sample": 3}, TypeError, "has no option 'posterior_sample': did you mean 'posterior_samples'"),
@@ -138,7 +132,7 @@ class TestNestedNames:
         assert "training=TrainingOptions(jitter=1e-05)" in repr(model)
         assert "training" in model._repr_html_()
 
-    @pytest.mark.parametrize("given", [None, TrainingOptions(polish_passes=1)])
+    @pytest.mark.parametrize("given", [None, TrainingOptions(polish_passes=1, start_rows=0)])
     def test_grid_search(self, given: TrainingOptions | None) -> None:
         model = InvariantGPRegressor(GaussianNoise(0.3), training=given, **QUICK)
         search = GridSearchCV(model, {"training__posterior_samples": [8, 16]}, cv=2).fit(X, y)

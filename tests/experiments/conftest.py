@@ -15,7 +15,7 @@ TINY = {
     "batch_size": 8,
     "num_samples": 4,
     "num_predict_samples": 4,
-    "options": {"start_steps": 0},
+    "options": {"start_rows": 0},
 }
 
 

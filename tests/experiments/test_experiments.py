@@ -247,7 +247,7 @@ def small_digits():
 def watched_run(**settings):
     """Ten steps after a choice of the start, a point at every second of them at the most."""
     budget = {"num_inducing": 8, "max_steps": 10, "batch_size": 20, "num_samples": 4, "num_predict_samples": 6}
-    options = {"posterior_samples": 4, "start_steps": 2, "orbit_warmup": 2, **settings.pop("options", {})}
+    options = {"posterior_samples": 4, "start_rows": 0, "orbit_warmup": 2, **settings.pop("options", {})}
     return learning_curve.LearningCurve("affine", "affine", watch_samples=6, spacing=1.4, options=options, **budget, **settings)
 
 
@@ -478,7 +478,7 @@ def test_the_command_lists_experiments_and_hands_on_their_options(monkeypatch, c
 def test_every_experiment_has_the_same_options(capsys):
     modules = [import_module(f"experiments.{name}") for name in command.available()]
     found = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
-    assert len(found) == 15
+    assert len(found) == 16
     for experiment in found:
         options = experiment.parser().parse_args([])
         assert {"out", "device", "jobs", "seeds", "quick", "draw", "label"} <= set(vars(options))

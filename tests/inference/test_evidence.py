@@ -114,11 +114,12 @@ def test_the_generator_decides_and_passes_differ():
 
 def test_rows_in_pieces_change_nothing(monkeypatch):
     import orbitgp.inference.evidence
+    import orbitgp.inference.model
 
     model = make_model(Permutation(CYCLE), 3, 2)
     x, y = torch.randn(10, 3), torch.randn(10, 2)
     whole = measure_evidence(model, Gaussian(2), x, y)
-    monkeypatch.setattr(orbitgp.inference.evidence, "chunk_elements", lambda device: 40)
+    monkeypatch.setattr(orbitgp.inference.model, "chunk_elements", lambda device: 40)
     assert len(list(orbitgp.inference.evidence.chunks(x, model, None))) > 3
     assert measure_evidence(model, Gaussian(2), x, y).value == pytest.approx(whole.value, rel=1e-12)
 

@@ -147,6 +147,24 @@ def test_greedy_points_are_the_pivots(name):
     assert torch.equal(z, candidates[naive_pivots(gram, size)])
 
 
+def test_greedy_averages_are_the_pivots_of_f():
+    """Where inducing variables average over the orbit, points are data, and the variance left is that of f, not of g."""
+    kernel, orbit, x = RBFKernel().double(), Permutation(CYCLE), torch.randn(24, 3)
+    z = initial_inducing(x, orbit, kernel, 6, None, generator(3), inducing_samples=3)
+    candidates = x[torch.randperm(24, generator=generator(3))]  # every datum once
+    elements = orbit.elements(candidates)
+    gram = kernel(elements.flatten(0, 1)).to_dense().detach().view(24, 3, 24, 3).mean((1, 3))
+    assert torch.equal(z, candidates[naive_pivots(gram, 6)])
+    of_g = kernel(candidates).to_dense().detach()
+    assert not torch.equal(z, candidates[naive_pivots(of_g, 6)])
+
+
+def test_as_many_averages_as_data_are_the_data():
+    x = torch.randn(7, 2)
+    z = initial_inducing(x, GaussianNoise(0.5), RBFKernel(), 7, None, generator(), inducing_samples=4)
+    assert torch.equal(z.sort(0).values, x.sort(0).values)
+
+
 def test_greedy_spreads_where_random_does_not():
     """Nearly all data in one place: greedy finds the few that are elsewhere."""
     x = torch.cat([0.01 * torch.randn(91, 1), torch.tensor([[5.0], [10.0], [15.0], [20.0], [25.0]])])

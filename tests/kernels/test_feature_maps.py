@@ -535,7 +535,7 @@ class TestSideBySide:
 
 # The estimators
 
-BRIEF = TrainingOptions(polish_passes=2, starts=(1.0,))
+BRIEF = TrainingOptions(polish_passes=2, start_rows=0)
 QUICK: dict[str, Any] = {"max_steps": 6, "num_samples": 4, "num_inducing": 20, "random_state": 0, "training": BRIEF}
 
 

@@ -16,7 +16,7 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.profile import Profile
 from orbitgp.comparison.result import Comparison
-from orbitgp.comparison.verdict import Evidences
+from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets import digits
 from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
@@ -91,21 +91,17 @@ def regressor():
     return model, x, y, start.describe()
 
 
-def comparison(model) -> Comparison:
-    names = ["none", "rotation", EVIL]
-    evidences = Evidences(
-        names=names,
-        values=np.array([[10.0, 11.0], [50.0, 52.0], [49.0, 53.0]]),
-        stderrs=np.full((3, 2), 0.1),
-        remaining=np.array([0.0, 1.0, np.inf]),
-        more=np.array([12.0, 55.0, 54.0]),
-    )
-    orbit = model.orbit_
-    trained = [
-        [Trained(Job(name, orbit, s, InvariantGPClassifier), v, 0.1, 1.0, model) for s, v in enumerate(row)]
-        for name, row in zip(names, evidences.values.tolist(), strict=True)
+def comparison(model, plain: float = 10.0) -> Comparison:
+    """Rotation cannot be told from another orbit; from no invariance it can, unless the evidence of that is raised."""
+    standings = [
+        Standing("none", plain, plain, plain),
+        Standing("rotation", 51.0, 50.0, 52.0),
+        Standing(EVIL, 49.0, 48.0, np.inf, "one run", "512 inducing points"),
     ]
-    return Comparison(evidences, trained, "none")
+    trained = {
+        s.name: [Trained(Job(s.name, model.orbit_, 0, InvariantGPClassifier), s.value, 0.1, 1.0, model)] for s in standings
+    }
+    return Comparison(standings, trained, "none")
 
 
 def test_a_classifier_with_everything(classifier, tmp_path):
@@ -119,7 +115,7 @@ def test_a_classifier_with_everything(classifier, tmp_path):
         test=(x_test, y_test),
         plain=model.evidence_.value - 41_234,
         comparison=comparison(model),
-        profile=Profile("rotation", "degrees", "°", [0.0, 10.0, 20.0], [1.0, 3.0, 2.0], [0.1, 0.1, 0.1]),
+        profile=Profile("rotation", "degrees", "°", [0.0, 10.0, 20.0], [1.0, 3.0, 2.0], [0.9, 2.9, 1.9], [1.1, 3.1, None]),
         command=f"orbitgp learn {EVIL}",
         settings={EVIL: EVIL},
         versions={"torch": "2"},
@@ -131,8 +127,9 @@ def test_a_classifier_with_everything(classifier, tmp_path):
     checker = checked(text)
     words = "".join(checker.text)
     assert EVIL in words
-    assert "+41,200 nats over no invariance" in words
     assert "Cannot tell" in words
+    assert "+41 nats over no invariance" in words  # as the comparison has it
+    assert "512 inducing points" in words
     for title in (
         "Which invariance",
         "The evidence over degrees",
@@ -147,6 +144,13 @@ def test_a_classifier_with_everything(classifier, tmp_path):
     # Four grids of 25, and twelve cases of seven (fewer where fewer were wrong).
     scores = score(model, x_test, y_test)
     assert checker.tags.count("img") == 4 * 25 + 7 * (6 + len(scores.wrong))
+
+
+def test_what_cannot_be_told_is_no_gain(classifier):
+    model, x, y, *_, start = classifier
+    told = page(Content("digits", model, x, y, start, plain=0.0, comparison=comparison(model, plain=50.5)))
+    assert "so not whether any invariance helps" in told
+    assert "over no invariance" not in told
 
 
 def test_scores_are_those_of_the_metrics(classifier):

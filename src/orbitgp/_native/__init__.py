@@ -52,15 +52,11 @@ def interpolate(
     basis: Float[Tensor, "terms pixels"],
 ) -> Float[Tensor, "rows samples channels height width"]:
     """Images at the points ``c @ basis``, in cells from the corner of a border of two; one row of points serves all images."""
-    (rows, channels, height, width), (point_rows, samples, terms) = images.shape, cx.shape
-    assert cx.shape == cy.shape
-    assert point_rows in (1, rows)
-    assert basis.shape == (terms, height * width)
-    assert terms >= 3
+    sizes = _sizes(images, cx, cy, basis)
+    assert len(cx) in (1, len(images))
     images, cx, cy, basis = (t.contiguous() for t in (images, cx, cy, basis))
-    out = images.new_empty(rows, samples, channels, height, width)
-    sizes = (rows, samples, channels, height, width, terms)
-    _call("interpolate", images, cx, cy, basis, _cells(images, 1), out, *sizes, point_rows == 1)
+    out = images.new_empty(sizes[:5])
+    _call("interpolate", images, cx, cy, basis, _cells(images, 1), out, *sizes, len(cx) == 1)
     return out
 
 
@@ -73,18 +69,23 @@ def interpolate_back(
     into_images: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of cx, of cy and, if asked for, of the images."""
-    (rows, channels, height, width), (_, samples, terms) = images.shape, cx.shape
-    assert len(cx) == rows
-    assert cx.shape == cy.shape
-    assert basis.shape == (terms, height * width)
-    assert terms >= 3
-    assert grad.shape == (rows, samples, channels, height, width)
+    sizes = _sizes(images, cx, cy, basis)
+    assert len(cx) == len(images)
+    assert grad.shape == sizes[:5]
     grad, images, cx, cy, basis = (t.contiguous() for t in (grad, images, cx, cy, basis))
     to_x, to_y = torch.empty_like(cx), torch.empty_like(cy)
     to_images = torch.empty_like(images) if into_images else None
-    sizes = (rows, samples, channels, height, width, terms)
     _call("interpolate_back", images, cx, cy, basis, _cells(images, 2), grad, to_x, to_y, to_images, *sizes)
     return to_x, to_y, to_images
+
+
+def _sizes(images: Tensor, cx: Tensor, cy: Tensor, basis: Tensor) -> tuple[int, int, int, int, int, int]:
+    """Rows, samples, channels, height, width and terms, after a check that the tensors agree on them."""
+    (rows, channels, height, width), (_, samples, terms) = images.shape, cx.shape
+    assert cx.shape == cy.shape
+    assert basis.shape == (terms, height * width)
+    assert terms >= 3
+    return rows, samples, channels, height, width, terms
 
 
 def _cells(images: Float[Tensor, "rows channels height width"], copies: int) -> Tensor:

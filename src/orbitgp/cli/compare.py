@@ -30,16 +30,21 @@ Orbits = Annotated[
         autocompletion=arguments.complete_orbit,
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Restarts of each: differences are taken within a restart.")]
-CheckInducing = Annotated[
-    bool, typer.Option(help="Train each once more with twice the inducing points, to see whether the order holds.")
+RefineSeconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        metavar="SECONDS",
+        help="How long to go on with more inducing points, steps or draws where the best orbits cannot be told apart. By "
+        "default three times what the first models took.",
+    ),
 ]
 ProfileOption = Annotated[
     str | None,
     typer.Option(
         "--profile",
         metavar="QUANTITY",
-        help="Also show the bound over this quantity (degrees, scale_x, …) held at several values.",
+        help="Also show the evidence over this quantity (degrees, scale_x, …) held at several values.",
     ),
 ]
 ProfileValues = Annotated[str | None, typer.Option(metavar="LIST", help="Values for --profile, as in 0,15,30,45.")]
@@ -55,8 +60,7 @@ def compare(
     options: DataOptions,
     settings: TrainingSettings,
     orbit: Orbits = None,
-    seeds: Seeds = 2,
-    check_inducing: CheckInducing = True,
+    refine_seconds: RefineSeconds = None,
     profile: ProfileOption = None,
     profile_values: ProfileValues = None,
     jobs: Jobs = None,
@@ -66,9 +70,10 @@ def compare(
 ) -> None:
     """Which invariance do the data support?
 
-    Trains a model for each orbit under the same budget, from several seeds, and ranks them by the bound on the marginal
-    likelihood. Says "cannot tell" where restarts differ by as much, where a run has not converged, or where more inducing
-    points would change the order. The best model is kept in a run folder with a report.
+    Trains a model for each orbit under the same budget, and ranks them by the marginal likelihood, which lies in an interval
+    for each. Where the intervals of the best overlap, these are trained again with more inducing points, steps or draws, or
+    exactly. If they still overlap, it says "cannot tell", and what it would take. The best model is kept in a run folder with
+    a report.
 
     Examples:
 
@@ -87,7 +92,7 @@ def compare(
     data = options.load(settings.seed)
     shape = input_shape(data)
     orbits = list(dict.fromkeys(orbit or _default_orbits(data)))
-    extra = ["--seeds", str(seeds), *([] if check_inducing else ["--no-check-inducing"])]
+    extra = [] if refine_seconds is None else ["--refine-seconds", f"{refine_seconds:g}"]
     extra += [] if profile is None else ["--profile", profile]
     extra += [] if profile_values is None else ["--profile-values", profile_values]
     config = configuration("compare", options, settings, data, orbits, *extra)
@@ -99,18 +104,25 @@ def compare(
     with folder.removed_if_empty():
         print_notes(data, config, quiet)
         workers = jobs or (joblib.cpu_count() if torch.device(settings.device).type == "cpu" else 1)
-        common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, **estimator_settings(config)}
-        models, steps = len(orbits) * (seeds + check_inducing), settings.max_steps
+        common = {
+            "X": data.x_train,
+            "y": data.y_train,
+            "task": config["task"],
+            "n_jobs": workers,
+            "refine_seconds": refine_seconds,
+            **estimator_settings(config),
+        }
+        models, steps = len(orbits), settings.max_steps
         if not quiet:
             at_a_time = f", {workers} at a time" if workers > 1 else ""
             of_steps = "" if steps is None else f" of {steps} steps"
-            typer.echo(f"{data.name}: {', '.join(orbits)}; {models} models{of_steps} at most{at_a_time}", err=True)
+            typer.echo(
+                f"{data.name}: {', '.join(orbits)}; {models} models{of_steps}{at_a_time}, then more where they decide", err=True
+            )
         starts = {name: start.describe() for name, start in named.items()}
         units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
         with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
-            ranking = comparison.compare(
-                orbits=named, seeds=seeds, check_inducing=check_inducing, watch=progress.watch, **common
-            )
+            ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
         curve = None
         if profiled is not None and profile is not None:
             chosen = values or grid(profiled, profile, shape)
@@ -118,7 +130,7 @@ def compare(
                 curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best
-    # The evidence without invariance, as far below the best model's as it was on average over the seeds.
+    # The evidence without invariance, where it is certain that the best model has more.
     over = ranking.over_plain()
     plain = None if over is None else model.evidence_.value - over
     content = report_content(data, model, starts[ranking.best], config, plain, ranking, curve)

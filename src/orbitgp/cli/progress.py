@@ -67,7 +67,7 @@ class Progress:
 
     def watch(self, job: Job, record: Mapping[str, Any] | None) -> None:
         """Show a record of a job, or that it is done; a function to give to :func:`orbitgp.compare`."""
-        name = job.name + (f" ({job.purpose})" if job.purpose else f", seed {job.seed}")
+        name = job.name + (f" ({job.purpose}, seed {job.seed})" if job.purpose else f", seed {job.seed}")
         if record is None:
             self._show(name, self.whole_model, "")
         elif self.live:
@@ -76,6 +76,8 @@ class Progress:
     def _show(self, name: str, done: int, text: str) -> None:
         self.bar.set_description(name, refresh=False)
         self.bar.set_postfix_str(text, refresh=False)
+        if name not in self.done and self.bar.total is not None:  # more models than were planned, where they decide
+            self.bar.total = max(self.bar.total, (len(self.done) + 1) * self.whole_model)
         self.bar.update(max(done - self.done[name], 0))
         self.done[name] = max(done, self.done[name])
         if self.quiet or self.terminal:

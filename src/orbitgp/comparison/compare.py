@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from math import inf
 from typing import Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, train_all
+from orbitgp.comparison.parallel import Estimator, Job, Watch, train_all
+from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison
-from orbitgp.comparison.verdict import MORE, Evidences, remaining_gain
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import Task, task_of
-from orbitgp.estimators.validation import inducing_count
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
 
@@ -28,8 +25,7 @@ def compare(
     orbits: Orbits = ("none", "rotation", "affine"),
     *,
     task: Task | Literal["auto"] = "auto",
-    seeds: int = 2,
-    check_inducing: bool = True,
+    refine_seconds: float | None = None,
     n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
@@ -37,39 +33,37 @@ def compare(
 ) -> Comparison:
     """Which of these invariances do the data support?
 
-    A model is trained for each orbit and each of ``seeds`` seeds with the same settings, and its evidence is measured on fresh
-    draws. The result ranks the orbits and says how sure that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``. Where
-    inference is exact (``inference="auto"``, few data), one model for each orbit is enough.
+    A model is trained for each orbit with the same settings, and its evidence is measured on fresh draws. Each evidence lies in
+    an interval. While the intervals of the best orbits overlap, these are trained again with more inducing points, steps or
+    draws, or exactly, until one orbit is certain or ``refine_seconds`` are over. The result ranks the orbits and says how sure
+    that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``.
 
     Args:
         X, y: as for the estimators.
         orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or a
             dictionary of these by name.
         task: ``classification`` or ``regression``; ``auto`` looks at y.
-        seeds: how many times to train each orbit, from different seeds.
-        check_inducing: whether to train each orbit once more with twice the inducing points, to check that the order holds.
+        refine_seconds: how long to go on where intervals overlap. By default three times what the first models took, and at
+            least 20 seconds; 0 trains each orbit once.
         n_jobs: how many models to train at a time, as for scikit-learn: 1 trains them in this process, more take worker
             processes, -1 one for each core. None takes what ``joblib.parallel_config`` says, or else 1; so
             ``with joblib.parallel_config("dask"):`` trains them on a cluster.
-        random_state: the first seed.
+        random_state: the first seed; models that are trained again take the next ones.
         watch: called with a job and each record of its history, and with None when it is done. Records of a worker arrive
             when its model is done.
         settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}.")
     X, y = np.asarray(X), np.asarray(y)
     named = named_orbits(orbits, features(X, settings))
     kind = estimator_for(y, task)
     # Expensive models first, so that workers end at about the same time.
     costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
-    first = [Job(name, named[name], random_state, kind, settings) for name in costly]
-    results = train_all(first, X, y, n_jobs, watch)
-    # An exact model is the same from every seed, and has no inducing points: only sparse ones are trained again.
-    sparse = [trained.job for trained in results if trained.model.inference_ == "sparse"]
-    again = [replace(job, seed=random_state + i) for i in range(1, seeds) for job in sparse]
-    again += [_with_more(job, len(X)) for job in sparse] if check_inducing else []
-    return _table(named, results + train_all(again, X, y, n_jobs, watch), seeds)
+    jobs = [Job(name, named[name], random_state, kind, settings) for name in costly]
+    standings, models = train_and_refine(
+        jobs, len(X), lambda jobs: train_all(jobs, X, y, n_jobs, watch), refine_seconds, n_jobs
+    )
+    plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
+    return Comparison(standings, models, plain)
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
@@ -113,33 +107,3 @@ def estimator_for(y: np.ndarray, task: Task | Literal["auto"]) -> type[Estimator
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task
     return InvariantGPClassifier if found == "classification" else InvariantGPRegressor
-
-
-def _remaining(row: list[Trained]) -> float:
-    """What training might still gain: nothing, or there is no telling, where the evidence was climbed exactly."""
-    if row[0].model.inference_ == "exact":
-        return 0.0 if row[0].model.converged_ else inf
-    return float(np.median([remaining_gain(r.model.history_) for r in row]))
-
-
-def _with_more(job: Job, rows: int) -> Job:
-    count = MORE * inducing_count(job.settings.get("num_inducing"), rows, job.orbit)
-    return Job(job.name, job.orbit, job.seed, job.kind, {**job.settings, "num_inducing": count}, "more inducing points")
-
-
-def _table(named: Mapping[str, Orbit], results: list[Trained], seeds: int) -> Comparison:
-    main = [[r for r in results if r.job.name == name and not r.job.purpose] for name in named]
-    settled = np.array([row[0].model.inference_ == "exact" for row in main])
-    columns = 1 if settled.all() else seeds
-    more = {r.job.name: r.evidence for r in results if r.job.purpose}
-    evidences = Evidences(
-        names=list(named),
-        values=np.array([[r.evidence for r in row] * (columns // len(row)) for row in main]),
-        stderrs=np.array([[r.stderr for r in row] * (columns // len(row)) for row in main]),
-        remaining=np.array([_remaining(row) for row in main]),
-        more=np.array([more.get(row[0].job.name, row[0].evidence) for row in main]) if more else None,
-        settled=settled,
-        highs=np.array([max(r.model.evidence_.interval[1] for r in row) for row in main]),
-    )
-    plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
-    return Comparison(evidences, main, plain)

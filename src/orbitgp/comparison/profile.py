@@ -1,20 +1,25 @@
-"""The profile of the bound: one quantity of an orbit held at each of several values, all else learned.
+"""The profile of the evidence: one quantity of an orbit held at each of several values, all else learned.
 
-A learner should find the top of this curve. The curve also shows how sharp the top is.
+A learner should find the top of this curve. The curve also shows how sharp the top is. Each point has an interval, as in a
+comparison: values whose intervals reach as high as the top cannot be told from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from orbitgp.comparison.compare import estimator_for, features
 from orbitgp.comparison.parallel import Job, Watch, train_all
+from orbitgp.comparison.refine import train_and_refine
+from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.estimators.defaults import Task
-from orbitgp.orbits.description import with_unit
+from orbitgp.orbits.description import listed, with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
 from orbitgp.plotting import PAPER, new_axes
 
@@ -27,19 +32,28 @@ MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of a quantity's initial value, wh
 
 @dataclass(frozen=True)
 class Profile:
-    """The bound, in nats, at each value of a quantity; ``stderrs`` are Monte-Carlo errors."""
+    """The evidence, in nats, at each value of a quantity: ``bounds``, and the intervals that it lies in (None: not known)."""
 
     orbit: str
     quantity: str
     unit: str
     values: list[float]
     bounds: list[float]
-    stderrs: list[float]
+    lows: list[float]
+    highs: list[float | None]
 
     @property
     def best(self) -> float:
         """The value at the top."""
         return self.values[int(np.argmax(self.bounds))]
+
+    @property
+    def tied(self) -> list[float]:
+        """The values that cannot be told from the best, the best included."""
+        highs = [np.inf if high is None else high for high in self.highs]
+        parts = zip(self.values, self.bounds, self.lows, highs, strict=True)
+        first, _ = leaders([Standing(repr(value), bound, low, high) for value, bound, low, high in parts])
+        return sorted(float(standing.name) for standing in first)
 
     def text(self, value: float) -> str:
         """One of the values as it was given, with its unit."""
@@ -49,20 +63,29 @@ class Profile:
         top = max(self.bounds)
         names = [self.text(value) for value in self.values]
         width = max(len(name) for name in names)
-        lines = [f"The bound over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}):"]
+        lines = [
+            f"The evidence over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}), and what it lies between:"
+        ]
         lowest = top - min(self.bounds) or 1.0
-        for name, bound, stderr in zip(names, self.bounds, self.stderrs, strict=True):
+        for name, bound, low, high in zip(names, self.bounds, self.lows, self.highs, strict=True):
             bar = "█" * round(24 * (1 - (top - bound) / lowest))
-            lines.append(f"  {name:>{width}}  {bound - top:>10,.1f} ± {stderr:<6.2g} {bar}")
-        lines.append(f"It is highest at {self.text(self.best)}.")
+            between = f"{low - top:,.1f} and {'?' if high is None else f'{high - top:,.1f}'}"
+            lines.append(f"  {name:>{width}}  {bound - top:>10,.1f}  {between:<20} {bar}")
+        others = [self.text(value) for value in self.tied if value != self.best]
+        doubt = f", but cannot be told from {listed(others)}" if others else ""
+        lines.append(f"It is highest at {self.text(self.best)}{doubt}.")
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The curve on matplotlib axes."""
+        """The curve on matplotlib axes, with its intervals."""
         ax = new_axes(6.0, 3.5) if ax is None else ax
-        ax.errorbar(self.values, self.bounds, yerr=self.stderrs, fmt="o-", color=PAPER.accent, ms=4)
+        known = [high for high in self.highs if high is not None]
+        roof = max([*self.bounds, *known])  # where an interval has no upper end
+        up = [(roof if high is None else high) - bound for high, bound in zip(self.highs, self.bounds, strict=True)]
+        down = [bound - low for low, bound in zip(self.lows, self.bounds, strict=True)]
+        ax.errorbar(self.values, self.bounds, yerr=[down, up], fmt="o-", color=PAPER.accent, ms=4)
         unit = f" ({self.unit})" if self.unit else ""
-        ax.set(xlabel=f"{self.quantity} of {self.orbit}{unit}", ylabel="evidence: bound in nats")
+        ax.set(xlabel=f"{self.quantity} of {self.orbit}{unit}", ylabel="evidence in nats")
         return ax
 
 
@@ -74,12 +97,13 @@ def profile(
     values: Sequence[float] | None = None,
     *,
     task: Task | Literal["auto"] = "auto",
+    refine_seconds: float | None = None,
     n_jobs: int | None = None,
     random_state: int = 0,
     watch: Watch | None = None,
     **settings: Any,
 ) -> Profile:
-    """The bound with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
+    """The evidence with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
 
     A range is held at ± its value, a factor f at 1/f to f. Other arguments are those of :func:`orbitgp.compare`.
     """
@@ -87,16 +111,18 @@ def profile(
     shape = features(X, settings)
     if quantity not in quantity_names(orbit):
         fixed(orbit, quantity, 1.0, shape)  # raises an error that lists the quantities
-    chosen = [float(value) for value in (grid(orbit, quantity, shape) if values is None else values)]
+    chosen = list(dict.fromkeys(float(value) for value in (grid(orbit, quantity, shape) if values is None else values)))
     if not chosen:
         raise ValueError("a profile needs at least one value.")
     unit = make_orbit(orbit, shape).describe().quantities[quantity].unit
     kind = estimator_for(y, task)
     planned = [
-        Job(f"{quantity} = {v:g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
+        Job(f"{quantity} = {v:.12g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
     ]
-    trained = train_all(planned, X, y, n_jobs, watch)
-    return Profile(orbit, quantity, unit, chosen, [r.evidence for r in trained], [r.stderr for r in trained])
+    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch)
+    standings, _ = train_and_refine(planned, len(X), train, refine_seconds, n_jobs)
+    highs = [standing.high if isfinite(standing.high) else None for standing in standings]
+    return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
 
 
 def grid(orbit: str, quantity: str, shape: tuple[int, ...]) -> list[float]:

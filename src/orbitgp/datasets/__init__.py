@@ -5,7 +5,6 @@ Every loader returns a :class:`Dataset`: images (N, height, width) as float32 in
 Loaders look for files in one folder (an argument, else ``ORBITGP_DATA``, else the user's cache) and download missing ones.
 """
 
-from orbitgp.datasets.amat import montreal_rotated_mnist, read_amat
 from orbitgp.datasets.base import Dataset, DatasetError
 from orbitgp.datasets.embedded import digits
 from orbitgp.datasets.idx import read_idx
@@ -14,6 +13,6 @@ from orbitgp.datasets.rotation import rotate, rotate_by, rotated_mnist
 from orbitgp.datasets.signals import movements, spectra
 
 __all__ = [
-    "Dataset", "DatasetError", "digits", "fashion_mnist", "mnist", "montreal_rotated_mnist", "movements", "read_amat",
-    "read_idx", "rotate", "rotate_by", "rotated_mnist", "spectra",
+    "Dataset", "DatasetError", "digits", "fashion_mnist", "mnist", "movements", "read_idx", "rotate", "rotate_by",
+    "rotated_mnist", "spectra",
 ]  # fmt: skip

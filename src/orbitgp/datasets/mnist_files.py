@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 
-from orbitgp.datasets.base import Dataset, DatasetError, Images, Labels, Pair, data_folder
+from orbitgp.datasets.base import Dataset, DatasetError, Pair, data_folder
 from orbitgp.datasets.download import download as fetch
 from orbitgp.datasets.download import matches
 from orbitgp.datasets.idx import read_idx
@@ -62,35 +62,22 @@ FASHION_MNIST = Family(
 )
 
 
-@overload
-def mnist(split: None = None, root: str | Path | None = None, download: bool = True) -> Dataset: ...
-@overload
-def mnist(split: Split, root: str | Path | None = None, download: bool = True) -> Pair: ...
-def mnist(split: Split | None = None, root: str | Path | None = None, download: bool = True) -> Dataset | Pair:
-    """The handwritten digits, whole or as the (x, y) pair of one split.
+def mnist(root: str | Path | None = None, download: bool = True) -> Dataset:
+    """The handwritten digits.
 
     Files are read from ``root`` (else ``ORBITGP_DATA``, else the user's cache) or from its folder ``mnist``.
     Missing ones are downloaded into ``mnist``, unless ``download`` is False.
     """
-    return _load(MNIST, split, root, download)
+    return _load(MNIST, root, download)
 
 
-@overload
-def fashion_mnist(split: None = None, root: str | Path | None = None, download: bool = True) -> Dataset: ...
-@overload
-def fashion_mnist(split: Split, root: str | Path | None = None, download: bool = True) -> Pair: ...
-def fashion_mnist(split: Split | None = None, root: str | Path | None = None, download: bool = True) -> Dataset | Pair:
+def fashion_mnist(root: str | Path | None = None, download: bool = True) -> Dataset:
     """The pieces of clothing, in the format of MNIST; files as for :func:`mnist`, with the folder ``fashion-mnist``."""
-    return _load(FASHION_MNIST, split, root, download)
+    return _load(FASHION_MNIST, root, download)
 
 
-def _load(family: Family, split: Split | None, root: str | Path | None, download: bool) -> Dataset | Pair:
-    if split is not None and split not in _FILES:
-        raise ValueError(f"split must be 'train', 'test' or None for both, got {split!r}.")
-    names = _FILES[split] if split else (*_FILES["train"], *_FILES["test"])
-    paths = {name: _locate(family, name, data_folder(root), download) for name in names}
-    if split:
-        return _read(family, split, paths)
+def _load(family: Family, root: str | Path | None, download: bool) -> Dataset:
+    paths = {name: _locate(family, name, data_folder(root), download) for name in family.checksums}
     canonical = all(matches(path, family.checksums[name]) for name, path in paths.items())
     source = "the canonical files" if canonical else "files that differ from the canonical ones"
     return Dataset(*_read(family, "train", paths), *_read(family, "test", paths), name=family.name, source=source)
@@ -113,7 +100,7 @@ def _locate(family: Family, name: str, root: Path, download: bool) -> Path:
     return own
 
 
-def _read(family: Family, split: Split, paths: dict[str, Path]) -> tuple[Images, Labels]:
+def _read(family: Family, split: Split, paths: dict[str, Path]) -> Pair:
     images_path, labels_path = (paths[name] for name in _FILES[split])
     images, labels = read_idx(images_path), read_idx(labels_path)
     if images.ndim != 3 or images.shape[1:] != (_SIDE, _SIDE):

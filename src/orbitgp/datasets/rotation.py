@@ -56,7 +56,7 @@ def rotated_mnist(
 ) -> Dataset:
     """Rotated MNIST (generated): the sizes of the Montreal set, made here from all 70,000 digits with a fixed seed.
 
-    Figures on it are not comparable with those published for the Montreal files (see ``montreal_rotated_mnist``).
+    Figures on it are not comparable with those published for the Montreal files.
     """
     digits = mnist(root=root, download=download)
     x = np.concatenate([digits.x_train, digits.x_test])

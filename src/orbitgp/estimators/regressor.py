@@ -55,7 +55,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     Attributes:
         evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
         inference_: ``exact`` or ``sparse``, whichever was used.
-        converged_: whether an exact run ended at a top of the evidence, and not at a limit; None after sparse inference.
+        converged_: whether the run ended because there was little left to gain, and not at a limit.
+        diagnostics_: what happened in the run, in words.
         orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.
         kernel_: the kernel, with its learned hyperparameters.
         likelihood_: the likelihood, with what it learned.

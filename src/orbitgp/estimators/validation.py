@@ -22,6 +22,8 @@ from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 
 NUM_INDUCING = 256
+INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
+INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
@@ -32,7 +34,7 @@ _OBJECTS = (
     ("feature_map", nn.Module, "torch.nn.Module"),
     ("training", TrainingOptions, "orbitgp.TrainingOptions"),
 )
-_FOR_EXACT_TOO = {"dtype", "exact_seconds", "num_predict_samples", "starts"}
+_FOR_EXACT_TOO = {"dtype", "exact_seconds", "num_predict_samples", "start_rows"}
 _OF_TRAINER = ("num_samples", "max_steps", "max_seconds", "batch_size")
 
 
@@ -84,8 +86,21 @@ def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> T
     return settings
 
 
-def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit) -> int:
-    """How many inducing points: no more than there are elements of finite orbits; by default at most eight for each datum."""
+def inducing_samples(asked: int | None, orbit: Orbit) -> int:
+    """Over how many orbit samples each inducing variable averages: no more than a finite orbit has elements."""
+    size = orbit.size if isinstance(orbit, FiniteOrbit) else None
+    if asked is None:
+        return size if size is not None and size <= INDUCING_ELEMENTS else INDUCING_SAMPLES
+    return asked if size is None else min(asked, size)
+
+
+def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: int = 1) -> int:
+    """How many inducing points: no more than there are elements of finite orbits; by default at most eight for each datum.
+
+    Of averages over the orbit there are no more than data, as one for each datum determines f.
+    """
+    if averaged > 1:
+        return min(num_inducing or NUM_INDUCING, rows)
     if isinstance(orbit, FiniteOrbit):
         return min(num_inducing or NUM_INDUCING, rows * orbit.size)
     # It takes several points to represent an average over an orbit; too few hide how far the orbit should reach.

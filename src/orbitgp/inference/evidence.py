@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, elbo_of_all
-from orbitgp.inference.model import InvariantGP, chunk_elements
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.slack import slack
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Samples
@@ -39,6 +40,7 @@ class Evidence:
             model whose orbit these draws are.
         upper: no log marginal likelihood of the scored model lies above (None: not computed).
         slack: an estimate of how far a lower bound lies below the log marginal likelihood (None: not computed).
+        num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
     """
 
     value: float
@@ -49,6 +51,7 @@ class Evidence:
     exact: bool = False
     upper: float | None = None
     slack: float | None = None
+    num_learned: int | None = None
 
     def __float__(self) -> float:
         return self.value
@@ -73,6 +76,8 @@ class Evidence:
     def __str__(self) -> str:
         error = f" ± {self.stderr:.2g}" if self.stderr else ""
         details = [f"{self.num_data:,} data", f"{self.likelihood} likelihood"]
+        if self.num_learned is not None and self.num_learned < self.num_data:
+            details[0] = f"learned on {self.num_learned:,} of {self.num_data:,} data"
         samples = [] if self.num_samples is None else [f"S = {self.num_samples}"]
         if self.exact:
             said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"
@@ -85,9 +90,7 @@ class Evidence:
 
 def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:
     """Slices of rows so short that their orbit samples, and the kernel between these, fit into memory with ease."""
-    max_elements = chunk_elements(x.device)
-    samples = model.samples_per_row(num_samples)
-    rows = max(1, max_elements // (samples * max(model.num_points, x[0].numel(), samples)))
+    rows = model.rows_at_once(x, num_samples)
     for start in range(0, len(x), rows):
         yield slice(start, start + rows)
 
@@ -105,17 +108,16 @@ def measure_evidence(
     local_passes: int = 4,
     generator: torch.Generator | None = None,
 ) -> Evidence:
-    """The bound over all data: the mean of ``passes`` independent estimates, and its standard error."""
+    """The bound over all data: the mean of ``passes`` independent estimates, its standard error, and its slack."""
     factor = model.factor()
 
     def draw(rows: slice) -> Samples:
         return model.orbit.sample(x[rows], num_samples, num_groups, sampler, generator)
 
-    def bound(local: Tensor | None) -> float:
-        """The bound from one pass over the data."""
-        parts = chunks(x, model, num_samples)
-        batches = (Batch(draw(rows), y[rows], None if local is None else local[rows]) for rows in parts)
-        return elbo_of_all(model, likelihood, batches, factor)
+    def batches(local: Tensor | None) -> Iterator[Batch]:
+        """All data once, with fresh draws."""
+        for rows in chunks(x, model, num_samples):
+            yield Batch(draw(rows), y[rows], None if local is None else local[rows])
 
     def moments() -> Moments:
         """The moments of q(f) from one pass over the data."""
@@ -129,7 +131,9 @@ def measure_evidence(
             local = likelihood.local(y, average)
         # A finite orbit that is enumerated has no noise: one pass is enough.
         exact = draw(slice(1)).pairing.off == 0.0
-        values = torch.tensor([bound(local) for _ in range(1 if exact else passes)], dtype=torch.float64)
+        bounds = [elbo_of_all(model, likelihood, batches(local), factor) for _ in range(1 if exact else passes)]
+        values = torch.tensor(bounds, dtype=torch.float64)
+        lost = slack(model, likelihood, batches(local), factor)
     stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
     return Evidence(
         value=float(values.mean()),
@@ -137,6 +141,7 @@ def measure_evidence(
         num_data=len(x),
         num_samples=None if exact else num_samples,
         likelihood=type(likelihood).__name__,
+        slack=max(0.0, float(lost)),
     )
 
 

@@ -1,7 +1,8 @@
 """Where the inducing points start.
 
-Inducing variables are values of g, and g lives on *transformed* inputs. So the initial points are orbit samples of the data,
-one for each datum, not the data themselves. There are three ways to choose among them.
+Where inducing variables are values of g, which lives on *transformed* inputs, the first points are orbit samples of the data,
+not the data themselves. Where they average g over samples of the orbit, as f does, the first points are data as they are: each
+brings its own samples. There are three ways to choose among these candidates.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Literal, get_args
 
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.kernels.dispatch import covariance
-from orbitgp.orbits import Orbit, Pairing
+from orbitgp.orbits import Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import base_draws
 
 Method = Literal["random", "kmeans", "greedy"]
@@ -26,23 +27,35 @@ def initial_inducing(
     orbit: Orbit,
     kernel: Kernel,
     size: int,
-    method: Method = "random",
+    method: Method | None = None,
     generator: torch.Generator | None = None,
+    inducing_samples: int = 1,
 ) -> Float[Tensor, "inducing *features"]:
-    """``size`` inducing points from orbit samples of x.
+    """``size`` inducing points for inducing variables that average g over so many samples.
 
-    - ``random``: orbit samples of random data, each datum used before any is used twice.
-    - ``kmeans``: centres of orbit samples, started from the random ones.
-    - ``greedy``: one after the other where the prior variance of g, given those chosen, is largest (pivoted Cholesky).
+    - ``random``: random candidates, each datum used before any is used twice.
+    - ``kmeans``: centres of candidates, started from the random ones.
+    - ``greedy``: one after the other where the prior variance of the inducing variable, given those chosen, is largest
+      (pivoted Cholesky). That of an average is the slack that f at this datum would leave.
+
+    By default greedy where variables are like f (averages, or no orbit) and there are at least a quarter as many as data, else
+    random: of few points, greedy ones lie too far out (``experiments/slack.py``).
     """
+    averages = inducing_samples > 1
+    like_f = averages or isinstance(orbit, Identity)
+    if method is None:
+        method = "greedy" if like_f and 4 * size >= len(x) else "random"
     if method not in get_args(Method):
         raise ValueError(f"inducing points start from one of {', '.join(get_args(Method))}, got {method!r}.")
     pool = size if method == "random" else max(4 * size, min(len(x), 16 * size))
-    candidates = _orbit_samples(x, orbit, pool, generator)
+    if like_f:  # each datum counts once: a second time, its variable would be the same
+        pool = max(size, min(pool, len(x)))
+    candidates = _orbit_samples(x, Identity() if averages else orbit, pool, generator)
     if method == "kmeans":
         return _kmeans(candidates, size)
-    if method == "greedy":
-        return candidates[_pivots(candidates.flatten(1).double(), kernel, size)]
+    if method == "greedy" and size < pool:
+        sets = orbit.fixed(candidates, inducing_samples).points[:, 0] if averages else candidates[:, None]
+        return candidates[_pivots(sets.flatten(2), kernel, size)]
     return candidates
 
 
@@ -73,16 +86,17 @@ def _kmeans(points: Tensor, size: int, rounds: int = 10) -> Tensor:
     return centres.reshape(size, *points.shape[1:])
 
 
-def _pivots(points: Tensor, kernel: Kernel, size: int) -> Tensor:
-    """Pivoted Cholesky of k_g on the candidates: each pivot is the candidate with the most variance left."""
-    k = covariance(kernel)
-    _, variance = k.expectations(points[:, None, None], points[:1], Pairing.exact())  # k_g(x, x) of each candidate
-    rows = points.new_zeros(size, len(points))
-    pivots = torch.zeros(size, dtype=torch.long, device=points.device)
+def _pivots(sets: Float[Tensor, "candidates samples dim"], kernel: Kernel, size: int) -> Int[Tensor, " inducing"]:
+    """Pivoted Cholesky of the covariance of means of g: each pivot is the candidate with the most variance left."""
+    with_features = covariance(kernel, tensor_cores=False)
+    k, sets = with_features.of_features, with_features.features(sets)
+    variance = torch.cat([k.expectations(part[:, None], part[0, :1], Pairing.exact())[1] for part in sets.split(1024)]).double()
+    rows = variance.new_zeros(size, len(sets))
+    pivots = torch.zeros(size, dtype=torch.long, device=sets.device)
     for i in range(size):
         pivot = variance.argmax()
         pivots[i] = pivot
-        column = k.cross(points[pivot][None, None], points[:, None])[0]
+        column = k.cross(sets[pivot][None], sets)[0].double()
         row = (column - rows[:i, pivot] @ rows[:i]) / variance[pivot].clamp_min(1e-12).sqrt()
         rows[i] = row
         variance = (variance - row.square()).clamp_min(0.0)

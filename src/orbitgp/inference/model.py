@@ -135,11 +135,14 @@ class InvariantGP(nn.Module):
         return self.orbit.transform(self.inducing, self.inducing_draws).flatten(2)
 
     @property
+    def inducing_samples(self) -> int:
+        """Over how many samples each inducing variable averages g."""
+        return 1 if self.inducing_draws is None else self.samples_per_row(self.inducing_draws.shape[1])
+
+    @property
     def num_points(self) -> int:
         """How many points the kernel of a sample is evaluated at."""
-        if self.inducing_draws is None:
-            return len(self.inducing)
-        return len(self.inducing) * self.samples_per_row(self.inducing_draws.shape[1])
+        return len(self.inducing) * self.inducing_samples
 
     def moments(self, means: WhitenedMeans, cross: bool = False) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
@@ -176,13 +179,10 @@ class InvariantGP(nn.Module):
 
         Rows are streamed so that no intermediate has more than about ``max_elements`` numbers, whatever the number of rows.
         """
-        max_elements = max_elements or chunk_elements(x.device)
         means, variances = [], []
-        samples = self.samples_per_row(num_samples)
         with self.cached_inducing_features():
             factor = self.factor()
-            # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
-            for part in _row_chunks(x, samples * max(self.num_points, samples, x[0].numel()), max_elements):
+            for part in x.split(self.rows_at_once(x, num_samples, max_elements)):
                 a, prior_mean, kff, pairing = self.whitened_means(self.orbit.fixed(part, num_samples, seed), factor)
                 means.append((prior_mean + a @ self.q_mean)[:, 0])
                 variance = kff[:, None] + self._reduction(a, pairing)
@@ -226,6 +226,13 @@ class InvariantGP(nn.Module):
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 
+    def rows_at_once(self, x: Tensor, num_samples: int | None, max_elements: int | None = None) -> int:
+        """How many rows of x, with so many samples of each, to stream at once."""
+        samples = self.samples_per_row(num_samples)
+        # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
+        per_row = samples * max(self.num_points, samples, x[0].numel(), 1)
+        return max(1, (max_elements or chunk_elements(x.device)) // per_row)
+
 
 def _fixed_draws(
     orbit: Orbit, inducing: Float[Tensor, "inducing *features"], samples: int
@@ -240,8 +247,3 @@ def chunk_elements(device: torch.device) -> int:
     if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
         return int(torch.cuda.get_device_properties(device).total_memory) // 256
     return 2**24
-
-
-def _row_chunks(x: Tensor, elements_per_row: int, max_elements: int) -> Iterator[Tensor]:
-    per_row = max(elements_per_row, 1)
-    yield from x.split(max(1, max_elements // per_row))

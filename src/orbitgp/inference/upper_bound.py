@@ -56,22 +56,6 @@ _TOLERANCE = 0.01  # nats: what conjugate gradients may leave
 _SHARE = 0.5  # of the free memory, for K_f
 
 
-@torch.no_grad()
-def upper_bound(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    x: Rows,
-    y: Targets,
-    num_samples: int | None = 64,
-    seed: int = 0,
-    max_iterations: int = 100,
-    tolerance: float = _TOLERANCE,
-    max_bytes: float | None = None,
-) -> float:
-    """An upper bound on the log evidence, in nats (:func:`two_sided_bounds`)."""
-    return two_sided_bounds(model, likelihood, x, y, num_samples, seed, max_iterations, tolerance, max_bytes).upper
-
-
 class Bounds(NamedTuple):
     """What the log evidence lies between, in nats."""
 
@@ -140,10 +124,8 @@ def _prior(model: InvariantGP, x: Rows, num_samples: int | None, seed: int) -> _
     inducing = model.covariance.features(model.inducing_sets()).double()
     sets = inducing if inducing.shape[1] > 1 else inducing[:, 0]
     factor = cholesky(vectors.gram(sets, torch.float64, model.jitter))
-    count = model.samples_per_row(num_samples)
-    step = max(1, chunk_elements(x.device) // (count * max(model.num_points, count, x[0].numel())))
     parts = []
-    for rows in x.split(step):
+    for rows in x.split(model.rows_at_once(x, num_samples)):
         points = model.orbit.fixed(rows, num_samples, seed).points.flatten(3)
         seen = model.covariance.features(points).double()
         ku, variances = vectors.expectations(seen, inducing.flatten(0, 1), exact)

@@ -51,19 +51,19 @@ class PointGram(torch.autograd.Function):
 class SetGram(torch.autograd.Function):
     """The mean of variance * k over the pairs of two sets of points: (M, P, D) to (M, M).
 
-    The (MP)^2 pairs are computed a few sets at a time and not kept. The backward pass computes them again, in the dtype of z.
+    The (MP)^2 / 2 different pairs are computed a few sets at a time and not kept. The backward pass computes them again, in the
+    dtype of z. One product of X = [x, |x|^2, 1] and Z = kappa gamma [-2 x, 1, |x|^2] yields all h = kappa gamma |x - x'|^2.
     """
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, gamma: Tensor, variance: Tensor, profile: Profile, jitter: float) -> Tensor:
         size, samples, dim = z.shape
         points = z.reshape(-1, dim).to(gamma.dtype)
-        norms = torch.linalg.vecdot(points, points)
+        wide, scaled = _factors_of_distances(points, profile.kappa * gamma)
         means = points.new_empty(size, size)
         for sets in _strips(z):
             rows, columns = slice(sets.start * samples, sets.stop * samples), slice(sets.stop * samples)
-            d2 = torch.addmm(norms[rows, None] + norms[columns], points[rows], points[columns].mT, alpha=-2)
-            k = profile.value(d2.mul_(profile.kappa * gamma))
+            k = profile.value(wide[rows, : dim + 2] @ scaled[:, columns])
             k.diagonal(rows.start).fill_(1.0)  # a point with itself
             block = set_means(k, samples)
             means[sets, : sets.stop] = block
@@ -76,34 +76,43 @@ class SetGram(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, gamma, variance, means = ctx.saved_tensors
-        size, samples, dim = z.shape
+        _, samples, dim = z.shape
         grad_variance = torch.linalg.vecdot(grad.flatten(), means.flatten()) if ctx.needs_input_grad[2] else None
         if not (ctx.needs_input_grad[0] or ctx.needs_input_grad[1]):
             return None, None, grad_variance, None, None
         # Each pair of points counts twice, once from either side: W = dL/dh for both.
         scale = ctx.profile.rate * variance / samples**2
         pairs = ((grad + grad.mT) * scale).to(z.dtype)
-        kappa_gamma = (ctx.profile.kappa * gamma).to(z.dtype)
         points = z.reshape(-1, dim)
-        norms = torch.linalg.vecdot(points, points)
-        grad_z, total = torch.empty_like(points), gamma.new_zeros(())
-        # A column of ones sums the rows of W with the rounding of the product, so that x rowsum(W) - W x cancels.
-        right = with_columns(points, dim)
-        right[:, :dim], right[:, dim] = points, 1.0
-        with tensor_cores(points.is_cuda and ctx.profile.smooth):
-            for sets in _strips(z):
-                rows = slice(sets.start * samples, sets.stop * samples)
-                left = points[rows]
-                d2 = torch.addmm(norms[rows, None] + norms, left, points.mT, alpha=-2)
-                slopes = ctx.profile.value_and_slope(d2.mul_(kappa_gamma))[1].view(-1, samples, size, samples)
-                w = slopes.mul_(pairs[sets, None, :, None]).view(-1, len(points))
-                w.diagonal(rows.start).zero_()
-                sums = w @ right
-                towards, row = sums[:, :dim], sums[:, dim]
-                # sum(W * d^2) with d^2 = |x|^2 + |z|^2 - 2 x.z, and W symmetric
-                total += (row * norms[rows] - torch.linalg.vecdot(towards, left)).sum(dtype=total.dtype)
-                grad_z[rows] = (left * row[:, None] - towards).mul_(2 * kappa_gamma)
+        kappa_gamma = (ctx.profile.kappa * gamma).to(z.dtype)
+        wide, scaled = _factors_of_distances(points, kappa_gamma)
+        sums = torch.zeros_like(wide)  # W X: its last column is the sum of each row of W, with the rounding of the product
+        use_tensor_cores = points.is_cuda and ctx.profile.smooth
+        for sets in _strips(z):
+            rows, columns = slice(sets.start * samples, sets.stop * samples), slice(sets.stop * samples)
+            slopes = ctx.profile.value_and_slope(wide[rows, : dim + 2] @ scaled[:, columns])[1]
+            slopes = slopes.view(-1, samples, sets.stop, samples)
+            w = slopes.mul_(pairs[sets, None, : sets.stop, None]).view(-1, columns.stop)
+            w.diagonal(rows.start).zero_()
+            with tensor_cores(use_tensor_cores):
+                sums[rows] += w @ wide[columns]
+                sums[: rows.start] += w[:, : rows.start].mT @ wide[rows]  # the same pairs from the other side
+        towards, row, norms = sums[:, :dim], sums[:, dim + 1], wide[:, dim]
+        # sum(W * d^2) with d^2 = |x|^2 + |z|^2 - 2 x.z, and W symmetric
+        total = (row * norms - torch.linalg.vecdot(towards, points)).sum(dtype=gamma.dtype)
+        grad_z = (points * row[:, None] - towards).mul_(2 * kappa_gamma)
         return grad_z.view_as(z), ctx.profile.kappa * total, grad_variance, None, None
+
+
+def _factors_of_distances(
+    x: Float[Tensor, "points dim"], scale: Float[Tensor, ""]
+) -> tuple[Float[Tensor, "points wide"], Float[Tensor, "columns points"]]:
+    """[x, |x|^2, 1] (with zeros behind), and the transpose of scale [-2 x, 1, |x|^2]: their product is scale |x - x'|^2."""
+    dim, norms = x.shape[1], torch.linalg.vecdot(x, x)
+    wide, scaled = with_columns(x, dim), x.new_empty(dim + 2, len(x))
+    wide[:, :dim], wide[:, dim], wide[:, dim + 1] = x, norms, 1.0
+    scaled[:dim], scaled[dim], scaled[dim + 1] = (x * (-2 * scale)).mT, scale, norms * scale
+    return wide, scaled
 
 
 def _with_jitter(kuu: Float[Tensor, "size size"], jitter: float) -> Float[Tensor, "size size"]:
@@ -119,7 +128,7 @@ def set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, 
 def _strips(z: Float[Tensor, "inducing samples dim"]) -> list[slice]:
     """Slices of sets: small enough for the cache of a CPU, and for the memory of a GPU."""
     size, samples, _ = z.shape
-    step = max(1, (2**20 if z.device.type == "cpu" else 2**26) // (size * samples**2))
+    step = max(1, (2**18 if z.device.type == "cpu" else 2**26) // (size * samples**2))
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]
 
 

@@ -40,6 +40,7 @@ class Orbit(Portable):
 
     num_draws: int = 0
     reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
+    in_units_of_inputs: ClassVar[bool] = False  # whether the parameters are, as the scale of a noise is
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         """S samples of the orbit of each row of x, one for each row of base draws u in (0, 1)^d."""
@@ -64,6 +65,13 @@ class Orbit(Portable):
         """The learned parameters that set how far this orbit and its parts go. Training tries several multiples of them."""
         named = [getattr(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
         return [parameter for parameter in named if parameter.requires_grad]
+
+    def simpler(self) -> list[list[nn.Parameter]]:
+        """The simpler orbits that this one contains, by the reaches that each has: with all others at zero it is that one.
+
+        Training starts from each of them, too, so that a richer family does not fall behind a simpler one.
+        """
+        return []
 
     def freeze(self) -> Orbit:
         """Learn nothing of this orbit; returns itself."""
@@ -188,6 +196,11 @@ class Parts(Orbit):
     def check(self, features: torch.Size) -> None:
         for part in self.parts:
             part.check(features)
+
+    def simpler(self) -> list[list[nn.Parameter]]:
+        learned = [part for part in self.parts if part.reaches()]
+        whole = [part.reaches() for part in learned] if len(learned) > 1 else []
+        return [*whole, *(family for part in learned for family in part.simpler())]
 
     def describe(self) -> Description:
         return Description.join([part.describe() for part in self.parts])

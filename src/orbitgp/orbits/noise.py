@@ -21,6 +21,7 @@ class GaussianNoise(Orbit):
     """
 
     reach = ("scale",)
+    in_units_of_inputs = True
 
     def __init__(self, init_scale: Number = 0.1, num_features: int | None = None, learn: bool = True) -> None:
         super().__init__()

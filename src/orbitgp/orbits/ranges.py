@@ -35,8 +35,7 @@ class Range(nn.Module):
     """Uniform in [low, high], in a unit where values are about 0.1 to 1: then one learning rate suits all parameters.
 
     Zero stands for no change: factors are given as logarithms. A learned range contains zero. If it ends there, it stays
-    one-sided and its width is learned. ``centre`` is zero, or the centre of a range that is not learned. It is a buffer under
-    the name that it had when it was learned, so that files from then give the same samples.
+    one-sided and its width is learned. ``centre`` is zero, or the centre of a range that is not learned.
     """
 
     reach = ("half_width",)

@@ -43,19 +43,20 @@ def svg(axes: Axes, title: str, kind: str = "chart") -> Markup:
     return Markup(f'<svg role="img" class="{kind}"{opening}><title>{escape(title)}</title>{inside}')
 
 
-def bound_chart(history: Sequence[Record], plain: float | int | None = None) -> Markup:
-    """The bound over training, without its steep first rise. The dashed line is the bound without invariance."""
+def bound_chart(history: Sequence[Record], plain: float | int | None = None, exact: bool = False) -> Markup:
+    """The bound, or the exact evidence, over training, without its steep first rise. The dashed line has no invariance."""
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
     shown = [record for record in history if record["bound"] >= lowest]
     steps, bounds = [record["step"] for record in shown], [record["bound"] for record in shown]
     axes = new_axes(*_SIZE)
     axes.plot(steps, bounds, color=PAPER.accent, linewidth=1, alpha=0.6)
-    smooth = uniform_filter1d(np.array(bounds, dtype=float), size=1 + 2 * (len(bounds) // 20), mode="nearest")
+    width = 1 if exact else 1 + 2 * (len(bounds) // 20)  # exact values have no noise
+    smooth = uniform_filter1d(np.array(bounds, dtype=float), size=width, mode="nearest")
     axes.plot(steps, smooth, color=PAPER.accent, linewidth=2.2)
     if plain is not None:
         axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--")
         axes.text(0.01, plain, "no invariance, at its end", transform=axes.get_yaxis_transform(), va="bottom")
-    axes.set(xlabel="steps", ylabel="bound on the evidence, in nats", xlim=(0, None))
+    axes.set(xlabel="steps", ylabel="evidence, in nats" if exact else "bound on the evidence, in nats", xlim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.10g}")
     return svg(axes, "The bound over the steps of training")
 

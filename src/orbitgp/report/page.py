@@ -82,6 +82,8 @@ def page(content: Content) -> str:
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
     learned = model.orbit_.describe()
     over = None if content.plain is None else model.evidence_.value - content.plain
+    if content.comparison is not None:  # no gain stands on the page that the verdict is not certain of
+        over = content.comparison.over_plain()
     scores = content.scores
     profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
     template = Environment(
@@ -126,9 +128,8 @@ def _cards(content: Content, over: float | None, scores: Scores | None) -> list[
     if over is not None:
         entries.append(("over no invariance", nats(over, sign=True)))
     stderr = f" ± {evidence.stderr:.1g}" if evidence.stderr else ""
-    entries.append(
-        ("evidence: bound on the log marginal likelihood, in nats", f"{evidence.value:,.0f}{stderr}".replace("-", "−"))
-    )
+    what = "log marginal likelihood" if evidence.exact else "bound on the log marginal likelihood"
+    entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.0f}{stderr}".replace("-", "−")))
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))
     entries.append(("training data, and no validation set", f"{len(content.x):,}"))

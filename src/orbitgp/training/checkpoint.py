@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from orbitgp.inference.exact import ExactGP
 from orbitgp.saving.container import SavedFileError, content, read, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.values import Tensors, decode, encode
@@ -128,7 +127,6 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
     """Everything that a run depends on, by name, before its first step: data as digests, settings as they are."""
     model = trainer.model
     settings = asdict(trainer.options)
-    settings["starts"] = list(settings["starts"])
     settings["random_state"] = settings.pop("seed")
     for name in ("num_predict_samples", "dtype"):  # predictions come after the run, and the digest of X tells its precision
         del settings[name]
@@ -149,13 +147,13 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
 
 
 def _inference(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
+    if isinstance(trainer, QuasiNewton):
+        return {"inference": "exact", "num_samples": trainer.model.num_samples, "learn_rows": trainer.learn_rows}
     model = trainer.model
-    if isinstance(model, ExactGP):
-        return {"inference": "exact", "num_samples": model.num_samples}
     return {
         "inference": "sparse",
         "num_inducing": len(model.inducing),
-        "inducing_samples": 1 if model.inducing_draws is None else model.inducing_draws.shape[1],
+        "inducing_samples": model.inducing_samples,
         "jitter": model.jitter,
     }
 

@@ -34,9 +34,11 @@ class TrainingOptions:
         optimizer: how q(u) is found: ``natural``, in closed form at every step, or ``adam``, with everything else.
         num_groups: independent groups that the orbit samples of a datum form (2 or more for an infinite orbit).
         sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
-        inducing: how inducing points are chosen from orbit samples of the data: ``random``, ``kmeans`` or ``greedy``.
-        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; a few make wide orbits
-            cheaper to represent (:class:`orbitgp.InvariantGP`).
+        inducing: how inducing points are chosen: ``random``, ``kmeans`` or ``greedy`` (where most variance is left). By
+            default ``greedy`` for averages of which there are at least a quarter as many as data, else ``random``.
+        inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
+            f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
+            has up to 32.
         num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default 128, or
             all elements of a finite orbit that has up to 1,024. Exact models predict with the draws of their training.
         learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are
@@ -53,10 +55,10 @@ class TrainingOptions:
         local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
         local_rounds: how often a refit finds q(u) and the local parameters in turns, where the orbit is enumerated.
         network_rate: the rate of a recognition network.
-        starts: the multiples of the orbit's initial reach to start from; training goes on from the best. Exact inference has
-            multiples of its own, 1, 1/4 and 4, and takes them unless there is only one here.
-        start_steps: the steps of each start (together a quarter of ``max_steps`` at most).
-        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance.
+        start_rows: the data by whose exact evidence the best of several starts is chosen (:mod:`orbitgp.training.starts`);
+            0 starts from the orbit as it is given. Sparse runs of fewer than 100 steps do so, too.
+        jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance, or of
+            the noise where that is less and inputs are in float64.
         exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device.
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
@@ -64,8 +66,8 @@ class TrainingOptions:
     optimizer: OptimizerName = "natural"
     num_groups: int = 2
     sampler: Policy = "qmc"
-    inducing: Method = "random"
-    inducing_samples: int = 1
+    inducing: Method | None = None
+    inducing_samples: int | None = None
     num_predict_samples: int | None = None
     learning_rate: float | None = None
     orbit_rate: float = 0.05
@@ -80,8 +82,7 @@ class TrainingOptions:
     local: LocalName = "kept"
     local_rounds: int = 5
     network_rate: float = 0.01
-    starts: tuple[float, ...] = (1.0, 0.25, 0.0625)
-    start_steps: int = 20
+    start_rows: int = 150
     jitter: float = 1e-6
     exact_seconds: float = 150.0
     dtype: PrecisionName = "auto"
@@ -98,10 +99,11 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
-            self._set(name, one_of(name, getattr(self, name), known))
+            if name != "inducing" or self.inducing is not None:
+                self._set(name, one_of(name, getattr(self, name), known))
         for name, least in _WHOLE_NUMBERS.items():
             self._set(name, whole_number(name, getattr(self, name), least))
-        for name in ("num_predict_samples", "posterior_samples"):
+        for name in ("inducing_samples", "num_predict_samples", "posterior_samples"):
             if getattr(self, name) is not None:
                 self._set(name, whole_number(name, getattr(self, name)))
         for name in ("orbit_rate", "inducing_rate", "network_rate"):
@@ -110,9 +112,6 @@ class TrainingOptions:
             self._set(name, positive_number(name, getattr(self, name)))
         if self.learning_rate is not None:
             self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
-        if not isinstance(self.starts, tuple | list):
-            raise TypeError(f"starts must be a tuple of numbers, got {self.starts!r}.")
-        self._set("starts", tuple(nonnegative_number("starts", multiple) for multiple in self.starts))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All options by name, as scikit-learn asks for them."""
@@ -182,14 +181,13 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 _WHOLE_NUMBERS = {  # the least value of each
     "num_groups": 1,
-    "inducing_samples": 1,
     "warmup": 1,
     "orbit_warmup": 1,
     "posterior_rows": 1,
     "posterior_every": 1,
     "polish_passes": 0,
     "local_rounds": 1,
-    "start_steps": 0,
+    "start_rows": 0,
 }
 _OF_ESTIMATORS = ("num_samples", "max_steps", "max_seconds", "batch_size", "num_inducing")
 

@@ -34,6 +34,7 @@ Rows = Int[Tensor, " rows"]
 Factor = Float[Tensor, "inducing inducing"]
 
 _AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
+_LOOK = 256  # data whose noise is looked at
 _JITTERS = 4  # how often the jitter may grow tenfold in one update
 
 
@@ -58,7 +59,9 @@ class PosteriorUpdates:
         self.local, self.options, self.diagnostics = local, options, diagnostics
         self.sample, self.enumerated = sample, enumerated
         # Coupled functions depend on each other's means, local parameters on the moments of f: on a = L^-1 k_u of every datum.
-        self.needs_moments = self.likelihood.couples or self.likelihood.num_locals > 0
+        # Otherwise sums of k_u can be whitened in place of data. That is faster, and loses the digits that a small noise needs.
+        needs_moments = self.likelihood.couples or self.likelihood.num_locals > 0
+        self.whitens_data = needs_moments or self.model.dtype == torch.float64
         # Turns with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
         follows = local.follows_posterior or self.likelihood.couples
         in_turns = options.optimizer == "natural" and enumerated and follows
@@ -66,6 +69,7 @@ class PosteriorUpdates:
         self.minibatches = Minibatches(len(self.x), generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
+        self.failed_jitter = 0.0  # the largest with which Kuu had no factor
 
     @property
     def size(self) -> int:
@@ -92,7 +96,7 @@ class PosteriorUpdates:
         pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
             factor = self._factor()
-            if not self.needs_moments:
+            if not self.whitens_data:
                 # Sums of k_u are enough, and they are whitened once.
                 sums = total(self._kernel_statistics(rows) for rows in pieces)
                 self._set(sums.whiten(factor).scale(scale), rho, self.stats)
@@ -134,13 +138,14 @@ class PosteriorUpdates:
             "stats": None if self.stats is None else tuple(self.stats),
             "blend": self.blend,
             "jitter": self.model.jitter,
+            "failed_jitter": self.failed_jitter,
             "minibatches": self.minibatches.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state."""
         self.stats = None if state["stats"] is None else Statistics(*state["stats"])
-        self.blend, self.model.jitter = state["blend"], state["jitter"]
+        self.blend, self.model.jitter, self.failed_jitter = state["blend"], state["jitter"], state["failed_jitter"]
         self.minibatches.load_state_dict(state["minibatches"])
 
     @property
@@ -155,13 +160,28 @@ class PosteriorUpdates:
 
     def _factor(self) -> Factor:
         """The factor of Kuu. Where inducing points have come so close that there is none, raise the jitter until there is."""
+        self._tie_jitter_to_noise()
         for _ in range(_JITTERS):
             factor = self.model.try_factor()
             if factor is not None:
                 return factor
+            self.failed_jitter = self.model.jitter
             self.model.jitter *= 10
             self.diagnostics.failed_factors += 1
         return self.model.factor()
+
+    @torch.no_grad()
+    def _tie_jitter_to_noise(self) -> None:
+        """Lower the jitter where it is no longer small against the noise of the data; in steps, as each costs a new CUDA graph.
+
+        In float32 it must also be large against the rounding of k_u, and stays.
+        """
+        if self.model.dtype != torch.float64 or self.likelihood.num_locals or self.likelihood.couples:
+            return
+        noise = 1 / float(self.likelihood.quadratic(self.y[:_LOOK], None).lam.max())
+        wanted = self.options.jitter * noise
+        if self.failed_jitter < wanted < self.model.jitter / 10:
+            self.model.jitter = wanted
 
     def _draw(self, rows: Rows, factor: Factor) -> WhitenedMeans:
         """Whitened means of fresh orbit samples of these data."""

@@ -2,12 +2,14 @@
 
 Where all data are conditioned on exactly (``inference.exact``), the evidence and its gradient have no noise: draws of the orbit
 are fixed and shared by all data. Kernel, likelihood, feature map and orbit then climb together by BFGS, without learning rates.
-Three things make that safe and quick:
+Four things make that safe and quick:
 
-- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts are each brought close to
-  their top on some of the data, with few draws, and the best goes on.
+- **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts, and the simpler orbits
+  that it contains (``starts``), are each brought close to their top on some of the data, with few draws. The best goes on.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance.
   Each stage begins with the curvature that the last one has learned.
+- **Rows.** Where learning by all data would take too long, it sees the first ``learn_rows`` of them in an order whose every
+  beginning stands for the whole. The posterior is that of all data.
 - **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S.
 
 A run is a sequence of stages, each determined by the state in which it begins. That state is what a checkpoint holds, so a run
@@ -19,34 +21,38 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from orbitgp.inference.cost import FIRST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.priors import log_prior
+from orbitgp.training.starts import Start, move_to, natural_units, possible_starts
 from orbitgp.training.state import copied_to
-from orbitgp.training.trainer import log_prior
 
 Vector = Float[np.ndarray, " parameters"]
 
-STARTS = (1.0, 0.25, 4.0)  # multiples of the orbit's reach
-START_ROWS = 300  # data that a start is judged by
-FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES = 8, 32, 128  # draws of an infinite orbit: in the first stage, and in the last
+LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
-START_SETTLED = 1.0  # the same, for a start
+EARLY_SETTLED = 0.2  # the same, for a stage between the first and the last
+START_SETTLED = 0.2  # and for a start
+_OF_DRAWS = 0.05  # nothing finer is sought than this part of what the last doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
+_FLAT = 0.5  # nats for a natural unit of a parameter
+_STALLED = 12  # evaluations of one line search, after which rounding hides what is left to gain
 _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence cannot be computed
 
 
@@ -54,12 +60,17 @@ class Stopped(Exception):
     """The run was asked to stop, or its budget is spent."""
 
 
+class _Stalled(Exception):
+    """A line search finds no better point."""
+
+
 @dataclass
 class QuasiNewton:
     """One run of learning by the exact evidence: :meth:`run` leaves the model conditioned on all data, at the best parameters.
 
     ``max_steps`` and ``max_seconds`` of the settings limit evaluations of the evidence and time; without them a run ends when
-    it has converged. ``num_samples`` fixes the number of draws, ``most_samples`` limits it.
+    it has converged. ``num_samples`` fixes the number of draws, ``most_samples`` limits it. Parameters are
+    learned from ``learn_rows`` of the data (None: all).
     """
 
     model: ExactGP
@@ -70,6 +81,7 @@ class QuasiNewton:
     max_steps: int | None = None
     num_samples: int | None = None
     most_samples: int = MOST_SAMPLES
+    learn_rows: int | None = None
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Any], None] | None = None
@@ -78,18 +90,24 @@ class QuasiNewton:
     def __post_init__(self) -> None:
         learned = (*self.model.parameters(), *self.likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not self.model.prior_mean.bias]
-        # Parameters are learned in units of their first values where these are large, as a lengthscale in nanometres is.
-        self._units = [p.detach().abs().clamp_min(1.0) for p in self.parameters]
+        self._units = self._natural_units()
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
         self.seconds = 0.0
         self.stopped = False
         self.converged = False
-        self.draw_error = 0.0
+        self.draw_error = 0.0  # what the last doubling of draws has moved
+        self.evidence_error = 0.0  # two of these cover other draws
         self._clock = time.perf_counter()
+        self._steepness = 0.0  # the largest slope at the last point, in nats for a natural unit
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
+        self._start_curvature: np.ndarray | None = None  # that of the best start
         self._local: Tensor | None = None
+        self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
+        # Which rows are learned from is left to chance; which of them a start sees first should not matter.
+        self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
+        self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -97,10 +115,32 @@ class QuasiNewton:
         self._value: float | None = None
         self._snapshot = self._state()
 
-    @property
-    def starts(self) -> tuple[float, ...]:
-        """Multiples of the orbit's reach to start from; one where the orbit has none, or nothing is to be chosen."""
-        return STARTS if self.model.orbit.reaches() and len(self.options.starts) > 1 else (1.0,)
+    def _natural_units(self) -> list[Tensor]:
+        """The change of each parameter that counts as one, so that the units of the data do not matter.
+
+        A reach counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is
+        learned as it is.
+        """
+        orbit = self.model.orbit
+        units = {id(reach): unit for reach, unit in zip(orbit.reaches(), natural_units(orbit, self.x), strict=True)}
+        for _, raw, constraint in self.model.kernel.named_parameters_and_constraints():
+            if constraint is not None and raw.requires_grad:
+                with torch.enable_grad():
+                    value = constraint.transform(raw)
+                    (slope,) = torch.autograd.grad(value.sum(), raw)
+                units[id(raw)] = (value / slope).detach().abs()
+        ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
+        found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
+        return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        begun = f", from the best of {len(self.starts)} starts" if len(self.starts) > 1 else ""
+        draws = "" if self.model.num_samples is None else f" and {self.model.num_samples} draws of the orbit"
+        if self.converged:
+            return f"The evidence is at a top{begun}, after {self.steps:,} evaluations{draws}."
+        why = "was stopped" if self.stopped else "met its limit"
+        return f"The run {why} after {self.steps:,} evaluations{begun}; the best parameters so far are kept. Raise the limit."
 
     def stop(self) -> None:
         """End the run after the evaluation that it is in."""
@@ -129,10 +169,24 @@ class QuasiNewton:
                 if self.after_step is not None:
                     self.after_step(self)
             self.model.num_samples = self._samples
-            solution = self.model.condition(self.likelihood, self.y, self._local)
+            known = self._local is not None and len(self._local) == len(self.x)
+            solution = self.model.condition(self.likelihood, self.y, self._local if known else None)
+            self._measure_draws(solution)
             self._record(solution.log_evidence)
         self.converged = self.converged or not self.parameters
         return solution
+
+    def _measure_draws(self, solution: Solution) -> None:
+        """What other draws change, or half as many: measured on the data learned from, and in proportion to all data."""
+        model = self.model
+        if model.num_samples is None:
+            return
+        with self._learning():
+            here = solution.log_evidence
+            if len(model.x) < len(self.x):
+                here = model.log_evidence(self.likelihood, self.y, self._local, model.seed)
+            other = model.log_evidence(self.likelihood, self.y, self._local, model.seed + 1)
+            self.evidence_error = max(self.draw_error, abs(other - here)) / 2 * len(self.x) / len(model.x)
 
     def _stage(self) -> None:
         if len(self._ends) < len(self.starts) and len(self.starts) > 1:
@@ -141,22 +195,26 @@ class QuasiNewton:
             if self._ends:
                 self._forget()
                 self._set(max(self._ends, key=lambda end: end[0])[1])
-            self._value = self._climb_with(self._samples)
+                self._curvature = self._start_curvature
+            with self._learning():
+                self._value = self._climb_with(self._samples)
         else:
-            self._double_draws()
+            with self._learning():
+                self._double_draws()
         if self._value is not None and self._samples == self._last_samples():
             self.converged = True
 
-    def _try_start(self, multiple: float) -> None:
-        """Bring the orbit, at another reach, close to its top on some of the data."""
+    def _try_start(self, start: Start) -> None:
+        """Bring the orbit, from another start, close to its top on some of the data."""
         self._forget()
         self._set(self._begin)
-        with torch.no_grad():
-            for reach in self.model.orbit.reaches():
-                reach.mul_(multiple)
-        with self._subset(START_ROWS):
+        move_to(start, self.model.orbit)
+        with self._subset(self.options.start_rows):
             self.model.num_samples = self._first_samples()
             self._ends.append(self._climb(START_SETTLED))
+            if self._curvature is not None and self._ends[-1][0] == max(end[0] for end in self._ends):
+                # The more data there are, the more the evidence curves.
+                self._start_curvature = self._curvature * (len(self.model.x) / self._num_learned)
 
     def _double_draws(self) -> None:
         """Look at twice the draws: go on there, unless there are enough of them and the evidence agrees."""
@@ -176,7 +234,9 @@ class QuasiNewton:
 
     def _climb_with(self, samples: int | None) -> float:
         self.model.num_samples = samples
-        return self._climb(SETTLED)[0]
+        # The first stage is the cheapest, so that is where curvature is learned. Those between it and the last need less.
+        between = self._value is not None and samples is not None and samples < min(LEAST_SAMPLES, self.most_samples)
+        return self._climb(EARLY_SETTLED if between else max(SETTLED, _OF_DRAWS * self.draw_error))[0]
 
     def _first_samples(self) -> int | None:
         """Draws of the first stage; None where a finite orbit is enumerated."""
@@ -188,12 +248,20 @@ class QuasiNewton:
         fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
         return self.num_samples if fixed else self.most_samples
 
+    def _learning(self) -> AbstractContextManager[None]:
+        """The data to learn from, in place of all."""
+        return self._subset(self._num_learned)
+
+    @property
+    def _num_learned(self) -> int:
+        return len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
+
     @contextmanager
     def _subset(self, rows: int) -> Iterator[None]:
         """Some of the data, in place of all."""
         x, y = self.model.x, self.y
         if len(x) > rows:
-            chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:rows].to(x.device)
+            chosen = self._order[:rows].to(x.device)
             self.model.x, self.y = x[chosen], y[chosen]
         try:
             yield
@@ -203,32 +271,53 @@ class QuasiNewton:
     def _climb(self, enough: float) -> tuple[float, Vector]:
         """To the top from here: the best evidence, and where it is. The model is left there."""
         values: list[float] = []
+        last = self.steps  # evaluations at the last iteration
+
+        def objective(vector: Vector) -> tuple[float, Vector]:
+            if self.steps - last > _STALLED:
+                raise _Stalled
+            return self._objective(vector)
 
         def after_iteration(intermediate_result: Any) -> None:
+            nonlocal last
+            last = self.steps
             value = -float(intermediate_result.fun)
             self._record(value)
             values.append(value)
-            if len(values) > 2 and value - values[-3] < 2 * enough:  # two iterations, as one alone may be unlucky
+            # Two iterations, as one alone may be unlucky; more where the slope says that curvature is not known yet.
+            patience = 2 if self._steepness < _FLAT else 5
+            if len(values) > patience and value - values[-1 - patience] < 2 * enough:
                 raise StopIteration
 
+        self._seen = None
         start = self._vector()
         slope = self._objective(start)[1]
+        if self._value is not None and self._curvature is not None and 0.5 * float(slope @ self._curvature @ slope) < enough:
+            assert self._best is not None
+            self._record(self._best[0])
+            return self._best  # no step would gain more, by the curvature of the last stage
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
         if len(start) <= _MANY:
-            # The first step has length one, or the one that the curvature of the last stage suggests.
-            first = np.eye(len(start)) / max(1.0, float(np.linalg.norm(slope)))
+            # The first step moves every parameter by one unit at most, or as the curvature of the last stage suggests.
+            first = np.diag(1 / np.maximum(1.0, np.abs(slope)))
             options, method = {"hess_inv0": first if self._curvature is None else self._curvature, "gtol": 1e-2}, "BFGS"
-        found = minimize(self._objective, start, jac=True, method=method, options=options, callback=after_iteration)
-        if method == "BFGS":
-            curvature = 0.5 * (found.hess_inv + found.hess_inv.T)
-            self._curvature = curvature if _positive_definite(curvature) else None
+        try:
+            found = minimize(objective, start, jac=True, method=method, options=options, callback=after_iteration)
+        except _Stalled:
+            self._curvature = None
+        else:
+            if method == "BFGS":
+                curvature = 0.5 * (found.hess_inv + found.hess_inv.T)
+                self._curvature = curvature if _positive_definite(curvature) else None
         assert self._best is not None
         self._restore()
         return self._best
 
     def _objective(self, vector: Vector) -> tuple[float, Vector]:
         """Minus the log evidence (and priors), and its gradient."""
+        if self._seen is not None and np.array_equal(self._seen[0], vector):
+            return self._seen[1:]
         self.seconds = time.perf_counter() - self._clock
         if self.stopped or self.fraction() >= 1.0:
             raise Stopped
@@ -249,8 +338,10 @@ class QuasiNewton:
                 raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
             return _PENALTY - self._best[0], np.zeros_like(vector)
         self._local = solution.local
+        self._steepness = float(np.abs(gradient).max())
         if self._best is None or value > self._best[0]:
             self._best = value, vector.copy()
+        self._seen = vector.copy(), -value, -gradient
         return -value, -gradient
 
     def _log_prior(self) -> float:
@@ -305,6 +396,7 @@ class QuasiNewton:
             "bias": self.model.prior_mean.bias.detach().clone(),
             "best": None if self._best is None else [self._best[0], torch.from_numpy(self._best[1].copy())],
             "curvature": None if self._curvature is None else torch.from_numpy(self._curvature.copy()),
+            "start_curvature": None if self._start_curvature is None else torch.from_numpy(self._start_curvature.copy()),
             "local": self._local,
             "ends": [[value, torch.from_numpy(vector.copy())] for value, vector in self._ends],
             "begin": torch.from_numpy(self._begin.copy()),
@@ -329,12 +421,26 @@ class QuasiNewton:
             self.model.prior_mean.bias.copy_(state["bias"])
         self._best = None if state["best"] is None else (state["best"][0], state["best"][1].numpy())
         self._curvature = None if state["curvature"] is None else state["curvature"].numpy()
+        self._start_curvature = None if state["start_curvature"] is None else state["start_curvature"].numpy()
         self._local = None if state["local"] is None else state["local"].to(self.x.device)
         self._ends = [(value, vector.numpy()) for value, vector in state["ends"]]
         self._begin, self._samples, self._value = state["begin"].numpy(), state["samples"], state["value"]
         for name in ("draw_error", "steps", "seconds", "history", "converged"):
             setattr(self, name, state[name])
         self._snapshot = self._state()
+
+
+def representative_order(y: Float[Tensor, "rows *outputs"], seed: int) -> Int[Tensor, " rows"]:
+    """An order of the data whose every beginning stands for the whole: at random, with labels in their proportions."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    distinct, which, counts = torch.unique(y.cpu()[order], dim=0, return_inverse=True, return_counts=True)
+    if len(distinct) > len(y) // 2:
+        return order
+    # The i-th of n rows with a label comes after about (i + 1/2) / n of all rows.
+    by_label = torch.argsort(which, stable=True)
+    number = torch.empty_like(order)
+    number[by_label] = torch.arange(len(y)) - (counts.cumsum(0) - counts)[which[by_label]]
+    return order[torch.argsort((number + 0.5) / counts[which], stable=True)]
 
 
 def _flat(tensors: list[Tensor]) -> Vector:

@@ -1,20 +1,38 @@
-"""Screening: the choice of the orbit's initial reach.
+"""Screening: where a sparse run starts.
 
-The gradient cannot escape a local optimum of the orbit's size. So the run starts several times, with the orbit's reach as given
-and at multiples of it, takes a few steps from each start, and continues from the start whose bound is best.
+The gradient of a stochastic run cannot escape a local optimum of the orbit's size, and takes many steps to bring noise and
+lengthscale to their place. A few data have an exact evidence, which is cheap and without noise. So kernel, likelihood and orbit
+are first learned from these (:mod:`orbitgp.training.quasi_newton`), from narrower, wider and simpler starts, each until it has
+settled. Then the inducing points are drawn from the orbit that was found, and the run goes on from there with all data.
+
+The bound has the more slack the wider the orbit is, so it prefers narrow orbits. Where the likelihood is Gaussian in f, the
+evidence of some data is exact, and the run keeps the orbit that it found: all else goes on with the bound.
 """
 
 from __future__ import annotations
 
-import math
+import logging
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from orbitgp.inference.cost import Workload, free_memory
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import QuasiNewton, representative_order
+
+logger = logging.getLogger("orbitgp")
+
+SHORTEST = 100  # steps: a shorter run starts as it is given
+SAMPLES = 16  # draws of an infinite orbit, or elements of a finite one
+_SHARE = 0.25  # of the time of the run
+_OF_EXACT = 0.1  # of the time that an exact fit may take
 
 
 @runtime_checkable
@@ -22,76 +40,60 @@ class Run(Protocol):
     """What screening needs of a :class:`~orbitgp.training.trainer.Trainer`."""
 
     model: InvariantGP
+    likelihood: Likelihood
+    x: Tensor
+    y: Tensor
     options: TrainerSettings
-    bounds: list[Tensor]
-    seconds: float
     screened: bool
+    keeps_orbit: bool
     stopped: bool
 
-    def step(self) -> None: ...
     def timed(self) -> AbstractContextManager[None]: ...
     def redraw_inducing(self) -> None: ...
     def snapshot(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def is_needed(model: InvariantGP, options: TrainerSettings) -> bool:
-    """Whether there is a choice: an orbit with a reach to learn, several starts, and steps to compare them by."""
-    return len(model.orbit.reaches()) > 0 and len(options.starts) > 1 and _steps_per_start(options) > 0
+def is_needed(likelihood: Likelihood, options: TrainerSettings) -> bool:
+    """Whether a run is screened: some data are to be used for it, they have an exact evidence, and the run is long enough."""
+    return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
 
 
 def choose_start(run: Run) -> None:
-    """Take some steps from each start, and leave the run where the best start has come to.
-
-    Each start has its own clock, so that all take their steps at the same point of the schedule. In the end the clock of the
-    run shows the time of all of them. A run that is stopped meanwhile stays at the present start, and has made no choice.
-    """
+    """Leave kernel, likelihood, prior mean and orbit at the best start. A run that is stopped meanwhile has made no choice."""
     origin = run.snapshot()
-    starts, max_steps = run.options.starts, _steps_per_start(run.options)
-    # Together the starts get a quarter of the time at most.
-    max_seconds = (run.options.max_seconds or math.inf) / (4 * len(starts))
-    spent, best_score, best_state = 0.0, -math.inf, None
-    for multiple in starts:
-        run.load_state_dict(origin)
-        _set_reach(run, multiple)
-        # If time runs out for one start, the next ones take as many steps as it did.
-        max_steps = _take_steps(run, max_steps, until=origin["seconds"] + max_seconds)
-        if run.stopped:
-            run.seconds += spent
+    with run.timed():
+        try:
+            count = _climb(run)
+        except FloatingPointError:  # the run itself may do better with other data or samples
+            run.load_state_dict(origin)
+            run.screened = True
             return
-        score = _score(run)
-        spent += run.seconds - origin["seconds"]
-        if best_state is None or score > best_score:
-            best_score, best_state = score, run.snapshot()
-    assert best_state is not None
-    run.load_state_dict(best_state)
-    run.seconds, run.screened = origin["seconds"] + spent, True
-
-
-def _steps_per_start(options: TrainerSettings) -> int:
-    return min(options.start_steps, options.max_steps // 4)
-
-
-@torch.no_grad()
-def _set_reach(run: Run, multiple: float) -> None:
-    for reach in run.model.orbit.reaches():
-        reach.mul_(multiple)
-    if multiple != 1.0:
-        # Inducing points for another reach may lie where no sample goes.
+        if run.stopped:
+            return
         run.redraw_inducing()
+        run.screened = True
+        run.keeps_orbit = not run.likelihood.num_locals
+    logger.info("kernel and orbit start from the exact evidence of %d rows.", count)
 
 
-def _take_steps(run: Run, max_steps: int, until: float) -> int:
-    """Train until the steps or the time are spent, or the run is stopped, and return how many steps were taken."""
-    for taken in range(1, max_steps + 1):
-        run.step()
-        if run.stopped or run.seconds >= until:
-            return taken
-    return max_steps
-
-
-def _score(run: Run) -> float:
-    """The mean bound over the second half of the steps. A start whose bound is not a number loses against all others."""
-    with run.timed():  # here the host waits for a GPU
-        score = float(torch.stack(run.bounds[len(run.bounds) // 2 :]).mean())
-    return score if math.isfinite(score) else -math.inf
+def _climb(run: Run) -> int:
+    """Learn from as many rows as take a tenth of the time for an exact fit, and return how many these are."""
+    model, options, orbit = run.model, run.options, run.model.orbit
+    with torch.no_grad():
+        dim = model.covariance.features(run.x[:1].flatten(1)).shape[-1]
+    size = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else SAMPLES
+    work = Workload(size, dim, run.x.device, double=run.x.dtype == torch.float64)
+    count = work.most_rows(_OF_EXACT * options.exact_seconds, free_memory(run.x.device), len(run.x))
+    rows = representative_order(run.y, options.seed)[: max(count, options.start_rows)].to(run.x.device)
+    x, y = run.x[rows], run.y[rows]
+    exact = ExactGP(model.kernel, orbit, x, model.num_latents).to(x.device)
+    exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
+    limit = None if options.max_seconds is None else _SHARE * options.max_seconds
+    elements = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else None
+    climber = QuasiNewton(
+        exact, run.likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=SAMPLES
+    )
+    climber.callback = lambda _: climber.stop() if run.stopped else None
+    climber.run()
+    return len(rows)

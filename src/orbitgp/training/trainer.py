@@ -7,8 +7,9 @@ Two optimisers:
   follows the gradient of the bound with q(u) optimised out, which lets the orbit move freely.
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
-A short screening (``screening``) chooses where the orbit starts. The learning rates warm up, hold, and fall to zero. In the end
-q(u) is refitted from an average over many passes.
+Before the first step, kernel, likelihood and orbit are learned from a few data by their exact evidence (``screening``). The
+learning rates warm up, hold, and fall to zero; those of the inducing points fall from the beginning. They hold until the bound
+has stopped rising, or for half of the budget (``convergence``). In the end q(u) is refitted from an average over many passes.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import Parameter
 from tqdm.auto import tqdm
 
 from orbitgp.inference.elbo import elbo
-from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Identity, Pairing, Samples
-from orbitgp.training import screening
+from orbitgp.orbits import Identity, Orbit, Pairing, Samples
+from orbitgp.training import convergence, screening
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
+from orbitgp.training.priors import log_prior
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
 
 
@@ -74,8 +76,9 @@ class Trainer:
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, self.local, options, spread(self.x), self.posterior.rounds),
+            _parameter_groups(self.model, self.likelihood, self.local, options, self.x, self.posterior.rounds),
             betas=(0.9, 0.99),
+            eps=1e-15,  # gradients may be small because the unit of a parameter is
             fused=self.x.is_cuda,
         )
         self.gradient = self._replayed() if self._is_small() else self._gradient
@@ -83,12 +86,16 @@ class Trainer:
         # The first values of kernel and noise are guesses. The orbit warms up longer, so that these settle first.
         orbit = {id(p) for p in self.model.orbit.parameters()}
         groups = self.optimizer.param_groups
-        self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
-        self.screened = not screening.is_needed(self.model, options)
+        self.of_orbit = [id(group["params"][0]) in orbit for group in groups]
+        self.cools = [group["params"][0] is self.model.inducing for group in groups]
+        self.warmups = [options.orbit_warmup if mine else options.warmup for mine in self.of_orbit]
+        self.keeps_orbit = False
+        self.screened = not screening.is_needed(self.likelihood, options)
         self.posterior.refresh_local()
         self.minibatches = Minibatches(len(self.x), self.generator)
         self.steps = 0
         self.seconds = 0.0
+        self.hold = 0.5  # of the budget: rates hold for so long, then they fall for as long again
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
@@ -97,8 +104,18 @@ class Trainer:
         """Let the run end after the step that it is in, short of its budget."""
         self.stopped = True
 
+    @property
+    def converged(self) -> bool:
+        """Whether the bound had stopped rising before the budget was spent."""
+        return self.hold < 0.5 and self.fraction() >= 1.0
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        rise = convergence.rise([record["bound"] for record in self.history])
+        return convergence.in_words(self.steps, self.converged, self.stopped, rise)
+
     def run(self) -> list[Record]:
-        """Train to the end of the budget, refit q(u), and return the history."""
+        """Train until the bound has stopped rising or the budget is spent, refit q(u), and return the history."""
         every = max(1, self.options.max_steps // 100)
         with tqdm(total=self.options.max_steps, disable=not self.progress or None, unit="step", dynamic_ncols=True) as bar:
             if not self.screened:
@@ -111,6 +128,7 @@ class Trainer:
                 bar.update()
                 if self.steps % every == 0 or self.fraction() >= 1.0:
                     record = self.record()
+                    self._cool_down_if_level()
                     bar.set_postfix_str(headline(record))
                     if self.callback is not None:
                         self.callback(record)
@@ -126,19 +144,30 @@ class Trainer:
         if self.after_step is not None:
             self.after_step(self)
 
-    def fraction(self) -> float:
-        """How much of the budget is spent."""
+    def _cool_down_if_level(self) -> None:
+        """Let the rates fall from now on, if the bound has stopped rising and they have not begun to."""
+        if self.fraction() < 0.5 and convergence.is_level([record["bound"] for record in self.history]):
+            self.hold = self._spent()
+
+    def _spent(self) -> float:
         by_time = 0.0 if self.options.max_seconds is None else self.seconds / self.options.max_seconds
         return max(self.steps / self.options.max_steps, by_time)
+
+    def fraction(self) -> float:
+        """How much of the run is over: of the budget, or of twice the time after which the bound had stopped rising."""
+        return self._spent() / (2 * self.hold)
 
     def step(self) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
         with self.timed():
-            factor = _schedule(self.fraction())
+            factor, cooling = _schedule(self.fraction()), _schedule(self.fraction(), hold=0.0)
             if self.natural and self.steps % self.options.posterior_every == 0:
                 self.posterior.update(self.posterior.rho(factor))
-            for group, rate, warmup in zip(self.optimizer.param_groups, self.rates, self.warmups, strict=True):
-                group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
+            groups = zip(self.optimizer.param_groups, self.rates, self.warmups, self.cools, self.of_orbit, strict=True)
+            for group, rate, warmup, cools, of_orbit in groups:
+                group["lr"] = rate * (cooling if cools else factor) * min(1.0, (self.steps + 1) / warmup)
+                if of_orbit and self.keeps_orbit:
+                    group["lr"] = 0.0
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self.gradient(rows).clone())
             self.diagnostics.saw_gradient(self.model.orbit)
@@ -252,15 +281,15 @@ class Trainer:
     def redraw_inducing(self) -> None:
         """Draw the inducing points again, from the orbit as it is now."""
         model = self.model
-        size, method = len(model.inducing), self.options.inducing
-        orbit = model.orbit if model.inducing_draws is None else Identity()
-        model.inducing.copy_(initial_inducing(self.x, orbit, model.kernel, size, method, self.generator))
+        size, method, averaged = len(model.inducing), self.options.inducing, model.inducing_samples
+        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, self.generator, averaged))
         self.optimizer.state.pop(model.inducing, None)
         self.posterior.forget()
+        self.posterior.refresh_local()
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
-_PROGRESS = ("steps", "seconds", "history", "screened")  # the trainer's own state, with the bounds
+_PROGRESS = ("steps", "seconds", "history", "screened", "hold", "keeps_orbit")  # the trainer's own state, with the bounds
 
 
 def _schedule(fraction: float, hold: float = 0.5) -> float:
@@ -275,21 +304,31 @@ def spread(x: Float[Tensor, "rows *features"]) -> float:
 
 
 def _parameter_groups(
-    model: InvariantGP, likelihood: Likelihood, local: LocalSource, options: TrainerSettings, unit: float, rounds: int
+    model: InvariantGP,
+    likelihood: Likelihood,
+    local: LocalSource,
+    options: TrainerSettings,
+    x: Float[Tensor, "rows *features"],
+    rounds: int,
 ) -> list[dict[str, Any]]:
+    unit = spread(x)
     orbit = list(model.orbit.parameters())
     known = {id(p) for p in (*orbit, model.inducing)}
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
     rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
-    groups = [(rest, rate), (orbit, options.orbit_rate), ([model.inducing], options.inducing_rate * unit)]
+    # Without an orbit, inducing points at all data are at their best.
+    complete = isinstance(model.orbit, Identity) and len(model.inducing) >= len(x)
+    groups = [(rest, rate)]
+    groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, unit)]
+    groups += [] if complete else [([model.inducing], options.inducing_rate * unit)]
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]
 
 
-def log_prior(model: InvariantGP | ExactGP) -> Float[Tensor, ""]:
-    """The log density of the priors that the user put on the kernel's hyperparameters (zero without any)."""
-    total = torch.zeros((), dtype=torch.float64, device=model.prior_mean.bias.device)
-    for _, module, prior, closure, _ in model.kernel.named_priors():
-        total = total + prior.log_prob(closure(module)).sum()
-    return total
+def _by_unit(orbit: Orbit, unit: float) -> list[tuple[list[Parameter], float]]:
+    """The parameters of an orbit that are numbers, and those that have the unit of the inputs."""
+    parts = [part for part in orbit.modules() if isinstance(part, Orbit) and part.in_units_of_inputs]
+    scaled = {id(p) for part in parts for p in part.parameters()}
+    parameters = list(orbit.parameters())
+    return [([p for p in parameters if id(p) not in scaled], 1.0), ([p for p in parameters if id(p) in scaled], unit)]

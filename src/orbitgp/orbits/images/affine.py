@@ -91,6 +91,15 @@ class _Ranged(Warp):
         """The drawn parameters by name, each (N, S, 1, 1)."""
         return {name: interval(u[..., i]) for i, (name, interval) in enumerate(self.ranges.items())}
 
+    def simpler(self) -> list[list[nn.Parameter]]:
+        """Rotations, scalings with shears, and shifts, each alone."""
+        families: dict[str, list[nn.Parameter]] = {}
+        for name, interval in self.ranges.items():
+            assert isinstance(interval, Range)
+            if interval.half_width.requires_grad:
+                families.setdefault(_KINDS[name], []).append(interval.half_width)
+        return list(families.values()) if len(families) > 1 else []
+
     def describe(self) -> Description:
         quantities = {}
         for name, interval in self.ranges.items():
@@ -107,6 +116,12 @@ class _Ranged(Warp):
             if interval.skew is not None:
                 arguments[name] = tuple(_from_parameter(name, end) for end in interval.same_kind)
         return arguments
+
+
+_KINDS = {  # ranges of one kind are learned together where an orbit starts from a simpler one
+    "angle": "rotation", "scale": "scaling", "scale_x": "scaling", "scale_y": "scaling", "shear": "scaling",
+    "shift_x": "shift", "shift_y": "shift",
+}  # fmt: skip
 
 
 def _to_parameter(name: str, value: Number | Ends) -> Ends:

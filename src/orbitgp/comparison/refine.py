@@ -1,0 +1,210 @@
+"""Spending more where it decides: intervals of the evidence, and the models that narrow them until the best orbit is certain.
+
+What the log evidence of an orbit, at its best hyperparameters, lies between:
+
+- **Exact inference**: the value and two errors of its draws on either side, where training has converged.
+- **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the evidence
+  at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for the evidence: a
+  loose bound misleads training. And training may have ended early. What the last two cost is seen from a second run with
+  another seed, twice the inducing points and twice the steps: if the bound gained g nats while its slack fell from s to s', a
+  nat of slack costs g / (s - s') nats, and s' is what is left of it. So the upper end is
+
+      bound + s' max(2, g / (s - s')) + |g|,
+
+  and infinite before there is a second run, or where the bound rises and its slack does not fall.
+
+While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: more
+inducing points and steps, or exact inference where that is cheaper; more draws and more steps where inference is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Any
+
+import joblib
+import torch
+from torch import Tensor
+
+from orbitgp.comparison.parallel import Job, Trained
+from orbitgp.comparison.verdict import MIN_NATS, Difference, Standing, ranked
+from orbitgp.estimators.defaults import feature_dim
+from orbitgp.inference.cost import Cost, Workload, affordable, free_memory
+from orbitgp.orbits import FiniteOrbit
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import LEAST_SAMPLES
+
+SHARE = 3.0  # times the seconds of the first models: what refining may take by default
+LEAST_SECONDS = 20.0  # and never less than this
+MOST_DRAWS = 512  # of an infinite orbit
+POINTS_PER_DATUM = 8  # inducing points of an infinite orbit, at most
+
+Train = Callable[[Sequence[Job]], list[Trained]]
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """A model that would narrow an interval, what it is in words, and about how many seconds it takes."""
+
+    job: Job
+    words: str
+    seconds: float
+
+
+def standing(models: Sequence[Trained], rows: int) -> Standing:
+    """What all models of one orbit, in the order of their training, say about its evidence."""
+    last = models[-1]
+    refinement = next_refinement(last, rows)
+    needs = "" if refinement is None else refinement.words
+    if last.model.inference_ == "exact":
+        return replace(_of_exact(last), needs=needs)
+    return replace(_of_bounds([model for model in models if model.model.inference_ == "sparse"]), needs=needs)
+
+
+def _of_exact(trained: Trained) -> Standing:
+    name, value, error = trained.job.name, trained.evidence, 2 * trained.stderr
+    if not trained.model.converged_:
+        return Standing(name, value, value - error, inf, "its training met a limit")
+    draws = trained.model.evidence_.num_samples
+    reason = "" if draws is None else f"{draws} draws stand for the orbit"
+    return Standing(name, value, value - error, value + error, reason)
+
+
+def _of_bounds(models: Sequence[Trained]) -> Standing:
+    best = max(models, key=lambda trained: trained.evidence)
+    name, value, low = best.job.name, best.evidence, best.evidence - 2 * best.stderr
+    if len(models) == 1:
+        return Standing(name, value, low, inf, "one run does not say what more inducing points and steps gain")
+    *earlier, last = models
+    previous = max(earlier, key=lambda trained: trained.evidence)
+    gain, slack, before, after = last.evidence - previous.evidence, _slack(best), _slack(previous), _slack(last)
+    if slack is None:  # the likelihood has no upper bound: what doubling gained is all that is known
+        slack = 2 * abs(gain)
+    high = value + 2 * slack + abs(gain)
+    if gain > MIN_NATS and before is not None and after is not None:
+        high = max(high, value + slack * gain / (before - after) + gain) if before > after else inf
+    reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} with twice the inducing points and steps"
+    return Standing(name, value, low, high + 2 * best.stderr, reason)
+
+
+def _slack(trained: Trained) -> float | None:
+    """Nats by which the bound may lie below the evidence at the same hyperparameters; None where that is not known."""
+    evidence = trained.model.evidence_
+    if evidence.upper is not None:
+        return max(float(evidence.upper) - trained.evidence, 0.0)
+    return None if evidence.slack is None else float(evidence.slack)
+
+
+def next_refinement(trained: Trained, rows: int) -> Refinement | None:
+    """The cheapest model that would narrow the interval of one that is trained; None where there is none."""
+    job, model = trained.job, trained.model
+    if model.inference_ == "exact":
+        if not model.converged_:
+            return _with_more_time(trained)
+        draws = model.evidence_.num_samples
+        if draws is None or isinstance(job.orbit, FiniteOrbit) or 2 * draws > MOST_DRAWS or not trained.stderr:
+            return None
+        further = _changed(job, "more draws", inference="exact", num_samples=2 * draws)
+        return Refinement(further, f"{2 * draws} draws", 4 * trained.seconds)
+    more, steps = _more_points(trained, rows), 2 * _steps(job)
+    further = replace(_changed(job, "more inducing points", num_inducing=more, max_steps=steps), seed=job.seed + 1)
+    factor = 3 if more > len(_points(trained)) else 2
+    sparse = Refinement(further, f"{more:,} inducing points and {steps:,} steps", factor * trained.seconds)
+    cost = _exact_cost(trained, rows)
+    if cost is None:
+        return sparse
+    if affordable(cost, inf, free_memory(_device(job))) is not None:
+        return replace(sparse, words=f"{sparse.words}, or {cost.bytes / 1e9:,.0f} GB for exact inference,")
+    exact = Refinement(_changed(job, "exact inference", inference="exact"), "exact inference", cost.seconds)
+    return min(sparse, exact, key=lambda refinement: refinement.seconds)
+
+
+def _more_points(trained: Trained, rows: int) -> int:
+    """Twice the inducing points, as far as the orbits of the data have use for them."""
+    orbit, points = trained.job.orbit, len(_points(trained))
+    most = rows * (orbit.size if isinstance(orbit, FiniteOrbit) else POINTS_PER_DATUM)
+    return max(points, min(2 * points, most))
+
+
+def _points(trained: Trained) -> Tensor:
+    """The inducing points of a sparse model."""
+    points = trained.model.model_.inducing
+    assert isinstance(points, Tensor)
+    return points
+
+
+def _device(job: Job) -> torch.device:
+    return torch.device(job.settings.get("device", "cpu"))
+
+
+def _steps(job: Job) -> int:
+    return int(job.settings.get("max_steps") or TrainerSettings.max_steps)
+
+
+def _with_more_time(trained: Trained) -> Refinement | None:
+    job = trained.job
+    limits = {name: 4 * job.settings[name] for name in ("max_steps", "max_seconds") if job.settings.get(name)}
+    if not limits:
+        return None
+    words = " and ".join(f"{name}={limit:g}" for name, limit in limits.items())
+    return Refinement(_changed(job, "more steps", inference="exact", **limits), words, 4 * trained.seconds)
+
+
+def _exact_cost(trained: Trained, rows: int) -> Cost | None:
+    """The cost of learning exactly, where the user left the choice open and the likelihood allows it."""
+    job, model = trained.job, trained.model
+    if job.settings.get("inference", "auto") != "auto" or model.likelihood_.couples:
+        return None
+    draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_SAMPLES
+    dim, double = feature_dim(model.model_, _points(trained)), model.model_.dtype == torch.float64
+    return Workload(draws, dim, _device(job), double=double).learning(rows)
+
+
+def _changed(job: Job, purpose: str, **settings: Any) -> Job:
+    return replace(job, settings={**job.settings, **settings}, purpose=purpose)
+
+
+def train_and_refine(
+    jobs: Sequence[Job], rows: int, train: Train, seconds: float | None = None, n_jobs: int | None = None
+) -> tuple[list[Standing], dict[str, list[Trained]]]:
+    """Train a model for each orbit, then more where they decide, until the best orbit is certain or the time is up.
+
+    Args:
+        jobs: one for each orbit.
+        rows: the data.
+        train: trains jobs.
+        seconds: for more models; by default SHARE times those of the first, and LEAST_SECONDS at least.
+        n_jobs: how many models are trained at a time, as for scikit-learn.
+
+    Returns the standing of each orbit, and all models by the name of their orbit.
+    """
+    models = {trained.job.name: [trained] for trained in train(jobs)}
+    if seconds is None:
+        seconds = max(LEAST_SECONDS, SHARE * sum(first.seconds for (first,) in models.values()))
+    workers = 1 if n_jobs == 1 else int(joblib.effective_n_jobs(n_jobs))
+    while True:
+        standings = [standing(row, rows) for row in models.values()]
+        wanted = [next_refinement(models[name][-1], rows) for name in undecided(standings)]
+        more = [refinement.job for refinement in wanted if refinement is not None and refinement.seconds <= seconds]
+        if not more:
+            return standings, models
+        further = train(more[:workers])
+        seconds -= max(trained.seconds for trained in further)
+        for trained in further:
+            models[trained.job.name].append(trained)
+
+
+def undecided(standings: Sequence[Standing]) -> list[str]:
+    """The orbits that might be the best and whose evidence is not known well enough, the widest interval first.
+
+    The best needs no upper end, and a rival without one cannot be beaten: then the best waits.
+    """
+    best, *others = ranked(standings)
+    rivals = [Difference(best, other) for other in others]
+    doubtful = [rival.worse for rival in rivals if not rival.certain and not rival.next_to_nothing]
+    widths = {rival.name: (rival.width, rival.value) for rival in doubtful}
+    if doubtful and all(isfinite(rival.width) for rival in doubtful):
+        widths[best.name] = best.width if isfinite(best.width) else 0.0, best.value
+    return sorted(widths, key=widths.__getitem__, reverse=True)

@@ -1,0 +1,124 @@
+"""Where a run may begin: the evidence may have several tops over how far an orbit goes.
+
+An orbit has a natural unit: how far it moves inputs, as a share of the distances between them. Starts are
+
+- the orbit as it was given;
+- the same with all reaches multiplied, so that it moves inputs a little, by some way, and far;
+- the simpler orbits that it contains (:meth:`~orbitgp.orbits.Orbit.simpler`), with all else close to nothing. So a composition
+  starts from its parts, and ``Affine`` from rotations, among others: a richer family is not behind a simpler one.
+
+So neither the first guess nor the unit of the inputs matters much.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.orbits import Orbit
+
+Start = tuple[float, ...]  # a multiple of each reach
+Inputs = Float[Tensor, "rows *features"]
+
+NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
+CLOSE_TO_NOTHING = 0.03  # the same, of what a simpler orbit lacks; at zero itself there would be no gradient
+_ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
+_DOUBLINGS = 40
+_GROWS = 1.02  # an orbit that moves inputs by less than this factor more when its reach doubles has come to its end
+_ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
+
+
+def possible_starts(orbit: Orbit, x: Inputs) -> list[Start]:
+    """The starts of a run with these data, as given first; just that one where the orbit has no reach to learn."""
+    reaches = orbit.reaches()
+    given = (1.0,) * len(reaches)
+    distance = _distance(x)
+    if not reaches or distance == 0.0:
+        return [given]
+    ruler = _Ruler(orbit, x[:_ROWS], distance)
+    whole = tuple(range(len(reaches)))
+    multiples = [ruler.multiple(whole, share) for share in (NARROW, MIDDLE, WIDE)]
+    starts = [given]
+    for multiple in multiples:
+        if all(not 1 / _ALIKE < multiple / start[0] < _ALIKE for start in starts):
+            starts.append((multiple,) * len(reaches))
+    number = {id(reach): i for i, reach in enumerate(reaches)}
+    for family in orbit.simpler():
+        kept = tuple(sorted(number[id(reach)] for reach in family))
+        rest = tuple(i for i in whole if i not in kept)
+        little = ruler.multiple(rest, CLOSE_TO_NOTHING)
+        for share in (MIDDLE, WIDE):
+            multiple = ruler.multiple(kept, share)
+            starts.append(tuple(multiple if i in kept else little for i in whole))
+    return starts
+
+
+def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
+    """For each reach, where it alone moves inputs by some way. The unit of the inputs and the given orbit do not matter."""
+    reaches, distance = orbit.reaches(), _distance(x)
+    sizes = [reach.detach().abs() for reach in reaches]
+    if not reaches or distance == 0.0:
+        return sizes
+    ruler = _Ruler(orbit, x[:_ROWS], distance)
+    return [size * ruler.multiple((i,), MIDDLE) for i, size in enumerate(sizes)]
+
+
+@torch.no_grad()
+def move_to(start: Start, orbit: Orbit) -> None:
+    """Multiply the reaches of an orbit that is as it was given."""
+    for reach, multiple in zip(orbit.reaches(), start, strict=True):
+        reach.mul_(multiple)
+
+
+@torch.no_grad()
+def _distance(x: Inputs) -> float:
+    """The median distance between different inputs; 0 where there are none."""
+    distances = torch.pdist(x[: 10 * _ROWS].flatten(1).double())
+    distances = distances[distances > 0]
+    return float(distances.median()) if len(distances) else 0.0
+
+
+class _Ruler:
+    """How far an orbit moves inputs if some of its reaches are multiplied and the others are zero."""
+
+    def __init__(self, orbit: Orbit, x: Inputs, distance: float) -> None:
+        self.orbit, self.x, self.distance = orbit, x, distance
+        self.nothing = self._samples((0.0,) * len(orbit.reaches()))
+
+    def multiple(self, kept: tuple[int, ...], share: float) -> float:
+        """The multiple, to a factor of two, at which these reaches move inputs by such a share of their distances.
+
+        An orbit that never gets so far, such as the whole circle, gets the multiple at which it goes furthest.
+        """
+        multiple, moved = 1.0, self._moved(kept, 1.0)
+        for _ in range(_DOUBLINGS):
+            if moved >= share:
+                break
+            further = self._moved(kept, 2 * multiple)
+            if further < _GROWS * moved:
+                return 2 * multiple if further > moved / _GROWS**5 else multiple
+            multiple, moved = 2 * multiple, further
+        for _ in range(_DOUBLINGS):
+            if moved <= 1.5 * share:
+                break
+            multiple /= 2
+            moved = self._moved(kept, multiple)
+        return multiple
+
+    def _moved(self, kept: tuple[int, ...], multiple: float) -> float:
+        count = len(self.orbit.reaches())
+        samples = self._samples(tuple(multiple if i in kept else 0.0 for i in range(count)))
+        moved = (samples - self.nothing).flatten(2).double().norm(dim=-1)
+        return float(moved.square().mean().sqrt()) / self.distance
+
+    @torch.no_grad()
+    def _samples(self, multiples: Start) -> Tensor:
+        reaches = self.orbit.reaches()
+        before = [reach.clone() for reach in reaches]
+        move_to(multiples, self.orbit)
+        try:
+            return self.orbit.fixed(self.x, _SAMPLES).points[:, 0]
+        finally:
+            for reach, value in zip(reaches, before, strict=True):
+                reach.copy_(value)

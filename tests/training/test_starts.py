@@ -1,0 +1,131 @@
+"""Where runs begin: richer families are not behind simpler ones, and units do not matter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from orbitgp.datasets import digits
+from orbitgp.datasets.rotation import rotate
+from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.orbits import Affine, Flip, GaussianNoise, LocalDeformation, Orbit, Rotation, Translation
+from orbitgp.training.starts import move_to, possible_starts
+
+
+def signals(rows: int, moved: float = 4.0, seed: int = 0):
+    """Bumps of different width at different places, as images of one row."""
+    rng = np.random.default_rng(seed)
+    width, place = rng.uniform(1, 3, rows), rng.uniform(16 - moved, 16 + moved, rows)
+    x = np.exp(-0.5 * ((np.arange(32) - place[:, None]) / width[:, None]) ** 2)
+    return x[:, None].astype(np.float32), width + 0.05 * rng.normal(size=rows)
+
+
+def turned_digits(rows: int):
+    data = digits(test_fraction=0.0)
+    return rotate(data.x_train[:rows], 60.0)[0], data.y_train[:rows]
+
+
+def reaches(orbit: Orbit) -> list[float]:
+    return [float(reach.detach().abs().max()) for reach in orbit.reaches()]
+
+
+def test_a_composition_contains_its_parts_and_affine_maps_contain_rotations():
+    composition = Rotation(20) * Translation(1.0, 2.0)
+    assert [len(family) for family in composition.simpler()] == [1, 2]
+    affine = Affine()
+    assert [len(family) for family in affine.simpler()] == [1, 3, 2]
+    assert affine.simpler()[0][0] is affine.ranges["angle"].half_width
+    assert Affine(frozen=["angle"]).simpler()[0][0] is not affine.ranges["angle"].half_width
+    assert [len(f) for f in (affine * LocalDeformation(0.5)).simpler()] == [6, 1, 1, 3, 2]
+    for alone in (Rotation(20), GaussianNoise(), Flip(), Flip() * Rotation(5), Translation(1.0, None)):
+        assert alone.simpler() == []
+
+
+def test_at_zero_reach_an_orbit_is_the_simpler_one():
+    """With all reaches but the angle's at zero, affine maps are the rotations of the same draws."""
+    x, u = torch.rand(2, 6, 6, dtype=torch.float64), torch.rand(1, 4, 6, dtype=torch.float64).expand(2, -1, -1)
+    affine = Affine(30.0).double()
+    kept = affine.simpler()[0]
+    with torch.no_grad():
+        for reach in affine.reaches():
+            if all(reach is not other for other in kept):
+                reach.zero_()
+    expected = Rotation(30.0).double().transform(x, u[..., :1])
+    assert torch.allclose(affine.transform(x, u), expected, atol=1e-12)
+
+
+def test_starts_are_narrower_wider_and_simpler():
+    x = turned_digits(40)[0]
+    orbit = (Rotation(20) * Translation(1.0, None)).double()
+    given = reaches(orbit)
+    starts = possible_starts(orbit, torch.from_numpy(x).double())
+    assert starts[0] == (1.0, 1.0)
+    assert min(starts)[0] < 1.0 < max(starts)[0]
+    far_turned = max(starts, key=lambda start: start[0] / start[1])
+    far_moved = max(starts, key=lambda start: start[1] / start[0])
+    for start, large, small in ((far_turned, 0, 1), (far_moved, 1, 0)):
+        assert start[large] > 1.0
+        assert start[small] < 0.3
+    assert reaches(orbit) == given  # looking changes nothing
+    move_to(far_turned, orbit)
+    assert reaches(orbit) == pytest.approx([a * b for a, b in zip(given, far_turned, strict=True)])
+    assert possible_starts(Flip(), torch.from_numpy(x)) == [()]
+
+
+def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():
+    x = torch.from_numpy(turned_digits(40)[0])
+    for degrees in (2.0, 45.0, 170.0):
+        angles = sorted(degrees * start[0] for start in possible_starts(Rotation(degrees), x))
+        assert angles[0] < 12
+        assert 90 <= angles[-1] <= 360
+        assert any(12 <= angle <= 60 for angle in angles)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_noise_starts_in_the_unit_of_the_inputs(unit):
+    x = torch.rand(30, 3, dtype=torch.float64)
+    orbit = GaussianNoise(0.1).double()
+    scales = [0.1 * start[0] / unit for start in possible_starts(orbit, unit * x)[1:]]
+    assert any(0.02 < scale < 0.1 for scale in scales)
+    assert any(0.1 < scale < 1 for scale in scales)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1e-6, 1e3])
+def test_units_of_inputs_targets_and_orbit_do_not_matter(unit):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (20, 2))
+    y = np.sin(6 * (x[:, 0] + 0.1 * rng.normal(size=20))) + 0.1 * rng.normal(size=20)
+    one, other = (
+        InvariantGPRegressor(GaussianNoise(0.1 * s, num_features=2), num_samples=8, random_state=0).fit(s * x, s * y)
+        for s in (1.0, unit)
+    )
+    assert other.evidence_.value == pytest.approx(one.evidence_.value - 20 * np.log(unit), abs=0.1)
+    lengthscales = [model.kernel_.base_kernel.lengthscale.item() for model in (one, other)]
+    assert lengthscales[1] / unit == pytest.approx(lengthscales[0], rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [
+        (Translation(6.0, None), Affine(None, 1.5, None, None, 0.5, None)),
+        (Flip(), Flip() * Translation(8.0, None)),
+    ],
+    ids=["shift in scale and shift", "flip in flip and shift"],
+)
+def test_a_richer_family_is_not_behind_its_part(part, whole):
+    x, y = signals(30)
+    found = [InvariantGPRegressor(orbit, num_samples=8, random_state=0).fit(x, y).evidence_.value for orbit in (part, whole)]
+    assert found[1] >= found[0] - 1.0
+
+
+@pytest.mark.slow
+def test_affine_maps_are_not_behind_rotations():
+    x, y = turned_digits(30)
+    found = [
+        InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=8, random_state=0).fit(x, y).evidence_.value
+        for orbit in (Rotation(8.6), Affine())
+    ]
+    assert found[1] >= found[0] - 1.0

@@ -24,6 +24,7 @@ from experiments import (
     odd_even,
     rotated_digits,
     rotated_mnist,
+    signals,
     small_data,
     toy,
     views,
@@ -36,7 +37,7 @@ COMPARISONS: dict[str, Experiment] = {
     for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, odd_even, rotated_digits)
 }
 COMPARISONS |= {"rotated_digits_m800": rotated_digits.EXPERIMENT, "deformations": deformations.EXPERIMENT}
-SINGLE = (toy.EXPERIMENT, exact.EXPERIMENT, exact_evidence.EXPERIMENT, views.EXPERIMENT)
+SINGLE = (toy.EXPERIMENT, exact.EXPERIMENT, exact_evidence.EXPERIMENT, signals.EXPERIMENT, views.EXPERIMENT)
 EXPERIMENTS = {**{experiment.name: experiment for experiment in SINGLE}, **COMPARISONS}
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -17,10 +17,11 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from orbitgp.orbits.base import Orbit
+from orbitgp.orbits.base import Orbit, Parts
 from orbitgp.orbits.description import Change, Description, changes, with_unit
 from orbitgp.orbits.ranges import Range
 from orbitgp.orbits.sampling import base_draws
+from orbitgp.orbits.signals.base import SAMPLES, SignalOrbit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,15 +51,15 @@ def show(
 ) -> Figure:
     """Samples of the orbit around the original, which is the framed one in the middle: figure 1 of the paper.
 
-    ``x`` is one input, an image (H, W) or (C, H, W) or a signal (D,), or a list of several, for a panel each. Samples are in
-    the order of their first base draw: an angle grows from the top left to the bottom right, through the original.
+    ``x`` is one input, an image (H, W) or (C, H, W) or a signal (T,) or (C, T), or a list of several, for a panel each. Samples
+    are in the order of their first base draw: an angle grows from the top left to the bottom right, through the original.
     """
     colours, inputs = _theme(theme), _inputs(x)
     if num_samples < 1:
         raise ValueError(f"num_samples must be positive, got {num_samples}.")
     drawn = [draw(orbit, one, num_samples, seed) for one in inputs]
-    if inputs[0].ndim == 1:
-        return _signals(inputs, drawn, colours, title)
+    if inputs[0].ndim == 1 or signal_axis(orbit) is not None:
+        return _signals(orbit, inputs, drawn, colours, title)
     count = len(drawn[0])  # a finite orbit may have fewer
     cells = count + 1
     columns = max(3, int(cells**0.5)) | 1  # odd, so that there is a middle
@@ -151,6 +152,55 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
     return figure
 
 
+def sensitivity(model: Any, X: Any, theme: Theme = "light", title: str | None = None) -> Figure:
+    """Where on the axis of a signal the predictions of a fitted estimator hang.
+
+    The height is the root mean square, over the rows of X and the latent functions, of the gradient of f times the standard
+    deviation of the signals there: how much f moves when this sample alone moves as much as it does in the data. f averages
+    over the orbit, and so does its gradient. Several channels have an axis each. It takes a model of exact inference.
+    """
+    colours = _theme(theme)
+    heights = sensitivities(model, X)
+    figure, top = _figure(6.4, 1.2 + 0.9 * len(heights), colours, title)
+    grid = {"left": 0.09, "right": 0.98, "bottom": 0.4 / (1.2 + 0.9 * len(heights)), "top": top - 0.03}
+    for axes, height in zip(
+        figure.subplots(len(heights), squeeze=False, sharex=True, gridspec_kw=grid)[:, 0], heights, strict=True
+    ):
+        draw_sensitivity(axes, height, signal_axis(model.orbit_), colours)
+        axes.set_facecolor("none")
+        axes.tick_params(colors=colours.soft, labelsize=7)
+        for side, spine in axes.spines.items():
+            spine.set(visible=side in ("left", "bottom"), color=colours.soft)
+    axes.xaxis.label.set(color=colours.soft, size=8)
+    return figure
+
+
+def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
+    """The numbers that :func:`sensitivity` draws."""
+    if model.inference_ != "exact":
+        raise ValueError(
+            "sensitivity takes a model of exact inference: fit with inference='exact', if there are few enough data."
+        )
+    exact = model.model_
+    x = torch.as_tensor(np.asarray(X)).reshape(-1, *model.input_shape_).to(exact.dtype)
+    if len(model.input_shape_) > 2:
+        raise ValueError(f"sensitivity is for signals (T,) or (C, T), but the inputs have shape {tuple(model.input_shape_)}.")
+    slope = exact.mean_gradient(x).double()
+    spread = exact.x.double().std(0)
+    return (slope.square().mean((0, 1)).sqrt() * spread).reshape(-1, x.shape[-1]).numpy()
+
+
+def draw_sensitivity(
+    axes: Axes, height: Float[np.ndarray, " length"], axis: tuple[float, str] | None, colours: Colours
+) -> None:
+    """One channel of :func:`sensitivity`."""
+    interval, unit = axis or (1.0, "feature")
+    place = interval * np.arange(len(height))
+    axes.fill_between(place, height, color=colours.accent, alpha=0.35, linewidth=0)
+    axes.plot(place, height, color=colours.accent, linewidth=1.4)
+    axes.set(xlabel=unit, ylim=(0, None), yticks=[])
+
+
 def _beside(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
     """Text at a place given in widths and heights of the axes."""
     axes.text(x, y, text, transform=axes.transAxes, va="center", ha=ha, **style)
@@ -192,41 +242,58 @@ def _label_change(axes: Axes, change: Change, colours: Colours) -> None:
         spine.set(visible=side == "bottom", color=colours.soft, linewidth=0.5)
 
 
-def _signals(inputs: list[Tensor], drawn: list[Tensor], colours: Colours, title: str | None) -> Figure:
+def _signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], colours: Colours, title: str | None) -> Figure:
     figure, top = _figure(4.0 * len(inputs), 2.4, colours, title)
-    panels = figure.add_gridspec(1, len(inputs), left=0.1 / len(inputs), right=0.98, bottom=0.12, top=top - 0.03)
+    panels = figure.add_gridspec(1, len(inputs), left=0.1 / len(inputs), right=0.98, bottom=0.16, top=top - 0.03)
     for panel, (signal, others) in enumerate(zip(inputs, drawn, strict=True)):
         axes = figure.add_subplot(panels[0, panel])
-        draw_vector(axes, signal.numpy(), others.numpy(), colours)
+        draw_vector(axes, signal.numpy(), others.numpy(), colours, signal_axis(orbit))
         axes.set_facecolor("none")
         axes.tick_params(colors=colours.soft, labelsize=7)
+        axes.xaxis.label.set(color=colours.soft, size=7)
         for side, spine in axes.spines.items():
             spine.set(visible=side in ("left", "bottom"), color=colours.soft)
     return figure
 
 
+def signal_axis(orbit: Orbit) -> tuple[float, str] | None:
+    """The distance between samples and its unit, if the orbit acts on signals."""
+    parts = [part for part in orbit.modules() if isinstance(part, SignalOrbit) and not isinstance(part, Parts)]
+    found = [(part.interval, part.unit) for part in parts if part.unit != SAMPLES]
+    return found[0] if found else (1.0, SAMPLES) if parts else None
+
+
 def draw_vector(
     axes: Axes,
-    x: Shaped[np.ndarray, " features"],
-    others: Shaped[np.ndarray, "samples features"],
+    x: Shaped[np.ndarray, "*features"],
+    others: Shaped[np.ndarray, "samples *features"],
     colours: Colours,
+    axis: tuple[float, str] | None = None,
     names: Sequence[str] = (),
 ) -> None:
     """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines.
 
+    ``axis`` is that of a signal: the distance between samples, and its unit. Channels have a band each, one below the other.
     Columns of a table have ``names``. Nothing lies between two of them, so that no line joins them.
     """
-    if len(x) > 2 and names:
+    if x.ndim == 1 and len(x) > 2 and names and axis is None:
         places = np.arange(len(x))
         axes.plot(places + 0.12, others.T, "o", color=colours.soft, markersize=3, alpha=0.5)
         axes.plot(places - 0.12, x, "o", color=colours.accent, markersize=6)
         axes.set_xticks(places, names, rotation=0 if len(x) < 6 else 60)
         return
-    if len(x) > 2:
-        axes.plot(others.T, color=colours.soft, linewidth=0.7, alpha=0.7)
-        axes.plot(x, color=colours.accent, linewidth=2.2)
-        axes.set_xlabel("feature")
-        axes.locator_params("x", integer=True)
+    if x.shape[-1] > 2:
+        interval, unit = axis or (1.0, "feature")
+        place = interval * np.arange(x.shape[-1])
+        step = 1.1 * float(np.ptp(others)) or 1.0
+        for channel, (line, around) in enumerate(
+            zip(np.atleast_2d(x), others.reshape(len(others), -1, len(place)).swapaxes(0, 1), strict=True)
+        ):
+            axes.plot(place, around.T - channel * step, color=colours.soft, linewidth=0.7, alpha=0.7)
+            axes.plot(place, line - channel * step, color=colours.accent, linewidth=2.2)
+        axes.set_xlabel(unit)
+        if interval == 1:
+            axes.locator_params("x", integer=True)
         return
     flat = len(x) == 1
     axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=colours.soft, markersize=4, alpha=0.7)

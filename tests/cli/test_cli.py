@@ -102,7 +102,7 @@ def test_learn_with_a_feature_map(some):
 def test_feature_maps_are_for_images(some):
     result = call("learn", some / "table.csv", "--target", "sum", "--feature-map", "gradients", *QUICK)
     assert result.exit_code == 1
-    assert "--feature-map is for images, but the inputs have shape (2,)" in " ".join(result.stderr.split())
+    assert "--feature-map gradients is for images, but the inputs have shape (2,)" in " ".join(result.stderr.split())
 
 
 def test_show_says_it_again(learned):

@@ -450,3 +450,17 @@ class TestRealMnist:
         assert (data.x_train.shape, data.x_test.shape) == ((12_000, 28, 28), (50_000, 28, 28))
         assert data.name == "rotated MNIST (generated)"
         assert 0 <= data.x_train.min() <= data.x_train.max() <= 1
+
+
+def test_generated_signals_have_their_shapes_and_planted_sizes():
+    from orbitgp.datasets import movements, spectra
+
+    mixture = spectra(train=30, test=10, seed=1)
+    assert mixture.x_train.shape == (30, 100)
+    assert mixture.y_train.shape == (30,)
+    assert 0 < mixture.y_train.min() < mixture.y_train.max() < 100
+    sensors = movements(train=300, test=10)
+    assert repr(sensors) == "Dataset(movements (generated): 300 train, 10 test, 2x100; orbitgp, seed 0)"
+    pushes = sensors.x_train[sensors.y_train == 0, 0].mean(0)
+    assert abs(pushes.argmax() - 49.5) < 10  # they begin around the middle
+    assert (movements(train=5, test=5).x_train == movements(train=5, test=5).x_train).all()

@@ -53,20 +53,30 @@ from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Laplace, Student
 from orbitgp.likelihoods.registry import CLASSIFICATION
 from orbitgp.orbits import (
     Affine,
+    Baseline,
     Brightness,
+    ChannelPermutation,
     Contrast,
+    Dropout,
     Flip,
+    Gain,
     GaussianNoise,
     Identity,
     LocalDeformation,
+    Offset,
     Orbit,
     Permutation,
+    Reversal,
     Rotate90,
     Rotation,
     Scale,
     Shear,
+    Smoothing,
     TangentDeformation,
     Thickness,
+    TimeScale,
+    TimeShift,
+    TimeWarp,
     Translation,
 )
 from orbitgp.saving import SavedFileError
@@ -196,13 +206,24 @@ ORBITS: dict[str, Any] = {
     "LocalDeformation": lambda: LocalDeformation([0.5, 1.0], [3.0, 6.0], per_axis=True, finest=2.0),
     "TangentDeformation": lambda: TangentDeformation(thickness=None, blur=1.1, smoothness=4.0),
     "WarpProduct": lambda: Rotation(10.0) * Affine() * LocalDeformation(),
+    "TimeShift": lambda: TimeShift((-1.0, 2.0), border="circular", interpolation="cubic", interval=0.5, unit="s"),
+    "TimeScale": lambda: TimeScale((0.9, 1.3)),
+    "TimeWarp": lambda: TimeWarp(0.5, 4.0, interval=0.5, unit="s", finest=1.0),
+    "Gain": lambda: Gain((0.9, 1.4)),
+    "Offset": lambda: Offset((-0.2, 0.1)),
+    "Baseline": lambda: Baseline(0.2, degree=1),
+    "Smoothing": lambda: Smoothing(1.5, learn=False, interval=0.5, unit="s"),
+    "Dropout": lambda: Dropout(2.0, fill=0.5),
+    "Reversal": lambda: Reversal(),
+    "ChannelPermutation": lambda: ChannelPermutation([[1, 0, 2, 3, 4, 5]], close=True),
+    "SignalWarpProduct": lambda: TimeShift() * TimeWarp(0.5, 4.0) * TimeScale(),
     "Composition": lambda: Flip() * Rotation(10.0) * Brightness() * GaussianNoise(),
 }
 
 
 class TestOrbits:
     def test_every_orbit_of_the_library_is_here(self) -> None:
-        abstract = {"Orbit", "FiniteOrbit", "ImageOrbit", "Warp"}
+        abstract = {"Orbit", "FiniteOrbit", "ImageOrbit", "Warp", "SignalOrbit", "SignalWarp"}
         kinds = {n for n in orbits.__all__ if isinstance(getattr(orbits, n), type) and issubclass(getattr(orbits, n), Orbit)}
         assert kinds - abstract == set(ORBITS)
         assert all(type(make()).__name__ == name for name, make in ORBITS.items())

@@ -7,6 +7,7 @@ A group is a dataclass whose fields are options. A command takes the whole group
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial, wraps
@@ -29,7 +30,8 @@ DATA_NAMES = {
 # Here, and not from orbitgp.orbits.parse: completion must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
-    *("contrast", "noise", "flip", "rotate90", "swap"),
+    *("contrast", "noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
+    *("baseline", "smoothing", "dropout", "reversal", "swap"),
 )
 _FOR_COLUMNS = {"none", "noise", "swap"}  # orbits of tables whose columns are of different kinds
 ORBIT_HELP = (
@@ -71,8 +73,8 @@ class DataOptions:
         str,
         typer.Argument(
             metavar="DATA",
-            help="A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column), a folder of "
-            f"images in class folders, or a name: {', '.join(DATA_NAMES)}.",
+            help="A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a folder "
+            f"of images in class folders, or a name: {', '.join(DATA_NAMES)}.",
             autocompletion=complete_data,
         ),
     ] = "digits"
@@ -99,6 +101,15 @@ class DataOptions:
     image_shape: Annotated[
         str | None, _data(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.")
     ] = None
+    signal: Annotated[
+        bool, _data("--signal", help="Rows are signals, one sample after the other; arrays (N, C, T) have C channels.")
+    ] = False
+    signal_shape: Annotated[
+        str | None, _data(metavar="CxT", help="The shape of signals with several channels that are stored as rows: 6x100.")
+    ] = None
+    interval: Annotated[
+        str | None, _data(metavar="LENGTH", help="The distance between samples of signals, with its unit: 0.01s, 2nm.")
+    ] = None
     resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files; the aspect ratio stays: 28x28.")] = None
     invert: Annotated[bool, _data("--invert", help="Turn pixels p into 1 - p, for dark ink on white.")] = False
     task: Annotated[
@@ -111,10 +122,13 @@ class DataOptions:
         from orbitgp.datasets.files import ReadOptions
 
         size = _sizes(self.resize, "--resize", (2,))
+        channels = _sizes(self.signal_shape, "--signal-shape", (2,))
+        self.axis()  # an interval that cannot be read is an error now, not after training
         return ReadOptions(
             target=self.target,
             targets=self.targets,
-            image_shape=_sizes(self.image_shape, "--image-shape", (2, 3)),
+            image_shape=channels or _sizes(self.image_shape, "--image-shape", (2, 3)),
+            signal=self.signal or channels is not None,
             resize=(size[0], size[1]) if size else None,
             invert=self.invert,
             drop_missing=self.drop_missing,
@@ -124,6 +138,21 @@ class DataOptions:
             root=self.data_dir,
         )
 
+    def axis(self) -> tuple[float, str] | None:
+        """The distance between samples and its unit."""
+        if self.interval is None:
+            return None
+        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9.].*)", self.interval.strip())
+        try:
+            value = float(found[1]) if found else 0.0
+        except ValueError:
+            value = 0.0
+        if not found or not value > 0:
+            raise typer.BadParameter(
+                f"write a length and its unit, as in 0.01s or 2nm, not {self.interval!r}.", param_hint="--interval"
+            )
+        return value, found[2]
+
     def load(self, seed: int, orbits: Sequence[str] = ()) -> Data:
         """The data; ``seed`` draws test set and rows for ``max_data``. Columns that ``orbits`` exchange share a scale."""
         from orbitgp.datasets.files import load, standardised
@@ -131,7 +160,8 @@ class DataOptions:
 
         data = load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
         names = {factor.name for orbit in orbits if not is_own(orbit) for factor in parse(orbit)}
-        whole = self.image_shape is not None or any(is_own(orbit) for orbit in orbits) or names - _FOR_COLUMNS
+        signals = self.signal or self.signal_shape is not None or data.has_signals
+        whole = self.image_shape is not None or signals or any(is_own(orbit) for orbit in orbits) or names - _FOR_COLUMNS
         if not self.standardise or whole:  # pixels, and whatever an orbit of its own moves, are of one kind
             return data
         return standardised(data, [group for orbit in orbits for group in exchanged(orbit, data.read_options.features)])
@@ -154,7 +184,8 @@ class TrainingSettings:
         str,
         _train(
             metavar="NAME",
-            help="What the function sees of an input: none (as it is), gradients (of an image), or a class, my.py:Spectrum.",
+            help="What the function sees of an input: none (as it is), gradients (of an image), shapes or derivative (of a "
+            "signal), or a class, my.py:Spectrum.",
         ),
     ] = "none"
     ard: Annotated[
@@ -229,6 +260,6 @@ def _sizes(text: str | None, option: str, counts: tuple[int, ...]) -> tuple[int,
         return None
     parts = text.lower().replace("×", "x").split("x")
     if len(parts) not in counts or not all(part.isdigit() and int(part) > 0 for part in parts):
-        example = "28x28 or 3x32x32" if 3 in counts else "28x28"
+        example = "28x28 or 3x32x32" if 3 in counts else "6x100" if option == "--signal-shape" else "28x28"
         raise typer.BadParameter(f"write it as in {example}, not {text!r}.", param_hint=option)
     return tuple(int(part) for part in parts)

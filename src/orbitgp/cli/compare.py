@@ -19,6 +19,7 @@ from orbitgp.cli.configuration import (
     input_shape,
     needed_space,
     orbit_for,
+    orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
     from orbitgp.orbits import Orbit
 
+if TYPE_CHECKING:
+    from orbitgp.datasets.files import Data
+
 Orbits = Annotated[
     list[str] | None,
     typer.Option(
@@ -36,7 +40,7 @@ Orbits = Annotated[
         "-o",
         metavar="ORBIT",
         help=f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, "
-        "none and noise for tables.",
+        "none, timeshift, timewarp and gain*offset for signals, none and noise for tables.",
         autocompletion=arguments.complete_orbit,
     ),
 ]
@@ -93,6 +97,7 @@ def compare(
         orbitgp compare
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
+        orbitgp compare signals.csv --signal --interval 0.01s
     """
     print_reading(options, resume, quiet)
     if resume is not None:
@@ -106,7 +111,7 @@ def compare(
         data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:
         data = options.load(settings.seed, orbit or ())
-        orbits = list(dict.fromkeys(orbit or (("none", "rotation", "affine") if data.has_images else ("none", "noise"))))
+        orbits = list(dict.fromkeys(orbit or _default_orbits(data)))
         extra = [] if refine_seconds is None else ["--refine-seconds", f"{refine_seconds:g}"]
         extra += [] if profile is None else ["--profile", profile]
         extra += [] if profile_values is None else ["--profile-values", profile_values]
@@ -137,7 +142,9 @@ def compare(
 def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
     from orbitgp.comparison.compare import named_orbits
 
-    return named_orbits({text.replace(" ", ""): orbit_for(text, data) for text in config["orbits"]}, input_shape(data))
+    return named_orbits(
+        {text.replace(" ", ""): orbit_for(orbit_text(config, text), data) for text in config["orbits"]}, input_shape(data)
+    )
 
 
 def _check_orbits(config: dict[str, Any], data: Data) -> None:
@@ -180,7 +187,7 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | 
         ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
     curve = None
     if (profile := asked["profile"]) is not None:
-        profiled = _profiled(orbits, profile)
+        profiled = orbit_text(config, _profiled(orbits, profile))
         chosen = asked["values"] or grid(profiled, profile, shape)
         with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
             curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
@@ -207,6 +214,12 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | 
         typer.echo(f"\n{curve}")
     typer.echo(f"\n{ranking.best}: {result['summary']}\n")
     print_next(folder)
+
+
+def _default_orbits(data: Data) -> tuple[str, ...]:
+    if data.has_signals:
+        return "none", "timeshift", "timewarp", "gain*offset"
+    return ("none", "rotation", "affine") if data.has_images else ("none", "noise")
 
 
 def _profiled(orbits: list[str], quantity: str) -> str:

@@ -58,13 +58,24 @@ def check(config: dict[str, Any], data: Data) -> None:
     shape, advice = input_shape(data), "say what shape the rows have, as in --image-shape 28x28."
     for orbit in config["orbits"]:
         try:
-            orbit_for(orbit, data).check(torch.Size(shape))
+            orbit_for(orbit_text(config, orbit), data).check(torch.Size(shape))
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
     if config["settings"]["ard"] != "no" and (data.read_options.scales is None or config["command"] != "learn"):
         raise ValueError("--ard is for orbitgp learn on a table whose columns are standardised.")
-    if config["settings"]["feature_map"] == "gradients" and len(shape) not in (2, 3):
-        raise ValueError(f"--feature-map is for images, but the inputs have shape {shape}: {advice}")
+    feature_map = config["settings"]["feature_map"]
+    if feature_map == "gradients" and (data.has_signals or len(shape) not in (2, 3)):
+        raise ValueError(f"--feature-map gradients is for images, but the inputs have shape {shape}: {advice}")
+    if feature_map in ("shapes", "derivative") and not data.has_signals:
+        raise ValueError(f"--feature-map {feature_map} is for signals: say that the rows are signals, with --signal.")
+
+
+def orbit_text(config: dict[str, Any], orbit: str) -> str:
+    """The orbit in words, with the interval between samples if there is one."""
+    from orbitgp.orbits.parse import with_axis
+
+    axis = DataOptions(**config["data"]).axis()
+    return orbit if axis is None or is_own(orbit) else with_axis(orbit, *axis)
 
 
 def check_named_again(config: dict[str, Any], orbits: list[str], settings: TrainingSettings) -> None:
@@ -101,12 +112,16 @@ def needed_space(data: Data) -> int:
 def _feature_map(text: str) -> Any:
     from torch import nn
 
-    from orbitgp.kernels.oriented_gradients import OrientedGradients
+    from orbitgp.kernels import OrientedGradients, ShapeHistograms, SmoothDerivative
 
-    if text in ("none", "gradients"):
-        return OrientedGradients() if text == "gradients" else None
+    if text == "none":
+        return None
+    maps = {"gradients": OrientedGradients, "shapes": ShapeHistograms, "derivative": SmoothDerivative}
+    if text in maps:
+        return maps[text]()
     if not is_own(text):
-        raise ValueError(f"--feature-map is none, gradients or a class of your own, as in my.py:Spectrum, not {text!r}.")
+        named = "none, gradients, shapes, derivative"
+        raise ValueError(f"--feature-map is {named} or a class of your own, as in my.py:Spectrum, not {text!r}.")
     return make_own(text, nn.Module)
 
 

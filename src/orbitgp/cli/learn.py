@@ -13,7 +13,15 @@ import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, check_named_again, configuration, estimator_settings, needed_space, orbit_for
+from orbitgp.cli.configuration import (
+    check,
+    check_named_again,
+    configuration,
+    estimator_settings,
+    needed_space,
+    orbit_for,
+    orbit_text,
+)
 from orbitgp.cli.errors import INTERRUPTED, print_errors
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
@@ -69,7 +77,7 @@ def learn(
         data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:
         data = options.load(settings.seed, [orbit or "none"])
-        orbits = [orbit or ("rotation" if data.has_images else "noise")]
+        orbits = [orbit or ("timeshift" if data.has_signals else "rotation" if data.has_images else "noise")]
         config = configuration("learn", options, settings, data, orbits, *([] if baseline else ["--no-baseline"]))
         config["baseline"] = baseline
         check(config, data)
@@ -112,7 +120,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     torch.set_num_threads(config["threads"])
     print_notes(data, config, quiet)
     estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
-    orbit = orbit_for(config["orbit"], data)
+    orbit = orbit_for(orbit_text(config, config["orbit"]), data)
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = config["baseline"] and not isinstance(orbit, Identity)

@@ -1,6 +1,7 @@
 """Data sets to try things on: real ones, and generated ones with a fixed seed.
 
 Every loader returns a :class:`Dataset`: images (N, height, width) as float32 in [0, 1], background 0, and integer labels.
+``spectra`` and ``movements`` generate signals, (N, T) and (N, C, T).
 Loaders look for files in one folder (an argument, else ``ORBITGP_DATA``, else the user's cache) and download missing ones.
 """
 
@@ -9,7 +10,9 @@ from orbitgp.datasets.embedded import digits
 from orbitgp.datasets.idx import read_idx
 from orbitgp.datasets.mnist_files import fashion_mnist, mnist
 from orbitgp.datasets.rotation import rotate, rotate_by, rotated_mnist
+from orbitgp.datasets.signals import movements, spectra
 
 __all__ = [
-    "Dataset", "DatasetError", "digits", "fashion_mnist", "mnist", "read_idx", "rotate", "rotate_by", "rotated_mnist",
+    "Dataset", "DatasetError", "digits", "fashion_mnist", "mnist", "movements", "read_idx", "rotate", "rotate_by",
+    "rotated_mnist", "spectra",
 ]  # fmt: skip

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, Shaped
 
 Images = Float32[np.ndarray, "rows height width"]
 Labels = Int64[np.ndarray, " rows"]
@@ -23,26 +24,26 @@ class DatasetError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test data; ``train`` and ``test`` are the (x, y) pairs."""
+    """Training and test data; ``train`` and ``test`` are the (x, y) pairs. Inputs are images or signals."""
 
-    x_train: Float32[np.ndarray, "train height width"]
-    y_train: Int64[np.ndarray, " train"]
-    x_test: Float32[np.ndarray, "test height width"]
-    y_test: Int64[np.ndarray, " test"]
+    x_train: Float32[np.ndarray, "train *shape"]
+    y_train: Shaped[np.ndarray, " train"]
+    x_test: Float32[np.ndarray, "test *shape"]
+    y_test: Shaped[np.ndarray, " test"]
     name: str
     source: str
 
     @property
-    def train(self) -> Pair:
+    def train(self) -> tuple[Any, Any]:
         return self.x_train, self.y_train
 
     @property
-    def test(self) -> Pair:
+    def test(self) -> tuple[Any, Any]:
         return self.x_test, self.y_test
 
     def __repr__(self) -> str:
-        height, width = self.x_train.shape[1:]
-        return f"Dataset({self.name}: {len(self.x_train)} train, {len(self.x_test)} test, {height}x{width}; {self.source})"
+        shape = "x".join(str(n) for n in self.x_train.shape[1:])
+        return f"Dataset({self.name}: {len(self.x_train)} train, {len(self.x_test)} test, {shape}; {self.source})"
 
 
 def data_folder(root: str | Path | None) -> Path:

@@ -272,6 +272,19 @@ class ExactGP(nn.Module):
             variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
 
+    def mean_gradient(self, x: Rows) -> Float[Tensor, "latents others *features"]:
+        """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
+        vectors, seen = self.covariance.of_features, self._seen_and_means(self.x)[0]
+        found = []
+        for row in x.split(1):
+            row = row.detach().requires_grad_()
+            with torch.enable_grad():
+                samples = self.samples(row)
+                cross = vectors.cross(self.covariance.features(samples), seen).double()
+                mean = self.prior_mean(samples[:, None])[0, 0] + (cross @ self.weights)[0]
+                found.append(torch.stack([torch.autograd.grad(one, row, retain_graph=True)[0][0] for one in mean]))
+        return torch.stack(found, 1)
+
     @torch.no_grad()
     def joint(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""

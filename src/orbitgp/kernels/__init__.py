@@ -5,5 +5,10 @@ from orbitgp.kernels.dispatch import covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.kernels.oriented_gradients import OrientedGradients
+from orbitgp.kernels.shape_histograms import ShapeHistograms
+from orbitgp.kernels.spectra import SNV, SavitzkyGolay, SmoothDerivative
 
-__all__ = ["Covariance", "FeatureMapKernel", "InvariantKernel", "OrientedGradients", "SideBySide", "covariance"]
+__all__ = [
+    "SNV", "Covariance", "FeatureMapKernel", "InvariantKernel", "OrientedGradients", "SavitzkyGolay", "ShapeHistograms",
+    "SideBySide", "SmoothDerivative", "covariance",
+]  # fmt: skip

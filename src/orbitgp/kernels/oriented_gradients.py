@@ -6,15 +6,14 @@ from math import inf, log, pi
 
 import torch
 import torch.nn.functional as F
-from gpytorch import Module
-from gpytorch.constraints import Positive
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.orbits.constants import constant
 
 
-class OrientedGradients(Module):
+class OrientedGradients(LearnedConstants):
     """Where edges run in which direction, independent of contrast: smooth histograms of oriented gradients.
 
     The gradient of the smoothed image has a strength and a direction. There are ``orientations`` directions, evenly around the
@@ -45,25 +44,18 @@ class OrientedGradients(Module):
         floor: float = 1e-4,
         learn: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(learn, window=window, smoothing=smoothing, sharpness=sharpness, power=power, floor=floor)
         if orientations < 1:
             raise ValueError(f"orientations must be at least 1, got {orientations}.")
         if cell is not None and not 0 < cell < inf:
             raise ValueError(f"cell must be positive and finite, got {cell}.")
-        self.orientations, self.cell, self.learn = orientations, cell, learn
-        constants = {"window": window, "smoothing": smoothing, "sharpness": sharpness, "power": power, "floor": floor}
-        for name, value in constants.items():
-            if not 0 < value < inf:
-                raise ValueError(f"{name} must be positive and finite, got {value}.")
-            parameter = nn.Parameter(torch.tensor(value, dtype=torch.float64).log(), requires_grad=learn)
-            self.register_parameter(f"raw_{name}", parameter)
-            self.register_constraint(f"raw_{name}", Positive(transform=torch.exp, inv_transform=torch.log))
+        self.orientations, self.cell = orientations, cell
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
         if x.ndim not in (3, 4) or 0 in x.shape[1:]:
             expected, shape = "OrientedGradients takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
             raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
-        window, smoothing, sharpness, power, floor = (raw.to(x.dtype).exp() for raw in self.parameters())
+        window, smoothing, sharpness, power, floor = self.constants(x.dtype)
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
         blur_y, blur_x = (_windows(n, n, cell * smoothing) for n in (height, width))
@@ -80,9 +72,7 @@ class OrientedGradients(Module):
         return F.normalize((means + floor).pow(power).flatten(1), dim=1)
 
     def extra_repr(self) -> str:
-        learned = (f"{name.removeprefix('raw_')}={raw.exp().item():.3g}" for name, raw in self.named_parameters())
-        cell = [] if self.cell is None else [f"cell={self.cell}"]
-        return ", ".join([f"orientations={self.orientations}", *cell, *learned])
+        return self._described(orientations=self.orientations, cell=self.cell)
 
 
 _FLAT = 1e-6  # squared strength of a gradient that has no direction

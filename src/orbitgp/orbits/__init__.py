@@ -14,10 +14,18 @@ from orbitgp.orbits.images.warps import Warp, WarpProduct
 from orbitgp.orbits.noise import GaussianNoise
 from orbitgp.orbits.permutation import Permutation
 from orbitgp.orbits.sampling import Pairing, Samples
+from orbitgp.orbits.signals.base import SignalOrbit
+from orbitgp.orbits.signals.finite import ChannelPermutation, Reversal
+from orbitgp.orbits.signals.resolution import Dropout, Smoothing
+from orbitgp.orbits.signals.time import TimeScale, TimeShift
+from orbitgp.orbits.signals.timewarp import TimeWarp
+from orbitgp.orbits.signals.values import Baseline, Gain, Offset
+from orbitgp.orbits.signals.warps import SignalWarp, SignalWarpProduct
 
 __all__ = [
-    "Affine", "Brightness", "Composition", "Contrast", "Description", "FiniteOrbit", "FiniteProduct", "Flip",
-    "GaussianNoise", "Identity", "ImageOrbit", "LocalDeformation", "Orbit", "Pairing", "Permutation", "Points", "Quantity",
-    "Rotate90", "Rotation", "Samples", "Scale", "Shear", "TangentDeformation", "Thickness", "Translation", "Warp",
-    "WarpProduct",
+    "Affine", "Baseline", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Description", "Dropout",
+    "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "GaussianNoise", "Identity", "ImageOrbit", "LocalDeformation",
+    "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity", "Reversal", "Rotate90", "Rotation", "Samples",
+    "Scale", "Shear", "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "TangentDeformation", "Thickness",
+    "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Orbits in words: ``rotation``, ``rotation(30)``, ``affine*deformation``, ``translation(shift_y=None)``.
 
 A text is a product of names, each with the arguments of its class in parentheses, if any: positional or by keyword; numbers,
-pairs, True, False, None or lists of names. ``a*b`` is what ``a * b`` is in Python: a acts first, then b. It is parsed, never
-evaluated: nothing but the names below can be called.
+pairs, words in quotes, True, False, None or lists of names. ``a*b`` is what ``a * b`` is in Python: a acts first, then b. It
+is parsed, never evaluated: nothing but the names below can be called.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ class Named(NamedTuple):
 
 
 _DEFORMATION = ("amplitude", "smoothness")
+_CIRCULAR = partial(orbits.TimeShift, border="circular")
 _AFFINE = ("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y")
 NAMES: dict[str, Named] = {
     "none": Named(orbits.Identity, "no invariance: the plain Gaussian process"),
@@ -47,6 +49,18 @@ NAMES: dict[str, Named] = {
     "noise": Named(orbits.GaussianNoise, "Gaussian noise on every feature", ("scale",)),
     "flip": Named(orbits.Flip, "the mirror image; flip(vertical=True) both ways"),
     "rotate90": Named(orbits.Rotate90, "quarter turns of square images"),
+    "timeshift": Named(orbits.TimeShift, "signals that come earlier and later", ("shift",)),
+    "circularshift": Named(
+        partial(orbits.TimeShift, border="circular"), "signals that begin anywhere in their circle", ("shift",)
+    ),
+    "timescale": Named(orbits.TimeScale, "signals that are slower and faster (a factor)", ("stretch",)),
+    "timewarp": Named(orbits.TimeWarp, "signals whose time runs unevenly, never back", _DEFORMATION),
+    "gain": Named(orbits.Gain, "signals that are stronger and weaker (a factor)", ("gain",)),
+    "offset": Named(orbits.Offset, "a constant added to a signal", ("offset",)),
+    "baseline": Named(orbits.Baseline, "a polynomial added to a signal", ("baseline",)),
+    "smoothing": Named(orbits.Smoothing, "signals with less detail, up to a learned width", ("width",)),
+    "dropout": Named(orbits.Dropout, "signals with a gap, up to a learned length", ("gap",)),
+    "reversal": Named(orbits.Reversal, "signals forwards and backwards"),
     "swap": Named(orbits.Permutation.swap, "swap(0, 1): two coordinates of a vector exchanged"),
 }
 
@@ -89,7 +103,9 @@ def _factors(node: ast.expr, text: str) -> list[Factor]:
             args = tuple(_argument(name, argument) for argument in node.args)
             kwargs = tuple((str(keyword.arg), ast.literal_eval(keyword.value)) for keyword in node.keywords if keyword.arg)
         except (ValueError, TypeError, SyntaxError):
-            raise ValueError(f"the arguments of {name} in {text!r} must be numbers, pairs, True, False or None.") from None
+            raise ValueError(
+                f"the arguments of {name} in {text!r} must be numbers, pairs, words in quotes, True, False or None."
+            ) from None
         if len(kwargs) == len(node.keywords):
             return [Factor(name, args, kwargs)]
     raise ValueError(
@@ -170,6 +186,17 @@ def _arguments(make: Callable[..., Orbit]) -> str:
     parameters = inspect.signature(make).parameters.values()
     named = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
     return ", ".join(named) or "no arguments"
+
+
+def with_axis(text: str, interval: float, unit: str) -> str:
+    """The same orbit with this distance between samples in all factors that have lengths along the axis of a signal."""
+    axis = {"interval": interval, "unit": unit}
+    factors = []
+    for factor in parse(text):
+        takes = "interval" in inspect.signature(NAMES[factor.name].make).parameters
+        kwargs = {**axis, **dict(factor.kwargs)} if takes else dict(factor.kwargs)
+        factors.append(replace(factor, kwargs=tuple(kwargs.items())))
+    return "*".join(str(factor) for factor in factors)
 
 
 def quantity_names(text: str) -> list[str]:

@@ -103,6 +103,7 @@ def page(content: Content) -> str:
         undefined=StrictUndefined,
     ).get_template("report.html")
     with rc_context(charts.STYLE):
+        pictures = Pictures(model.orbit_, x, content.columns, content.inverted)
         rendered: str = template.render(
             version=orbitgp.__version__,
             charts=charts,
@@ -113,7 +114,8 @@ def page(content: Content) -> str:
             comparison=content.comparison,
             profile=content.profile,
             freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
-            pictures=Pictures(model.orbit_, x, content.columns, content.inverted),
+            pictures=pictures,
+            sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content.y) if learned else [],
             changes=changes(content.start, learned),
             history=model.history_,

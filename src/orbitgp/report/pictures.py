@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from orbitgp.orbits import Orbit
-from orbitgp.plotting import PAPER, GreyScale, draw, draw_vector, new_axes
+from orbitgp.plotting import PAPER, GreyScale, draw, draw_sensitivity, draw_vector, new_axes, sensitivities, signal_axis
 from orbitgp.report.charts import SIZE, svg
 
 Input = Float[np.ndarray, "*features"]
@@ -23,7 +24,8 @@ class Pictures:
     """One way to show all inputs of a data set: the same grey scale, ink in the colour of the page's ink.
 
     Attributes:
-        images: whether inputs are images; else they are vectors.
+        images: whether inputs are images; else they are vectors or signals.
+        axis: of signals, the distance between samples, and its unit.
         ink: whether images look like ink on a page.
         inverted: whether colours were inverted when the images were read: they are shown as they were.
     """
@@ -32,9 +34,10 @@ class Pictures:
         self, orbit: Orbit, x: Shaped[np.ndarray, "rows *features"], columns: Sequence[str] = (), inverted: bool = False
     ) -> None:
         self.orbit = orbit
+        self.axis = signal_axis(orbit)
         self.inverted = inverted and x.ndim == 4
         self.columns = columns
-        self.images = x.ndim > 2
+        self.images = x.ndim > 2 and self.axis is None
         self.scale = GreyScale(x[:1000])
         self.ink = self.scale.ink and not (x.ndim == 4 and x.shape[1] == 3)
 
@@ -51,7 +54,20 @@ class Pictures:
         return np.asarray(draw(self.orbit, torch.as_tensor(np.asarray(x, dtype=np.float32)), count, seed=0).numpy())
 
     def chart(self, x: Input, count: int, label: str, height: float) -> Markup:
-        """A vector among the samples of its orbit, so many inches high."""
-        axes = new_axes(4.2 if len(x) <= 2 else SIZE[0], height)
-        draw_vector(axes, x, self.samples(x, count), PAPER, self.columns)
+        """A vector or a signal among the samples of its orbit, so many inches high."""
+        axes = new_axes(4.2 if x.shape[-1] <= 2 else SIZE[0], height)
+        draw_vector(axes, x, self.samples(x, count), PAPER, self.axis, self.columns)
         return svg(axes, f"{label} and samples of its orbit")
+
+    def sensitivity(self, model: Any, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
+        """Where on the axis of signals the predictions hang; None where there is no such picture."""
+        if self.axis is None or model.inference_ != "exact":
+            return None
+        heights = sensitivities(model, x[np.linspace(0, len(x) - 1, min(_ROWS, len(x))).round().astype(int)])
+        axes = new_axes(6.4, 1.6)
+        for height in heights:
+            draw_sensitivity(axes, height, self.axis, PAPER)
+        return svg(axes, "How much predictions move with each sample")
+
+
+_ROWS = 24  # inputs whose gradients are averaged

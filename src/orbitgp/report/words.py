@@ -9,7 +9,13 @@ from typing import Any
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
 
-_SETS = {"Flip": "mirror images", "Rotate90": "quarter turns", "Permutation": "exchanges of coordinates"}
+_SETS = {
+    "Flip": "mirror images",
+    "Rotate90": "quarter turns",
+    "Permutation": "exchanges of coordinates",
+    "Reversal": "reversal of time",
+    "ChannelPermutation": "exchanges of channels",
+}
 _RANGES = {
     "degrees": "rotations",
     "angle": "rotations",
@@ -19,10 +25,14 @@ _RANGES = {
     "thickness": "changes of stroke width",
     "brightness": "changes of brightness",
     "contrast": "changes of contrast",
+    "stretch": "stretching in time",
+    "gain": "changes of gain",
+    "offset": "offsets",
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
 FEW_STEPS = 10
+_SIZES = {"width": "smoothing up to", "gap": "gaps up to", "baseline": "baselines of"}
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
@@ -51,6 +61,8 @@ def learned(description: Description) -> list[str]:
             phrases.append(f"local displacements of {value}{value.plausibly}{over}")
         elif name == "scale" and value.unit != "×":
             phrases.append(f"noise of standard deviation {value}{value.plausibly}")
+        elif name in _SIZES:
+            phrases.append(f"{_SIZES[name]} {value}{value.plausibly}")
         elif name[-2:] in _AXES:
             phrases += _along_axes(key, description)
         else:

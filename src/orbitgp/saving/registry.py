@@ -23,8 +23,10 @@ from inspect import signature
 from types import ModuleType
 from typing import Any, TypeVar
 
+from torch import nn
+
 from orbitgp import likelihoods, orbits
-from orbitgp.kernels import OrientedGradients, SideBySide
+from orbitgp.kernels import SNV, OrientedGradients, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative
 
 Arguments = dict[str, Any]
 Kind = TypeVar("Kind", bound=type)
@@ -80,5 +82,7 @@ def _same_names(value: object) -> Arguments:
 
 register_all(orbits, orbits.Orbit, "orbit")
 register_all(likelihoods, likelihoods.Likelihood, "likelihood")
-register(OrientedGradients, name="feature_map:OrientedGradients")
-register(SideBySide, name="feature_map:SideBySide")
+for feature_map in (OrientedGradients, SideBySide, SNV, SavitzkyGolay, SmoothDerivative, ShapeHistograms):
+    register(feature_map, name=f"feature_map:{feature_map.__name__}")
+register(nn.Flatten, name="torch:Flatten")
+register(nn.Sequential, lambda parts: {"*": list(parts)}, "torch:Sequential")

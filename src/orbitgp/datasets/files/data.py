@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ class ReadOptions:
         targets: the .npy file of targets for a .npy file of inputs.
         image_shape: the shape of images that are stored as flat rows.
         resize: the (height, width) of image files after resizing; bars keep their aspect ratio.
+        signal: whether an input is a signal (T,) or (C, T); ``image_shape`` then is (C, T), if rows hold several channels.
         invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
         colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
         columns: the columns of a table that are inputs; the training data decide.
@@ -43,6 +45,7 @@ class ReadOptions:
     targets: str | None = None
     image_shape: tuple[int, ...] | None = None
     resize: tuple[int, int] | None = None
+    signal: bool = False
     invert: bool = False
     colour: Literal["L", "RGB"] | None = None
     columns: tuple[str, ...] | None = None
@@ -109,7 +112,12 @@ class Data:
     @property
     def has_images(self) -> bool:
         """Whether an input is an image, stored as one or as a flat row."""
-        return self.x_train.ndim > 2 or self.read_options.image_shape is not None
+        return not self.has_signals and (self.x_train.ndim > 2 or self.read_options.image_shape is not None)
+
+    @property
+    def has_signals(self) -> bool:
+        """Whether an input is a signal."""
+        return self.read_options.signal
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +130,12 @@ class Inputs:
 
 
 def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarray, "rows *features"]:
-    """Finite numbers of shape (N, D), (N, H, W) or (N, C, H, W); pixels that are bytes are scaled to [0, 1]."""
+    """Finite numbers of shape (N, D), (N, H, W) or (N, C, H, W), or signals; pixels that are bytes are scaled to [0, 1]."""
     x = np.asarray(x)
     if x.dtype.kind not in "buif":
         raise DatasetError(f"the inputs in {where} must be numbers, got {x.dtype}.")
+    if options.signal and x.ndim not in (2, 3):
+        raise DatasetError(f"the signals in {where} must have shape (N, T) or (N, C, T), got {x.shape}.")
     if x.ndim not in (2, 3, 4):
         raise DatasetError(f"the inputs in {where} must have shape (N, D), (N, H, W) or (N, C, H, W), got {x.shape}.")
     if not len(x):
@@ -137,7 +147,14 @@ def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarra
         x = np.moveaxis(x, -1, 1)
     if x.ndim == 4 and x.shape[1] == 1:
         x = x[:, 0]
-    if x.ndim > 2 or options.image_shape is not None:
+    if options.signal and x.ndim == 2 and options.image_shape and prod(options.image_shape) != x.shape[1]:
+        shape = "x".join(str(n) for n in options.image_shape)
+        raise DatasetError(
+            f"--signal-shape {shape} has {prod(options.image_shape)} samples, but rows of {where} have {x.shape[1]}."
+        )
+    if options.signal and x.ndim == 3 and x.shape[1] == 1:
+        x = x[:, 0]
+    if not options.signal and (x.ndim > 2 or options.image_shape is not None):
         x = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
     else:
         x = x.astype(np.float64)

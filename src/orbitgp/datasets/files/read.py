@@ -15,6 +15,7 @@ from orbitgp.datasets.files.arrays import read_npy, read_npz, sibling_targets
 from orbitgp.datasets.files.data import Data, Inputs, Raw, ReadOptions, checked_inputs, checked_targets, split
 from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
+from orbitgp.datasets.files.signals import read_ts
 from orbitgp.datasets.files.tables import read_table
 from orbitgp.estimators.images import border_level
 
@@ -26,8 +27,9 @@ _READERS = {
     ".tsv": read_table,
     ".parquet": read_table,
     ".xlsx": read_table,
+    ".ts": read_ts,
 }
-_FORMS = ".npz, .npy, .csv, .parquet, .xlsx, a folder of class folders of images"
+_FORMS = ".npz, .npy, .csv, .parquet, .xlsx, .ts, a folder of class folders of images"
 
 
 def load(
@@ -104,9 +106,12 @@ def _named(name: str, options: ReadOptions) -> Data:
 def _from_path(path: Path, options: ReadOptions) -> Data:
     raw = _read(path, options, training=True)
     x, y = _checked(raw.x, raw.y, str(path), raw.options)
-    if x.ndim > 2 and (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
+    if x.ndim > 2 and not raw.options.signal and (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
         raise DatasetError(f"every image in {path} is of one colour all over: there is nothing to learn from.")
     x_test, y_test = None, None
+    if raw.test is None and (held_out := _test_beside(path, raw.options)) is not None:
+        other = _read(held_out, raw.options, training=True)
+        raw = raw._replace(test=(other.x, other.y))
     if raw.test is not None:
         x_test, y_test = _checked(*raw.test, f"{path} (test)", raw.options)
         _same_shape(x_test, x, f"{path} (test)")
@@ -124,6 +129,14 @@ def _from_path(path: Path, options: ReadOptions) -> Data:
         rows_train=raw.rows,
         rows_test=raw.test_rows,
     )
+
+
+def _test_beside(path: Path, options: ReadOptions) -> Path | None:
+    """The test set of a signal archive: NAME_TEST beside NAME_TRAIN."""
+    if not options.signal or not path.stem.endswith("_TRAIN"):
+        return None
+    beside = path.with_stem(path.stem.removesuffix("_TRAIN") + "_TEST")
+    return beside if beside.is_file() else None
 
 
 def _read(path: Path, options: ReadOptions, training: bool) -> Raw:
@@ -150,7 +163,7 @@ def _same_shape(x: Shaped[np.ndarray, "..."], like: Shaped[np.ndarray, "..."], w
 
 def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> list[str]:
     """What a person should know about these data before training on them."""
-    if x.ndim < 3 or options.invert:
+    if x.ndim < 3 or options.invert or options.signal:
         return []
     if border_level(x) is not None:
         return ["the background of these images is bright, and what lies outside an image counts as 0: consider --invert."]

@@ -132,6 +132,8 @@ def _rows(mask: Series) -> str:
 
 def _target(path: Path, names: list[str], options: ReadOptions, needed: bool) -> str | None:
     asked = options.target
+    if asked is None and options.signal and path.suffix.lower() == ".tsv" and names == [str(i) for i in range(len(names))]:
+        asked = "0"  # the signal archive: no header, the class first
     found = [name for name in names if (name.lower() in TARGETS if asked is None else name == asked)]
     if len(found) == 1:
         return found[0]

@@ -1,0 +1,262 @@
+"""Signals and spectra: the evidence picks an orbit and a feature map, and the test set only says how good that was.
+
+Five data sets of the public archive (ArrowHead, Coffee, GunPoint, ItalyPowerDemand, OSULeaf), BasicMotions with six channels,
+and the Tecator spectra. Every model is fitted with the library's defaults. Of all models of one data set, the one with the
+highest evidence of the training data counts. Seed 0 is the archive's own split, other seeds are stratified resamples of it.
+
+``ORBITGP_SIGNALS=FOLDER python -m experiments signals``, where FOLDER has NAME.npz with x_train, y_train, x_test and y_test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedShuffleSplit
+from torch import nn
+
+from experiments import harness, rivals
+from experiments.harness import Claims, Record, Records
+from orbitgp.comparison.verdict import MIN_NATS
+from orbitgp.datasets.base import data_folder
+from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.kernels import SNV, ShapeHistograms, SmoothDerivative
+from orbitgp.orbits.parse import make_orbit
+
+FIVE = ("ArrowHead", "Coffee", "GunPoint", "ItalyPowerDemand", "OSULeaf")
+SETS = (*FIVE, "BasicMotions", "Tecator")
+TIME = ("timeshift", "circularshift", "timescale", "timewarp")
+ORBITS = ("none", *TIME, "gain*offset")
+MAPS: dict[str, Callable[[], nn.Module | None]] = {
+    "values": lambda: None,
+    "SNV": SNV,
+    "slope": lambda: SmoothDerivative(1),
+    "curvature": lambda: SmoothDerivative(2),
+    "shapes": ShapeHistograms,
+}
+FOR_CLASSES, FOR_SPECTRA = ("values", "shapes"), ("values", "SNV", "slope", "curvature")
+# The archive's table for the same splits: 1-NN DTW with a tuned window, BOSS, shapelets and COTE.
+PUBLISHED = {
+    "ArrowHead": (0.800, 0.834, 0.737, 0.811),
+    "Coffee": (1.000, 1.000, 0.964, 1.000),
+    "GunPoint": (0.913, 1.000, 1.000, 1.000),
+    "ItalyPowerDemand": (0.955, 0.909, 0.948, 0.961),
+    "OSULeaf": (0.599, 0.955, 0.967, 0.967),
+}
+
+
+def load(name: str, seed: int) -> tuple[np.ndarray, ...]:
+    """x_train, y_train, x_test, y_test: the archive's split, or with another seed than 0 a stratified resample of it."""
+    folder = Path(os.environ.get("ORBITGP_SIGNALS") or data_folder(None) / "signals")
+    with np.load(folder / f"{name}.npz") as file:
+        x, y, x_test, y_test = (file[key] for key in ("x_train", "y_train", "x_test", "y_test"))
+    x, x_test = x.astype(np.float64), x_test.astype(np.float64)
+    if seed == 0:
+        return x, y, x_test, y_test
+    both, labels = np.concatenate([x, x_test]), np.concatenate([y, y_test])
+    if name == "Tecator":
+        order = np.random.default_rng(seed).permutation(len(both))
+        train, test = order[: len(x)], order[len(x) :]
+    else:
+        train, test = next(StratifiedShuffleSplit(1, train_size=len(x), random_state=seed).split(both, labels))
+    return both[train], labels[train], both[test], labels[test]
+
+
+@dataclass(frozen=True)
+class Signals(harness.Run):
+    """One model, or one rival, of one data set."""
+
+    experiment = "signals"
+
+    data: str
+    model: str  # an orbit and a feature map, or the name of a rival
+    orbit: str = ""
+    feature_map: str = ""
+    seed: int = 0
+
+    def name(self) -> str:
+        return harness.slug(self.data, self.model, self.seed)
+
+    def measure(self, device: str) -> Record:
+        x, y, x_test, y_test = load(self.data, self.seed)
+        start = time.perf_counter()
+        if not self.orbit:
+            rival = rivals.CLASSIFIERS.get(self.model)
+            arguments = (x, y, x_test, self.seed)
+            predicted = rivals.pls(self.model, *arguments) if rival is None else rival(*arguments)
+            return {"seconds": time.perf_counter() - start, "metrics": _metrics(predicted, y_test)}
+        kind = InvariantGPRegressor if self.data == "Tecator" else InvariantGPClassifier
+        model = kind(make_orbit(self.orbit), feature_map=MAPS[self.feature_map](), device=device, random_state=self.seed)
+        model.fit(x, y)
+        seconds = time.perf_counter() - start
+        found: dict[str, Any] = {
+            "seconds": seconds,
+            "evidence": asdict(model.evidence_),
+            "converged": model.converged_,
+            "orbit": model.orbit_.describe().to_dict(),
+            "constants": getattr(getattr(model.kernel_, "feature_map", None), "named_constants", dict)(),
+            "metrics": _metrics(model.predict(x_test), y_test),
+        }
+        if isinstance(model, InvariantGPRegressor):
+            low, high = model.predict_quantiles(x_test, (0.05, 0.95)).T
+            found["metrics"]["covered"] = int(((low <= y_test) & (y_test <= high)).sum())
+        return found
+
+
+def _metrics(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    if truth.dtype.kind == "f":
+        return {"rmse": float(np.sqrt(np.square(predicted - truth).mean()))}
+    return {"accuracy": float((predicted == truth).mean())}
+
+
+def plan(options: argparse.Namespace) -> list[Signals]:
+    """Every model and every rival of every data set and seed."""
+    runs = []
+    for data in options.data:
+        spectra = data == "Tecator"
+        orbits = ("none", "gain*offset", "baseline", "timeshift") if spectra else ORBITS
+        maps = options.maps or (FOR_SPECTRA if spectra else FOR_CLASSES)
+        for seed in range(options.seeds):
+            for feature_map in maps:
+                runs += [Signals(data, f"{o}, {feature_map}", o, feature_map, seed) for o in options.orbits or orbits]
+            runs += [Signals(data, name, seed=seed) for name in (rivals.PREPARATIONS if spectra else rivals.CLASSIFIERS)]
+    return runs
+
+
+def picked(records: Records, data: str, seed: int) -> Record | None:
+    """The model with the highest evidence."""
+    found = [r for r in records if (r["settings"]["data"], r["settings"]["seed"]) == (data, seed) and "evidence" in r]
+    return max(found, key=lambda r: r["evidence"]["value"]) if found else None
+
+
+def accuracies(records: Records, data: str, model: str | None) -> list[float]:
+    """Test accuracies over seeds: of this rival, or of what the evidence picks."""
+    seeds = sorted({r["settings"]["seed"] for r in records if r["settings"]["data"] == data})
+    if model is None:
+        chosen = [picked(records, data, seed) for seed in seeds]
+    else:
+        by_seed = {
+            r["settings"]["seed"]: r for r in records if (r["settings"]["data"], r["settings"]["model"]) == (data, model)
+        }
+        chosen = [by_seed.get(seed) for seed in seeds]
+    return [r["metrics"]["accuracy"] for r in chosen if r is not None]
+
+
+def table(records: Records) -> str:
+    """Accuracy of the evidence's choice beside rivals run here and published ones; then spectra; then evidence by orbit."""
+    here = {name: name for name in rivals.CLASSIFIERS} | {"RBF GP": "none, values"}
+    head = ["data", "picked by the evidence", "accuracy", *here, "published: DTW, BOSS, shapelets, COTE"]
+    lines = []
+    for data in (*FIVE, "BasicMotions"):
+        first = picked(records, data, 0)
+        if first is None:
+            continue
+        known = [f"{value:.3f}" for value in PUBLISHED.get(data, ())]
+        cells = [_over_seeds(accuracies(records, data, model)) for model in (None, *here.values())]
+        lines.append([data, first["settings"]["model"], *cells, ", ".join(known)])
+    parts = [harness.markdown(head, lines)] if lines else []
+    spectra = sorted((r for r in records if _is(r, "Tecator")), key=lambda r: r["metrics"]["rmse"])
+    if spectra:
+        best = picked(records, "Tecator", 0)
+        rows = [
+            [
+                f"**{r['settings']['model']}**" if r is best else r["settings"]["model"],
+                f"{r['metrics']['rmse']:.3f}",
+                f"{r['evidence']['value']:,.1f}" if "evidence" in r else "",
+                f"{r['metrics']['covered']} of 43" if "covered" in r["metrics"] else "",
+            ]
+            for r in spectra
+        ]
+        parts.append(harness.markdown(["Tecator", "test RMSE", "evidence (nats)", "in 90 % intervals"], rows))
+    rows = [[data, *_gains(records, data)] for data in FIVE if picked(records, data, 0)]
+    if rows:
+        parts.append(
+            harness.markdown(["evidence over none (nats)", *(f"{o}, {m}" for m in FOR_CLASSES for o in ORBITS[1:])], rows)
+        )
+    return "\n\n".join(parts)
+
+
+def _is(record: Record, data: str) -> bool:
+    return (record["settings"]["data"], record["settings"]["seed"]) == (data, 0)
+
+
+def _over_seeds(values: list[float]) -> str:
+    """The archive's split, and behind it the mean of the resamples."""
+    if not values:
+        return ""
+    return f"{values[0]:.3f}" + (f" ({np.mean(values[1:]):.3f})" if len(values) > 1 else "")
+
+
+def _evidence(records: Records, data: str) -> dict[str, tuple[float, float]]:
+    return {
+        r["settings"]["model"]: (r["evidence"]["value"], r["evidence"]["stderr"])
+        for r in records
+        if _is(r, data) and "evidence" in r
+    }
+
+
+def _gains(records: Records, data: str) -> list[str]:
+    found = _evidence(records, data)
+    cells = []
+    for feature_map in FOR_CLASSES:
+        none = found.get(f"none, {feature_map}")
+        for orbit in ORBITS[1:]:
+            one = found.get(f"{orbit}, {feature_map}")
+            cells.append("" if one is None or none is None else f"{one[0] - none[0]:+.1f}")
+    return cells
+
+
+def check(records: Records) -> Claims:
+    """What is to be shown; what has not been run is not claimed."""
+    claims = {}
+    chosen = {data: picked(records, data, 0) for data in SETS}
+    five = [found["metrics"]["accuracy"] for data in FIVE if (found := chosen[data])]
+    if len(five) == len(FIVE):
+        claims[f"mean accuracy of the evidence's choice on the five sets is {np.mean(five):.3f}, at least 0.92"] = (
+            np.mean(five) >= 0.92
+        )
+    if leaves := chosen["OSULeaf"]:
+        accuracy = leaves["metrics"]["accuracy"]
+        claims[f"OSULeaf: {accuracy:.3f}, at least 0.85"] = accuracy >= 0.85
+    gains = {data: max(_gain_of_time(records, data, feature_map) for feature_map in FOR_CLASSES) for data in FIVE}
+    sure = [data for data, gain in gains.items() if gain > MIN_NATS]
+    if len(five) == len(FIVE):
+        said = (
+            f"an orbit in time is {MIN_NATS:g} nats above none and above gain and offset on {len(sure)} of five, at least three"
+        )
+        claims[said] = len(sure) >= 3
+    if spectra := chosen["Tecator"]:
+        best = min(r["metrics"]["rmse"] for r in records if _is(r, "Tecator") and "evidence" not in r)
+        metrics = spectra["metrics"]
+        claims[f"Tecator: RMSE {metrics['rmse']:.3f}, below the best of PLS ({best:.3f})"] = metrics["rmse"] < best
+        claims[f"Tecator: {metrics['covered']} of 43 in their 90 % intervals, 35 to 42"] = 35 <= metrics["covered"] <= 42
+    return claims
+
+
+def _gain_of_time(records: Records, data: str, feature_map: str) -> float:
+    """Nats, less twice their error, by which the best orbit in time is above none and above gain and offset."""
+    found = _evidence(records, data)
+    times = [value - 2 * error for name, (value, error) in found.items() if name in {f"{o}, {feature_map}" for o in TIME}]
+    others = [found[f"{orbit}, {feature_map}"][0] for orbit in ("none", "gain*offset") if f"{orbit}, {feature_map}" in found]
+    return max(times) - max(others) if times and others else -np.inf
+
+
+EXPERIMENT = harness.Experiment(
+    "signals",
+    __doc__,
+    plan,
+    table,
+    check,
+    seeds=11,
+    options={
+        "--data": {"nargs": "+", "choices": SETS, "default": list(SETS), "help": "only some of the data sets"},
+        "--maps": {"nargs": "+", "choices": list(MAPS), "help": "only some of the feature maps"},
+        "--orbits": {"nargs": "+", "help": "only some of the orbits"},
+    },
+)

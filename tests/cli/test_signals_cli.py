@@ -1,0 +1,116 @@
+"""Signals on the command line: flags, intervals in units, the files of the archive, reports with signals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+typer_testing = pytest.importorskip("typer.testing")
+pytest.importorskip("matplotlib")
+
+from orbitgp.cli.app import app  # noqa: E402
+
+QUICK = ("--max-steps", "2", "--quiet", "--out", "run")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    wide = np.arange(24) % 2
+    time, place = np.arange(20), rng.uniform(7, 13, 24)
+    x = np.exp(-0.5 * ((time - place[:, None]) / np.where(wide, 3.0, 1.5)[:, None]) ** 2)
+    lines = [",".join(f"{v:.4f}" for v in row) for row in x]
+    names = ",".join([*(f"t{i}" for i in time), "class"])
+    Path("signals.csv").write_text("\n".join([names, *(f"{line},{c}" for line, c in zip(lines, wide, strict=True))]))
+    Path("bumps_TRAIN.tsv").write_text(
+        "\n".join(f"{c}\t" + line.replace(",", "\t") for line, c in zip(lines, wide, strict=True))
+    )
+    Path("bumps_TEST.tsv").write_text(Path("bumps_TRAIN.tsv").read_text())
+    header = "#bumps\n@problemName bumps\n@classLabel true narrow wide\n@data\n"
+    body = "\n".join(f"{line}:{line}:{'wide' if c else 'narrow'}" for line, c in zip(lines, wide, strict=True))
+    Path("two.ts").write_text(header + body)
+
+
+def call(*arguments: str):
+    return typer_testing.CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def found(result) -> dict:
+    assert result.exit_code == 0, result.output
+    return json.loads(Path("run/result.json").read_text())
+
+
+def test_what_is_learned_is_said_in_seconds():
+    result = found(call("learn", "signals.csv", "--signal", "--interval", "0.01s", "--no-baseline", *QUICK))
+    assert result["units"] == {"shift": "s"}
+    assert "shifts within ±0.0" in result["summary"]
+    assert " s" in result["summary"]
+    assert "--signal --interval 0.01s" in result["again"]
+    assert call("predict", "run", "signals.csv").exit_code == 0
+
+
+@pytest.mark.slow
+def test_compare_has_orbits_for_signals():
+    result = found(call("compare", "signals.csv", "--signal", "--jobs", "1", *QUICK))
+    assert set(result["comparison"]["evidence"]) == {"none", "timeshift", "timewarp", "gain*offset"}
+
+
+@pytest.mark.slow
+def test_the_tsv_of_the_archive_has_its_class_first_and_its_test_set_beside_it():
+    words = ("learn", "bumps_TRAIN.tsv", "--signal", "--orbit", "none", "--feature-map", "shapes", "--no-baseline", *QUICK)
+    assert found(call(*words))["test"]["count"] == 24
+
+
+def test_ts_with_two_channels():
+    result = found(call("learn", "two.ts", "--orbit", "timewarp*gain", "--interval", "2 nm", "--no-baseline", *QUICK))
+    assert result["units"] == {"amplitude": "nm", "smoothness": "nm", "gain": "×"}
+    assert "2 × 20" in Path("run/report.html").read_text()
+    assert "<img" not in Path("run/report.html").read_text()  # signals are charts, not pictures
+    predicted = call("predict", "run", "two.ts")
+    assert predicted.exit_code == 0
+    assert "narrow" in predicted.output
+
+
+@pytest.mark.slow
+def test_rows_with_several_channels():
+    result = found(call("learn", "signals.csv", "--signal-shape", "2x10", "--orbit", "timeshift", "--no-baseline", *QUICK))
+    assert "--signal-shape 2x10" in result["again"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--signal", "--interval", "fast"), "write a length and its unit, as in 0.01s or 2nm, not 'fast'."),
+        (("--signal", "--interval", "0s"), "write a length and its unit"),
+        (("--signal", "--feature-map", "gradients"), "--feature-map gradients is for images"),
+        (("--feature-map", "shapes"), "--feature-map shapes is for signals: say that the rows are signals, with --signal."),
+        (("--signal-shape", "3x7"), "--signal-shape 3x7 has 21 samples, but rows of signals.csv have 20."),
+    ],
+)
+def test_errors_are_one_sentence(words, sentence):
+    result = call("learn", "signals.csv", *words, *QUICK)
+    assert result.exit_code != 0
+    assert sentence in " ".join(result.output.replace("│", " ").split())
+    assert not Path("run/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("1,2,3:a", "it has no line @data"),
+        ("@classLabel true a b\n@data\n1,2,3:a\n1,2:b", "line 4 of bad.ts has a channel of another length"),
+        ("@classLabel true a b\n@data\n1,?,3:a", "line 3 of bad.ts holds something that is no number"),
+        ("@classLabel false\n@data\n1,2,3", "bad.ts has no targets"),
+        ("@timestamps true\n@classLabel true a b\n@data\n(1,2):a", "has time stamps"),
+        ("@classLabel true a b\n@data\n", "has no signals after the line @data"),
+    ],
+)
+def test_bad_files_are_one_sentence(text, sentence):
+    Path("bad.ts").write_text(text)
+    result = call("learn", "bad.ts", *QUICK)
+    assert result.exit_code == 1
+    assert sentence in " ".join(result.output.split())

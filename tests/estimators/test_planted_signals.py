@@ -1,0 +1,71 @@
+"""Shifts, warps and gains of known size are found: the learner reaches the top of the profile from small and large starts.
+
+The evidence need not peak at the planted size, so the learner is held against a profile over fixed sizes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from orbitgp import InvariantGPRegressor
+from orbitgp.orbits import Gain, Orbit, TimeShift, TimeWarp
+
+TIME = np.arange(40)
+
+
+def planted(orbit: Orbit, rows: int = 36, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Bumps of two kinds, each changed by one draw of the orbit; the target is the width of the bump, and its kind.
+
+    The kinds differ by far more than the orbit changes them: in their height if it changes that, else in their place. So an
+    orbit that is too wide confuses them.
+    """
+    rng = np.random.default_rng(seed)
+    width, kind = rng.uniform(1.5, 4.0, rows), rng.integers(0, 2, rows)
+    far, tall = (0, 7) if isinstance(orbit, Gain) else (17, 0)
+    x = np.exp(-0.5 * ((TIME - 11 - far * kind[:, None]) / width[:, None]) ** 2) * (1 + tall * kind[:, None])
+    signals = torch.tensor(x)
+    u = torch.tensor(rng.uniform(size=(rows, 1, orbit.draws_for(signals.shape[1:]))))
+    with torch.no_grad():
+        moved = orbit.double().transform(signals, u)[:, 0].numpy()
+    return moved + 0.02 * rng.normal(size=moved.shape), width + 4 * kind + 0.05 * rng.normal(size=rows)
+
+
+def fitted(orbit: Orbit, x: np.ndarray, y: np.ndarray) -> InvariantGPRegressor:
+    return InvariantGPRegressor(orbit, num_samples=32, random_state=0).fit(x, y)
+
+
+CASES = {
+    "shift": (
+        lambda value, learn: TimeShift(value, learn=learn),
+        lambda: TimeShift(5.0),
+        (1.0, 3.0, 4.0, 5.0, 7.0, 12.0),
+        (0.3, 25.0),
+    ),
+    "gain": (lambda value, learn: Gain(value, learn=learn), lambda: Gain(1.6), (1.05, 1.3, 1.6, 2.0, 3.0, 6.0), (1.02, 8.0)),
+    "amplitude": (
+        lambda value, learn: TimeWarp(value, 10.0, frozen=["smoothness"] if learn else ["amplitude", "smoothness"]),
+        lambda: TimeWarp(2.0, 10.0),
+        (0.2, 0.7, 1.4, 2.0, 2.8, 5.0),
+        (0.1, 8.0),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quantity", CASES)
+def test_the_learner_reaches_the_top_of_the_profile(quantity):
+    make, truth, values, starts = CASES[quantity]
+    x, y = planted(truth())
+    profile = {value: fitted(make(value, False), x, y).evidence_.value for value in values}
+    top = max(profile.values())
+    plain = InvariantGPRegressor(None, random_state=0).fit(x, y).evidence_.value
+    assert top > plain + 2  # there is something to find
+    for start in starts:
+        model = fitted(make(start, True), x, y)
+        assert model.evidence_.value > top - 0.5, (profile, model.orbit_.describe())
+        found = model.orbit_.describe()[quantity]
+        size = max(found) if isinstance(found, tuple) else found
+        near = [value for value, evidence in profile.items() if evidence > top - 5]
+        assert 0.6 * min(near) <= size <= 1.6 * max(near), (profile, size)

@@ -73,8 +73,8 @@ class DataOptions:
         str,
         typer.Argument(
             metavar="DATA",
-            help="A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a folder "
-            f"of images in class folders, or a name: {', '.join(DATA_NAMES)}.",
+            help="A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a "
+            f"folder of images in class folders, or a name: {', '.join(DATA_NAMES)}.",
             autocompletion=complete_data,
         ),
     ] = "digits"

@@ -146,8 +146,8 @@ class InvariantEstimator(BaseEstimator):
         """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
 
         Args:
-            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or signals (N, T)
-                or (N, C, T).
+            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or signals
+                (N, T) or (N, C, T).
             y: the targets.
             callback: a function that is called with every record of the history (:mod:`orbitgp.training.callbacks`).
             checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.

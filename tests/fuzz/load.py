@@ -84,7 +84,7 @@ def _trainer(count: int) -> Trainer:
     x = torch.randn(8, 1, dtype=torch.float64)
     model = InvariantGP(ScaleKernel(RBFKernel()), GaussianNoise().double(), x[:3].clone())
     assert isinstance(model.covariance, Stationary)
-    settings = TrainerSettings(max_steps=count, num_samples=2, batch_size=4, starts=(1.0,))
+    settings = TrainerSettings(max_steps=count, num_samples=2, batch_size=4, start_rows=0)
     return Trainer(model, Gaussian(), x, torch.sin(x), settings)
 
 

@@ -218,7 +218,10 @@ class QuasiNewton:
         move_to(start, self.model.orbit, self.model.kernel)
         with self.subset(self.options.start_rows):
             self.model.num_samples = self._first_samples()
-            self._ends.append(self._climb(START_SETTLED))
+            try:
+                self._ends.append(self._climb(START_SETTLED))
+            except FloatingPointError:  # another start may do
+                self._ends.append((-math.inf, self._begin))
             if self._curvature is not None and self._ends[-1][0] == max(end[0] for end in self._ends):
                 self._start_curvature = self._curvature * (len(self.model.x) / [*self._ladder(), self._num_learned][0])
 
@@ -244,7 +247,7 @@ class QuasiNewton:
         samples = min(2 * self._samples, self.most_samples)
         if samples >= LEAST_SAMPLES:
             self.model.num_samples = samples
-            again = self.model.condition(self.likelihood, self.y, self._local).log_evidence
+            again = self.model.log_evidence(self.likelihood, self.y, self._local, self.model.seed)
             self.draw_error = abs(again - self._value)
             if self.draw_error < TOLERANCE:
                 self._samples, self.converged = samples, True

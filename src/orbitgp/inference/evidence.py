@@ -17,8 +17,9 @@ from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.model import InvariantGP, chunk_elements
+from orbitgp.inference.rows import Owned, Rows, first, owned
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments
+from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import Samples
 from orbitgp.orbits.sampling import Policy
 
@@ -83,12 +84,12 @@ class Evidence:
         return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"
 
 
-def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:
-    """Slices of rows so short that their orbit samples, and the kernel between these, fit into memory with ease."""
+def chunks(x: Tensor | Rows, model: InvariantGP, num_samples: int | None, count: int | None = None) -> Iterator[slice]:
+    """Slices of ``count`` (or all) rows, so short that their orbit samples, and the kernel between these, fit into memory."""
     max_elements = chunk_elements(x.device)
     samples = model.samples_per_row(num_samples)
-    rows = max(1, max_elements // (samples * max(model.num_points, x[0].numel(), samples)))
-    for start in range(0, len(x), rows):
+    rows = max(1, max_elements // (samples * max(model.num_points, math.prod(x.shape[1:]), samples)))
+    for start in range(0, len(x) if count is None else count, rows):
         yield slice(start, start + rows)
 
 
@@ -96,7 +97,7 @@ def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[s
 def measure_evidence(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"],
+    x: Float[Tensor, "rows *features"] | Rows,
     y: Float[Tensor, "rows *outputs"],
     num_samples: int | None = 64,
     num_groups: int = 2,
@@ -107,28 +108,35 @@ def measure_evidence(
 ) -> Evidence:
     """The bound over all data: the mean of ``passes`` independent estimates, and its standard error."""
     factor = model.factor()
+    everything = torch.arange(len(x), device=x.device)
+    parts = [owned(x, everything[rows]) for rows in chunks(x, model, num_samples)]
+    own = torch.cat([part.rows for part in parts])
 
-    def draw(rows: slice) -> Samples:
-        return model.orbit.sample(x[rows], num_samples, num_groups, sampler, generator)
+    def draw(part: Owned) -> Samples:
+        return model.orbit.sample(x[part.rows], num_samples, num_groups, sampler, generator, part.among)
+
+    def drawn() -> Iterator[tuple[Tensor, Samples]]:
+        """The rows of each part and their samples, less the parts of other processes."""
+        return ((part.rows, samples) for part, samples in ((part, draw(part)) for part in parts) if len(part.rows))
 
     def bound(local: Tensor | None) -> float:
         """The bound from one pass over the data."""
-        parts = chunks(x, model, num_samples)
-        batches = (Batch(draw(rows), y[rows], None if local is None else local[rows]) for rows in parts)
+        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn())
         return elbo_of_all(model, likelihood, batches, factor)
 
     def moments() -> Moments:
-        """The moments of q(f) from one pass over the data."""
-        means = (model.whitened_means(draw(rows), factor) for rows in chunks(x, model, num_samples))
+        """The moments of q(f) from one pass over this process's data."""
+        means = (model.whitened_means(samples, factor) for _, samples in drawn())
         return _combined([model.moments(part, likelihood.couples) for part in means], torch.cat)
 
     with model.cached_inducing_features():
         local = None
         if likelihood.num_locals:
             average = _combined([moments() for _ in range(local_passes)], lambda passes: torch.stack(passes).mean(0))
-            local = likelihood.local(y, average)
+            found = required(likelihood.local(y[own], average))
+            local = found.new_zeros(len(x), *found.shape[1:]).index_copy_(0, own, found)
         # A finite orbit that is enumerated has no noise: one pass is enough.
-        exact = draw(slice(1)).pairing.off == 0.0
+        exact = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
         values = torch.tensor([bound(local) for _ in range(1 if exact else passes)], dtype=torch.float64)
     stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
     return Evidence(

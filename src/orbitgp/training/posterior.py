@@ -7,17 +7,18 @@ update also finds those of the data that it sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitgp.inference import processes
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
-from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.natural_gradient import (
+    AnyStatistics,
     KernelStatistics,
     Statistics,
     kernel_statistics,
@@ -25,6 +26,7 @@ from orbitgp.inference.natural_gradient import (
     statistics,
     total,
 )
+from orbitgp.inference.rows import Owned, minibatches, owned
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
 from orbitgp.training.diagnostics import Diagnostics
@@ -49,7 +51,7 @@ class PosteriorUpdates:
         self,
         local: LocalSource,
         options: TrainerSettings,
-        sample: Callable[[Rows, int | None], Samples],
+        sample: Callable[[Owned, int | None], Samples],
         generator: torch.Generator,
         enumerated: bool,
         diagnostics: Diagnostics,
@@ -63,7 +65,7 @@ class PosteriorUpdates:
         follows = local.follows_posterior or self.likelihood.couples
         in_turns = options.optimizer == "natural" and enumerated and follows
         self.rounds = options.local_rounds if in_turns else 1
-        self.minibatches = Minibatches(len(self.x), generator)
+        self.minibatches = minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
 
@@ -94,13 +96,15 @@ class PosteriorUpdates:
             factor = self._factor()
             if not self.needs_moments:
                 # Sums of k_u are enough, and they are whitened once.
-                sums = total(self._kernel_statistics(rows) for rows in pieces)
+                sums = self._total(KernelStatistics, (self._kernel_statistics(*piece) for piece in self._drawn(pieces)))
                 self._set(sums.whiten(factor).scale(scale), rho, self.stats)
-            elif self.rounds == 1:
-                stats = total(self._statistics(rows, self._draw(rows, factor)) for rows in pieces)
+                return self.diagnostics.saw_update(self.blend)
+            means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in self._drawn(pieces))
+            if self.rounds == 1:
+                stats = self._total(Statistics, (self._statistics(*piece) for piece in means))
                 self._set(stats.scale(scale), rho, self.stats)
             else:
-                self._take_turns(pieces, [self._draw(rows, factor) for rows in pieces], scale, rho)
+                self._take_turns(list(means), scale, rho)
         self.diagnostics.saw_update(self.blend)
 
     def polish(self, passes: int) -> None:
@@ -120,9 +124,10 @@ class PosteriorUpdates:
         with self.model.cached_inducing_features():
             factor = self.model.factor()
             index = torch.arange(len(self.x), device=self.x.device)
-            for rows in chunks(self.x, self.model, self.options.num_samples):
-                means = self.model.whitened_means(self.sample(index[rows], self.options.num_samples), factor)
-                self.local.refit(index[rows], self.model.moments(means, cross=self.likelihood.couples))
+            pieces = [index[rows] for rows in chunks(self.x, self.model, self.options.num_samples)]
+            for rows, samples in self._drawn(pieces, self.options.num_samples):
+                means = self.model.whitened_means(samples, factor)
+                self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
 
     def forget(self) -> None:
         """Make the next update the first one: the inducing points are others, and old statistics say nothing about them."""
@@ -151,7 +156,24 @@ class PosteriorUpdates:
         """The rows of one update, in pieces whose samples fit into memory."""
         count = len(self.x)
         rows = self.minibatches.take(size) if size < count else torch.arange(count, device=self.x.device)
-        return [rows[piece] for piece in chunks(self.x[:size], self.model, self._num_samples)]
+        return [rows[piece] for piece in chunks(self.x, self.model, self._num_samples, size)]
+
+    def _drawn(self, pieces: list[Rows], num_samples: int | None = None) -> Iterator[tuple[Rows, Samples]]:
+        """Fresh orbit samples of each piece, or of what this process holds of it."""
+        for piece in pieces:
+            part = owned(self.x, piece)
+            samples = self.sample(part, num_samples or self._num_samples)
+            if len(part.rows):
+                yield part.rows, samples
+
+    def _total(self, kind: type[AnyStatistics], parts: Iterable[AnyStatistics]) -> AnyStatistics:
+        """The statistics of all parts together, over all processes."""
+        if processes.count() == 1:
+            return total(parts)
+        nothing = [torch.zeros_like(term) for term in (self.model.q_sqrt, self.model.q_sqrt, self.model.q_mean)]
+        sums = total([kind(*nothing), *parts])
+        processes.add_(sums)
+        return sums
 
     def _factor(self) -> Factor:
         """The factor of Kuu. Where inducing points have come so close that there is none, raise the jitter until there is."""
@@ -163,13 +185,9 @@ class PosteriorUpdates:
             self.diagnostics.failed_factors += 1
         return self.model.factor()
 
-    def _draw(self, rows: Rows, factor: Factor) -> WhitenedMeans:
-        """Whitened means of fresh orbit samples of these data."""
-        return self.model.whitened_means(self.sample(rows, self._num_samples), factor)
-
-    def _kernel_statistics(self, rows: Rows) -> KernelStatistics:
-        """The statistics of these data before whitening, from fresh orbit samples."""
-        means = self.model.kernel_means(self.sample(rows, self._num_samples))
+    def _kernel_statistics(self, rows: Rows, samples: Samples) -> KernelStatistics:
+        """The statistics of these data before whitening."""
+        means = self.model.kernel_means(samples)
         return kernel_statistics(self.model, means, self.likelihood.quadratic(self.y[rows], None), num_data=len(rows))
 
     def _statistics(self, rows: Rows, means: WhitenedMeans) -> Statistics:
@@ -179,14 +197,14 @@ class PosteriorUpdates:
             local = self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
         return statistics(self.model, means, self.likelihood.quadratic(self.y[rows], local), num_data=len(rows))
 
-    def _take_turns(self, pieces: list[Rows], means: list[WhitenedMeans], scale: float, rho: float) -> None:
+    def _take_turns(self, means: list[tuple[Rows, WhitenedMeans]], scale: float, rho: float) -> None:
         """Set q(u) several times with the same samples: local parameters and coupled functions follow it, and it follows them.
 
         The gradient then sees the bound at its best, which lets the kernel move in long steps.
         """
         before = self.stats
         for _ in range(self.rounds):
-            stats = total(self._statistics(*piece) for piece in zip(pieces, means, strict=True))
+            stats = self._total(Statistics, (self._statistics(*piece) for piece in means))
             # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
             self._set(stats.scale(scale), rho, self.stats if self.likelihood.couples else before)
 

@@ -25,12 +25,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
-from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Owned, Rows, as_tensor, first, minibatches, owned
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
@@ -52,7 +53,7 @@ class Trainer:
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"]
+    x: Float[Tensor, "rows *features"] | Rows
     y: Float[Tensor, "rows *outputs"]
     options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callable[[Record], None] | None = None
@@ -66,7 +67,7 @@ class Trainer:
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
         samples = (options.num_samples, options.num_groups, options.sampler)
-        one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
+        one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
         # With natural gradients, local parameters follow the updates of q(u), not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.local.train(not self.natural)
@@ -86,7 +87,7 @@ class Trainer:
         self.warmups = [options.orbit_warmup if id(group["params"][0]) in orbit else options.warmup for group in groups]
         self.screened = not screening.is_needed(self.model, options)
         self.posterior.refresh_local()
-        self.minibatches = Minibatches(len(self.x), self.generator)
+        self.minibatches = minibatches(self.x, self.generator)
         self.steps = 0
         self.seconds = 0.0
         self.bounds: list[Tensor] = []
@@ -141,6 +142,7 @@ class Trainer:
                 group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self.gradient(rows).clone())
+            self._share_gradient()
             self.diagnostics.saw_gradient(self.model.orbit)
             self.optimizer.step()
             if not self.natural:
@@ -158,17 +160,30 @@ class Trainer:
     def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
-        samples = self._sample(rows, self.options.num_samples)
-        bound = elbo(self.model, self.likelihood, samples, self.y[rows], len(self.x), self.local.at(rows))
-        (-(bound + log_prior(self.model))).backward()
+        own = owned(self.x, rows)
+        samples = self._sample(own, self.options.num_samples)
+        local = self.local.at(own.rows)
+        bound = elbo(self.model, self.likelihood, samples, self.y[own.rows], len(self.x), local, batch=len(rows))
+        (-(bound + log_prior(self.model) * (processes.rank() == 0))).backward()
         return bound.detach()
+
+    def _share_gradient(self) -> None:
+        """Add bound, gradients and clocks over the processes; a run that one of them was asked to stop stops everywhere."""
+        if processes.count() == 1:
+            return
+        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for parameter in learned:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        clock = torch.tensor([self.seconds, float(self.stopped)], dtype=torch.float64, device=self.x.device)
+        processes.add_([*(p.grad for p in learned if p.grad is not None), self.bounds[-1], clock])
+        self.seconds, self.stopped = float(clock[0]) / processes.count(), bool(clock[1])
 
     def _is_small(self) -> bool:
         """Whether a GPU takes longer to launch the kernels of a step than to run them, and no part of the step waits for it."""
         samples = min(self.options.batch_size, len(self.x)) * self.model.samples_per_row(self.options.num_samples)
         small = samples * self.model.num_points <= _LAUNCH_BOUND
         plain = isinstance(self.model.covariance, Stationary) and not self.likelihood.num_locals
-        return self.x.is_cuda and small and plain
+        return self.x.is_cuda and isinstance(self.x, Tensor) and small and plain
 
     def _replayed(self) -> Replayed[Float[Tensor, ""]]:
         """The gradient as a CUDA graph. It is recorded again when the jitter changes, or which parameters are learned."""
@@ -244,9 +259,9 @@ class Trainer:
             setattr(self, name, state[name])
         self.bounds = list(state["bounds"])
 
-    def _sample(self, rows: Int[Tensor, " rows"], num_samples: int | None) -> Samples:
-        options = self.options
-        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.sampler, self.generator)
+    def _sample(self, own: Owned, num_samples: int | None) -> Samples:
+        options, x = self.options, self.x[own.rows]
+        return self.model.orbit.sample(x, num_samples, options.num_groups, options.sampler, self.generator, own.among)
 
     @torch.no_grad()
     def redraw_inducing(self) -> None:
@@ -260,6 +275,7 @@ class Trainer:
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
+_SPREAD_ROWS = 10_000  # that tell the scale of the inputs, where they are not one tensor
 _PROGRESS = ("steps", "seconds", "history", "screened")  # the trainer's own state, with the bounds
 
 
@@ -269,9 +285,9 @@ def _schedule(fraction: float, hold: float = 0.5) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
 
 
-def spread(x: Float[Tensor, "rows *features"]) -> float:
+def spread(x: Float[Tensor, "rows *features"] | Rows) -> float:
     """The standard deviation of a feature (root mean square over features), 1 where nothing varies."""
-    return float(x.double().var(0, correction=0).mean().sqrt()) or 1.0
+    return float(as_tensor(x, _SPREAD_ROWS).double().var(0, correction=0).mean().sqrt()) or 1.0
 
 
 def _parameter_groups(

@@ -1,0 +1,148 @@
+"""Data that are not one tensor: rows on disk, and rows that several processes share.
+
+A :class:`Rows` stands where a tensor of inputs stands during training: it has a length, the shape of a row, a device, and it is
+indexed by row numbers. Indices count all data. A process reads its own rows (:func:`owned`); a few rows of anyone's, such as
+those that become inducing points, are fetched (:func:`fetch`) by all processes together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from orbitgp.inference import processes
+from orbitgp.inference.minibatches import Minibatches
+from orbitgp.orbits.sampling import Among
+
+Index = Int[Tensor, " batch"]
+Inputs = Float[Tensor, "rows *features"]
+Some = Float[Tensor, "batch *features"]
+
+
+class Rows:
+    """Inputs that are read when they are needed."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    block: int = 1  # rows that should be read together
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Index) -> Some:
+        """These rows, which must be this process's own."""
+        raise NotImplementedError
+
+    def own(self, index: Index) -> Int[Tensor, " own"]:
+        """Which of these rows, by their positions in ``index``, this process holds."""
+        return torch.arange(len(index), device=index.device)
+
+    def fetch(self, index: Index) -> Some:
+        """These rows, whoever holds them."""
+        return self[index]
+
+
+class StoredRows(Rows):
+    """Rows of an array that stays where it is: a memory map, an HDF5 or Zarr array, anything that ``read`` can read.
+
+    ``read(index)`` takes sorted row numbers without repetitions and returns an array. Its numbers stay as small as they are
+    stored until they are on the device.
+    """
+
+    block = 64
+
+    def __init__(
+        self,
+        read: Callable[[np.ndarray], np.ndarray],
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.read, self.shape, self.dtype, self.device = read, shape, dtype, device
+
+    def __getitem__(self, index: Index) -> Some:
+        rows, inverse = np.unique(index.cpu().numpy(), return_inverse=True)
+        found = torch.from_numpy(np.ascontiguousarray(self.read(rows))[inverse])
+        found = found.to(self.device).to(self.dtype).reshape(len(index), *self.shape[1:])
+        if not found.isfinite().all():
+            bad = index[(~found.flatten(1).isfinite().all(1)).cpu().to(index.device)][0]
+            raise ValueError(f"X contains NaN or infinity in row {int(bad)}.")
+        return found
+
+
+class SharedRows(Rows):
+    """The rows of all processes, one process's after the other's; each holds its own."""
+
+    def __init__(self, local: Inputs | Rows) -> None:
+        sizes = processes.everyones(len(local))
+        self.local, self.start = local, sum(sizes[: processes.rank()])
+        self.shape = (sum(sizes), *local.shape[1:])
+        self.dtype, self.device = local.dtype, local.device
+        self.block = 1 if isinstance(local, Tensor) else local.block
+
+    def __getitem__(self, index: Index) -> Some:
+        return self.local[index - self.start]
+
+    def own(self, index: Index) -> Int[Tensor, " own"]:
+        inside = (index >= self.start) & (index < self.start + len(self.local))
+        return inside.nonzero()[:, 0]
+
+    def fetch(self, index: Index) -> Some:
+        own = self.own(index)
+        found = torch.zeros(len(index), *self.shape[1:], dtype=self.dtype, device=self.device)
+        if len(own):
+            found[own.to(self.device)] = self[index[own]]
+        processes.add_([found])
+        return found
+
+
+class Owned(NamedTuple):
+    """The rows of a batch that this process computes, and where they stand in the batch (None: it computes all)."""
+
+    rows: Int[Tensor, " own"]
+    among: Among | None
+
+
+def owned(x: Inputs | Rows, index: Index) -> Owned:
+    """The part of a batch that is this process's."""
+    if not isinstance(x, SharedRows):
+        return Owned(index, None)
+    own = x.own(index)
+    return Owned(index[own], Among(own, len(index)))
+
+
+def fetch(x: Inputs | Rows, index: Index) -> Some:
+    """Some rows of the data, on every process."""
+    return x.fetch(index) if isinstance(x, Rows) else x[index.to(x.device)]
+
+
+def minibatches(x: Inputs | Rows, generator: torch.Generator) -> Minibatches:
+    """Batches of these data; where they lie on disk, of rows that lie together."""
+    return Minibatches(len(x), generator, block=1 if isinstance(x, Tensor) else x.block)
+
+
+def first(x: Inputs | Rows, count: int) -> Some:
+    """The first rows of the data, or all if there are not so many, on every process."""
+    return fetch(x, torch.arange(min(count, len(x)), device=x.device))
+
+
+def as_tensor(x: Inputs | Rows, most: int | None = None) -> Any:
+    """All rows; or ``most`` of them, evenly spaced, where they are not one tensor anyway."""
+    if isinstance(x, Tensor):
+        return x
+    count = len(x) if most is None else min(most, len(x))
+    return fetch(x, torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long())

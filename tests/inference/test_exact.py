@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from orbitgp.inference import exact
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.orbit_gram import gram, pull_back
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
@@ -212,6 +215,20 @@ def test_rows_are_predicted_alone_as_together(monkeypatch):
     for row in range(5):
         for one, all_ in zip(model.predict(new[row : row + 1]), together, strict=True):
             torch.testing.assert_close(one[0], all_[row])
-    model._system = None  # as after loading: made again
+    model.forget_posterior()  # as after loading: made again
     for again, before in zip(model.predict(new), together, strict=True):
         torch.testing.assert_close(again, before)
+
+
+def test_a_copy_shares_what_was_inverted(monkeypatch):
+    """Predictions on a GPU are made by a copy of the model: the data are factorised once for all of them."""
+    x, y = torch.randn(N, DIM).double(), torch.randn(N, 1).double()
+    model, likelihood = ExactGP(kernel(), Identity(), x), Gaussian(1, 0.1)
+    model.condition(likelihood, y)
+    before = model.predict(x[:3])
+    model.forget_posterior()
+    model.copied_to(x.device).predict(x[:3])  # inverts again
+    monkeypatch.setattr(exact, "NoisyCovariance", None)
+    for again, first in zip(model.predict(x[:3]), before, strict=True):
+        torch.testing.assert_close(again, first)
+    assert deepcopy(model)._inverted == {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
@@ -25,7 +26,14 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import InferenceName, choose_inference, initial_kernel, most_samples, prior_variance
+from orbitgp.estimators.defaults import (
+    Choice,
+    InferenceName,
+    choose_inference,
+    feature_dim,
+    initial_kernel,
+    prior_variance,
+)
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
@@ -38,7 +46,7 @@ from orbitgp.estimators.validation import (
     training_options,
     usable_device,
 )
-from orbitgp.inference.cost import evaluation_cost
+from orbitgp.inference.cost import Workload
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.inducing_points import initial_inducing
@@ -59,8 +67,15 @@ PREDICT_SEED = 0  # one set of base draws for every prediction, so that predicti
 UPPER_ROWS, UPPER_SAMPLES, UPPER_SECONDS = 5000, 32, 5.0  # what an upper bound on the evidence may cost
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
-Module = TypeVar("Module", bound=nn.Module)
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
+
+
+class Seeds(NamedTuple):
+    """Three, so that what is fitted to the draws of one is scored on those of another."""
+
+    training: int
+    start: int
+    evidence: int
 
 
 class Problem(NamedTuple):
@@ -71,6 +86,11 @@ class Problem(NamedTuple):
     variance: float
     mean: Float[Tensor, " latents"]
     log_scale: float = 0.0  # sum over outputs of the log of what targets were divided by
+
+    @property
+    def shift(self) -> float:
+        """What bounds are above those in the units of y."""
+        return len(self.y) * self.log_scale
 
     def to(self, device: torch.device) -> Problem:
         return self._replace(y=self.y.to(device), likelihood=self.likelihood.to(device))
@@ -128,6 +148,8 @@ class InvariantEstimator(BaseEstimator):
         """
         run = Run(callback, checkpoint, checkpoint_every, resume)
         before = dict(vars(self))
+        if isinstance(before.get("model_"), ExactGP):
+            before["model_"].forget_posterior()  # the next one needs the memory
         try:
             self._fit(X, y, run)
         except BaseException:
@@ -172,59 +194,81 @@ class InvariantEstimator(BaseEstimator):
         arguments = check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
         array, targets = self._training_data(X, y)
-        # Three generators, so that what is fitted to the draws of one is scored on those of another.
-        seeds = run.seeds(self._new_seeds(), self.random_state)
-        training_seed, start_seed, evidence_seed = seeds
-        at_start = torch.Generator(device).manual_seed(start_seed)
-        fresh = torch.Generator(device).manual_seed(evidence_seed)
+        seeds = Seeds(*run.seeds(self._new_seeds(), self.random_state))
+        at_start = torch.Generator(device).manual_seed(seeds.start)
 
         x = self._tensor(array, device)
         orbit = self._initial_orbit(x)
-        settings = trainer_settings(arguments, orbit, training_seed)
+        settings = trainer_settings(arguments, orbit, seeds.training)
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(x[:1], settings.num_samples, settings.num_groups, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
         exact = self._exact_model(x, orbit, kernel, problem)
-        self.inference_, reason = choose_inference(
-            self.inference, problem.likelihood, exact, settings, asks_for_sparse(arguments)
+        choice = choose_inference(
+            self.inference, problem.likelihood, exact, settings, arguments["num_samples"], asks_for_sparse(arguments)
         )
-        logger.info("%s inference: %s.", self.inference_, reason)
-        shift = len(x) * problem.log_scale  # takes bounds to the units of y
-        if self.inference_ == "exact":
-            steps, samples = arguments["max_steps"], arguments["num_samples"]
-            climber = QuasiNewton(
-                exact,
-                problem.likelihood,
-                x,
-                problem.y,
-                settings,
-                max_steps=steps,
-                num_samples=None if isinstance(orbit, FiniteOrbit) else samples,
-                most_samples=most_samples(exact, settings),
-                progress=bool(self.verbose),
-            )
-            with run.around(climber, seeds, shift):
-                solution = climber.run()
-                evidence = _exact_evidence(climber, solution)
-            self._keep(exact, problem.likelihood, climber.history, evidence, shift)
-            self.converged_: bool | None = climber.converged
+        self.inference_ = choice.inference
+        logger.info("%s inference: %s.", choice.inference, choice.reason)
+        if choice.inference == "exact":
+            self._fit_exact(exact, problem, choice, arguments, settings, run, seeds)
         else:
             num_inducing = inducing_count(arguments["num_inducing"], len(x), orbit)
             model = self._initial_model(x, orbit, kernel, problem, num_inducing, settings, at_start)
-            trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
-            try:
-                with run.around(trainer, seeds, shift):
-                    history = trainer.run()
-                    evidence = _evidence(trainer, fresh)
-            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-                raise FloatingPointError(
-                    f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: "
-                    "raise jitter."
-                ) from error
-            self._keep(model, problem.likelihood, history, evidence, shift)
-            self.converged_ = None  # the bound of a stochastic run does not say
+            self._fit_sparse(model, x, problem, settings, run, seeds)
         self.interrupted_ = run.interrupted
+
+    def _fit_exact(
+        self,
+        model: ExactGP,
+        problem: Problem,
+        choice: Choice,
+        arguments: Mapping[str, Any],
+        settings: TrainerSettings,
+        run: Run,
+        seeds: Seeds,
+    ) -> None:
+        """Climb the evidence of as many data as was chosen, condition on all, and keep what was found."""
+        climber = QuasiNewton(
+            model,
+            problem.likelihood,
+            model.x,
+            problem.y,
+            settings,
+            max_steps=arguments["max_steps"],
+            num_samples=None if isinstance(model.orbit, FiniteOrbit) else arguments["num_samples"],
+            most_samples=choice.most_samples,
+            learn_rows=choice.learn_rows,
+            progress=bool(self.verbose),
+        )
+        with run.around(climber, list(seeds), problem.shift):
+            solution = climber.run()
+            evidence = _exact_evidence(climber, solution)
+        self._keep(model, problem.likelihood, climber.history, evidence, problem.shift)
+        self.converged_: bool | None = climber.converged
+
+    def _fit_sparse(
+        self,
+        model: InvariantGP,
+        x: Float[Tensor, "rows *features"],
+        problem: Problem,
+        settings: TrainerSettings,
+        run: Run,
+        seeds: Seeds,
+    ) -> None:
+        """Take stochastic steps up the bound, and keep where they lead."""
+        trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
+        fresh = torch.Generator(x.device).manual_seed(seeds.evidence)
+        try:
+            with run.around(trainer, list(seeds), problem.shift):
+                history = trainer.run()
+                evidence = _evidence(trainer, fresh)
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise FloatingPointError(
+                f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
+            ) from error
+        self._keep(model, problem.likelihood, history, evidence, problem.shift)
+        self.converged_ = None  # the bound of a stochastic run does not say
 
     def _new_seeds(self) -> list[int]:
         """Seeds from the user's random state: of training, of where it starts, and of the evidence."""
@@ -352,24 +396,22 @@ def _rank(X: Any) -> int:
     return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
 
 
-def _on(device: torch.device, module: Module) -> Module:
-    return module if device.type == "cpu" else deepcopy(module).to(device)
+def _on(device: torch.device, model: InvariantGP | ExactGP) -> InvariantGP | ExactGP:
+    if device.type == "cpu":
+        return model
+    return model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
 
 
 def _exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:
     """The evidence of the model as it is; its error covers other draws, and half as many."""
-    model, likelihood = climber.model, climber.likelihood
-    error = 0.0
-    if not isinstance(model.orbit, FiniteOrbit):
-        other = model.log_evidence(likelihood, climber.y, solution.local, seed=model.seed + 1)
-        error = max(abs(other - solution.log_evidence), climber.draw_error) / 2
     return Evidence(
         value=solution.log_evidence,
-        stderr=error,
+        stderr=climber.evidence_error,
         num_data=len(climber.x),
-        num_samples=model.num_samples,
-        likelihood=type(likelihood).__name__,
-        exact=not likelihood.num_locals,
+        num_samples=climber.model.num_samples,
+        likelihood=type(climber.likelihood).__name__,
+        exact=not climber.likelihood.num_locals,
+        num_learned=climber.learn_rows,
     )
 
 
@@ -392,7 +434,7 @@ def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
     size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
-    cost = evaluation_cost(len(x), size, x[0].numel(), double=True)
-    quick = cost.seconds(x.device, torch.get_num_threads()) / 4 < UPPER_SECONDS  # there is no gradient to compute
+    work = Workload(size, feature_dim(model, x), x.device, double=True)
+    quick = work.conditioning(len(x)).seconds < UPPER_SECONDS
     bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
     return max(bounds.upper, evidence.value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +19,9 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from orbitgp.inference.cost import affordable, evaluation_cost, fit_seconds, free_memory
+from orbitgp.inference.cost import Workload, affordable, free_memory
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
@@ -29,6 +31,7 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES
 Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
+LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
 
@@ -134,59 +137,86 @@ def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:
     return "classification" if len(np.unique(y)) <= min(MAX_CLASSES, len(y) // 2) else "regression"
 
 
+class Choice(NamedTuple):
+    """How to infer, and why. Exact inference learns from so many rows, with so many draws of an infinite orbit at most."""
+
+    inference: Literal["exact", "sparse"]
+    reason: str
+    learn_rows: int = 0
+    most_samples: int = LEAST_SAMPLES
+
+
 def choose_inference(
     inference: InferenceName,
     likelihood: Likelihood,
     model: ExactGP,
     settings: TrainerSettings,
+    num_samples: int | None,
     asks_for_sparse: bool,
-    memory: float | None = None,
-) -> tuple[Literal["exact", "sparse"], str]:
+) -> Choice:
     """Exact inference where it can be afforded, and why not, where it cannot.
 
-    ``asks_for_sparse`` says that the user gave a number that only sparse inference has. ``memory`` stands in for the free
-    memory of the device. The choice rests on sizes, threads, free memory and nominal speeds, not on a measured time.
+    It learns from all rows, or from some of them where that is all that time and memory allow, and conditions on all.
+    ``num_samples`` are the draws that the user asked for. ``asks_for_sparse`` says that the user gave a number that only
+    sparse inference has. The choice rests on sizes, free memory and nominal speeds, not on a measured time or on threads.
     """
     if inference == "sparse":
-        return "sparse", "inference='sparse'"
+        return Choice("sparse", "inference='sparse'")
     if likelihood.couples:
-        against: str | None = "the likelihood couples its latent functions"
+        found: Choice | str = "the likelihood couples its latent functions"
     elif inference == "auto" and asks_for_sparse:
-        against = "num_inducing or batch_size was given"
+        found = "num_inducing or batch_size was given"
     else:
-        against = _too_expensive(likelihood, model, settings, memory, limited=inference == "auto")
-    if against is None:
-        return "exact", "it can be afforded"
+        found = _exact_choice(workload(model, likelihood, num_samples), model, settings, num_samples, inference == "exact")
+    if isinstance(found, Choice):
+        return found
     if inference == "exact":
-        raise ValueError(f"exact inference is not possible: {against}. Use inference='sparse', or fewer data.")
-    return "sparse", against
+        raise ValueError(f"exact inference is not possible: {found}. Use inference='sparse', or fewer data.")
+    return Choice("sparse", found)
 
 
-def most_samples(model: ExactGP, settings: TrainerSettings) -> int:
-    """The most draws of an infinite orbit with which one evaluation of the evidence takes a tenth of the time for a fit."""
-    x, double = model.x, model.x.dtype == torch.float64
-    samples = LEAST_SAMPLES
-    while samples < MOST_SAMPLES:
-        cost = evaluation_cost(len(x), 2 * samples, x[0].numel(), double=double)
-        if cost.seconds(x.device, torch.get_num_threads()) > settings.exact_seconds / 10:
-            break
-        samples *= 2
-    return samples
-
-
-def _too_expensive(
-    likelihood: Likelihood, model: ExactGP, settings: TrainerSettings, memory: float | None, limited: bool
-) -> str | None:
-    x = model.x
-    samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else settings.num_samples or LEAST_SAMPLES
-    with torch.no_grad():
-        model.num_samples = 1
-        dim = model.features(x[:1]).shape[-1]
-        model.num_samples = None
-    double = x.dtype == torch.float64
+def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
+    """What exact inference costs for data like these, with as few draws as an infinite orbit may end with."""
+    samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
     # Local parameters and the posterior take turns, in every evaluation; their noises differ everywhere.
     factorisations = 8 * likelihood.num_latents if likelihood.num_locals else 1
-    cost = evaluation_cost(len(x), samples, dim, factorisations, double)
-    seconds = fit_seconds(len(x), samples, dim, x.device, torch.get_num_threads(), factorisations, double)
-    limit = min(settings.exact_seconds, settings.max_seconds or math.inf) if limited else math.inf
-    return affordable(cost, seconds, limit, free_memory(x.device) if memory is None else memory)
+    return Workload(samples, feature_dim(model, model.x), model.x.device, factorisations, model.x.dtype == torch.float64)
+
+
+@torch.no_grad()
+def feature_dim(model: ExactGP | InvariantGP, x: Float[Tensor, "rows *features"]) -> int:
+    """The size of what the kernel compares: that of an input, or of its features."""
+    return model.covariance.features(x[:1].flatten(1)).shape[-1]
+
+
+def _exact_choice(
+    work: Workload, model: ExactGP, settings: TrainerSettings, num_samples: int | None, forced: bool
+) -> Choice | str:
+    """Exact inference on all rows, or learned from some; or what stands against it. Where it is forced, conditioning may take
+    any time."""
+    rows, memory = len(model.x), free_memory(model.x.device)
+    seconds = settings.exact_seconds if forced else min(settings.exact_seconds, settings.max_seconds or math.inf)
+    fixed = isinstance(model.orbit, FiniteOrbit) or num_samples is not None
+    against = affordable(work.learning(rows), seconds, memory)
+    if against is None:
+        return Choice("exact", "it can be afforded", rows, work.samples if fixed else _most_samples(work, rows, rows, seconds))
+    for samples in (work.samples,) if fixed else (work.samples, work.samples // 2):
+        fewer = replace(work, samples=samples)
+        conditioning = fewer.conditioning(rows)
+        if affordable(conditioning, math.inf if forced else seconds / 2, memory) is not None:
+            continue
+        learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, seconds / 2), memory, rows)
+        if learn_rows >= LEAST_ROWS:
+            reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
+            return Choice("exact", reason, learn_rows, samples if fixed else _most_samples(fewer, learn_rows, rows, seconds))
+    return against
+
+
+def _most_samples(work: Workload, learn_rows: int, rows: int, seconds: float) -> int:
+    """The most draws with which one evaluation takes a tenth of the time for a fit, and conditioning half of it."""
+    while work.samples < MOST_SAMPLES:
+        more = replace(work, samples=2 * work.samples)
+        if more.evaluation(learn_rows).seconds > seconds / 10 or more.conditioning(rows).seconds > seconds / 2:
+            break
+        work = more
+    return work.samples

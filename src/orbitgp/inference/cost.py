@@ -1,75 +1,108 @@
-"""What exact inference costs, and whether that can be afforded.
+"""What exact inference costs, and what of it can be afforded.
 
 One evaluation of the evidence with its gradient computes k_g between all pairs of samples twice, and two products as large
 for the gradient of the samples:
 
     8 D (N S)^2 / 2 operations in the precision of the inputs, and about 4 N^3 a factorisation in double precision.
 
-Bytes: K_f once in the precision of the inputs, and three matrices of N x N in double precision (the matrix, its factor, its
-inverse); the samples themselves twice. Seconds follow from a nominal speed for each kind of device, not from a measurement:
-the same data get the same inference on every day.
+Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of N x N in
+double precision (the matrix and its factor; for a gradient its inverse, too); the samples themselves twice. Seconds follow from
+a nominal speed for each kind of device, not from a measurement or the number of threads: the same data get the same inference
+on every day, and in every worker process.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
-# Operations a second: (single, double), for a thread of a CPU and for a GPU.
-_CPU_SPEED = (20e9, 8e9)
+# Operations a second: (single, double), for two threads of a CPU and for a GPU.
+_CPU_SPEED = (40e9, 16e9)
 _GPU_SPEED = (30e12, 20e12)
-_SHARE = 0.5  # of the free memory
+_SHARE = 0.7  # of the free memory
+_STEP = 100  # a number of rows to learn from is a multiple of this
+FIRST_SAMPLES = 8  # draws of an infinite orbit in the first evaluations
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes at the peak, and operations of one evaluation in single and in double precision."""
+    """Bytes at the peak, and seconds at the nominal speed."""
 
     bytes: float
-    single: float
-    double: float
-
-    def seconds(self, device: torch.device, threads: int = 1) -> float:
-        """At the nominal speed."""
-        single, double = _GPU_SPEED if device.type == "cuda" else (speed * threads for speed in _CPU_SPEED)
-        return self.single / single + self.double / double
+    seconds: float
 
 
-def evaluation_cost(rows: int, samples: int, dim: int, factorisations: int = 1, double: bool = False) -> Cost:
-    """One evaluation of the exact evidence with its gradient. ``double``: inputs are in double precision."""
-    kernel = 4.0 * (dim + 8) * (rows * samples) ** 2
-    algebra = 4.0 * rows**3 * factorisations
-    number = 8 if double else 4
-    memory = rows**2 * (number + 24.0) + 2.0 * rows * samples * dim * number
-    return Cost(memory, 0.0 if double else kernel, algebra + (kernel if double else 0.0))
+@dataclass(frozen=True)
+class Workload:
+    """What the cost of exact inference depends on, besides the number of rows.
 
+    ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``factorisations`` of the covariance
+    are made in one evaluation. ``double``: inputs are in double precision.
+    """
 
-def fit_seconds(
-    rows: int, samples: int, dim: int, device: torch.device, threads: int, factorisations: int = 1, double: bool = False
-) -> float:
-    """A whole fit: most evaluations with few draws, some with more, a few with all of them."""
-    plan = {max(1, samples // 4): 30, max(1, samples // 2): 8, samples: 4}
-    return sum(
-        count * evaluation_cost(rows, s, dim, factorisations, double).seconds(device, threads) for s, count in plan.items()
-    )
+    samples: int
+    dim: int
+    device: torch.device
+    factorisations: int = 1
+    double: bool = False
+
+    def evaluation(self, rows: int) -> Cost:
+        """The evidence and its gradient."""
+        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0)
+
+    def conditioning(self, rows: int) -> Cost:
+        """The posterior and its evidence, without a gradient."""
+        return self._cost(rows, products=1.0, algebra=2.0, squares=16.0)
+
+    def learning(self, rows: int) -> Cost:
+        """All evaluations of a fit: most with few draws, some with more, a few with all of them."""
+        plan = [(min(self.samples, FIRST_SAMPLES), 40)]
+        if self.samples > FIRST_SAMPLES:
+            plan += [(max(FIRST_SAMPLES, self.samples // 2), 6), (self.samples, 4)]
+        seconds = sum(count * replace(self, samples=s).evaluation(rows).seconds for s, count in plan)
+        return Cost(self.evaluation(rows).bytes, seconds)
+
+    def most_rows(self, seconds: float, memory: float, rows: int) -> int:
+        """How many of these rows can be learned from in this time and memory."""
+
+        def fits(count: int) -> bool:
+            return affordable(self.learning(count), seconds, memory) is None
+
+        if fits(rows):
+            return rows
+        low, high = 0, -(-rows // _STEP)  # in steps; the cost grows with the rows
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle * _STEP) else (low, middle)
+        return low * _STEP
+
+    def _cost(self, rows: int, products: float, algebra: float, squares: float) -> Cost:
+        single, double = _GPU_SPEED if self.device.type == "cuda" else _CPU_SPEED
+        kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
+        number = 8 if self.double else 4
+        memory = rows**2 * (number + squares) + 2.0 * rows * self.samples * self.dim * number
+        seconds = kernel / (double if self.double else single) + algebra * rows**3 * self.factorisations / double
+        return Cost(memory, seconds)
 
 
 def free_memory(device: torch.device) -> float:
     """Bytes that a new allocation may take, in all."""
     if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # for reuse
+        return float(torch.cuda.mem_get_info(device)[0] + kept)
+    try:  # what Linux would give, caches of files included
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024.0 * float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
         return 4e9  # where the system does not say
 
 
-def affordable(cost: Cost, seconds: float, limit: float, memory: float) -> str | None:
-    """None where the fit can be afforded, else what stands against it, in a few words."""
+def affordable(cost: Cost, seconds: float, memory: float) -> str | None:
+    """None where there is time and memory for it, else what stands against it, in a few words."""
     if cost.bytes > _SHARE * memory:
         return f"it needs {cost.bytes / 1e9:.1f} GB of memory and {memory / 1e9:.1f} GB are free"
-    if seconds > limit:
-        return f"it would take about {seconds:.0f} s, more than {limit:.0f} s"
+    if cost.seconds > seconds:
+        return f"it would take about {cost.seconds:.0f} s, more than {seconds:.0f} s"
     return None

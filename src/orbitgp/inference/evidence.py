@@ -40,6 +40,7 @@ class Evidence:
             model whose orbit these draws are.
         upper: no log marginal likelihood of the scored model lies above (None: not computed).
         slack: an estimate of how far a lower bound lies below the log marginal likelihood (None: not computed).
+        num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
     """
 
     value: float
@@ -50,6 +51,7 @@ class Evidence:
     exact: bool = False
     upper: float | None = None
     slack: float | None = None
+    num_learned: int | None = None
 
     def __float__(self) -> float:
         return self.value
@@ -74,6 +76,8 @@ class Evidence:
     def __str__(self) -> str:
         error = f" ± {self.stderr:.2g}" if self.stderr else ""
         details = [f"{self.num_data:,} data", f"{self.likelihood} likelihood"]
+        if self.num_learned is not None and self.num_learned < self.num_data:
+            details[0] = f"learned on {self.num_learned:,} of {self.num_data:,} data"
         samples = [] if self.num_samples is None else [f"S = {self.num_samples}"]
         if self.exact:
             said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"

@@ -14,6 +14,7 @@ making K_f again (:mod:`orbitgp.inference.orbit_gram`). A constant prior mean is
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +37,7 @@ Locals = Float[Tensor, "rows *params"]
 
 
 _EXACT = Pairing.exact()
+_PROBES = 4  # data
 _LEAST_PRECISION = 1e-9
 _TURNS = 50  # of local parameters and posterior, at most
 _SETTLED = 1e-3  # nats: what one more turn would gain
@@ -95,7 +97,7 @@ class ExactGP(nn.Module):
         self.register_buffer("weights", torch.zeros(len(x), num_latents, dtype=torch.float64))
         self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
         self.num_latents, self.num_samples, self.seed = num_latents, num_samples, seed
-        self._system: NoisyCovariance | None = None
+        self._inverted: dict[torch.device, NoisyCovariance] = {}
 
     @property
     def kernel(self) -> Kernel:
@@ -107,7 +109,7 @@ class ExactGP(nn.Module):
         return self.x.dtype
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_system": None}  # made again when it is needed
+        return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
 
     def samples(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
         """The finite orbit of each row."""
@@ -147,7 +149,7 @@ class ExactGP(nn.Module):
         solution = self._solve_with_locals(gram, means, likelihood, y, local, invert=likelihood.num_locals > 0)
         self.weights.copy_(solution.weights)
         self.noise = solution.system.noise
-        self._system = solution.system
+        self._inverted = {gram.device: solution.system}
         return solution
 
     @torch.no_grad()
@@ -280,10 +282,27 @@ class ExactGP(nn.Module):
         return prior + cross @ self.weights, torch.stack(covariances)
 
     def _posterior(self, seen: Tensor) -> NoisyCovariance:
-        """The inverses; made again where they are not at hand, as after loading from a file."""
-        if self._system is None:
-            self._system = NoisyCovariance(orbit_gram.gram(self.covariance.of_features, seen), self.noise)
-        return self._system
+        """The inverses; made again where they are not at hand, as after loading from a file, or on another device."""
+        if seen.device not in self._inverted:
+            self._inverted[seen.device] = NoisyCovariance(orbit_gram.gram(self.covariance.of_features, seen), self.noise)
+        return self._inverted[seen.device]
+
+    def copied_to(self, device: torch.device) -> ExactGP:
+        """A copy on this device. What either of them inverts serves both: for many data that takes long, and much memory."""
+        copy = deepcopy(self).to(device)
+        copy._inverted = self._inverted
+        return copy
+
+    def forget_posterior(self) -> None:
+        """Give back the memory of what was inverted; the next prediction inverts it again."""
+        self._inverted.clear()
+
+    @torch.no_grad()
+    def probe(self) -> tuple[Float[Tensor, "few latents"], Float[Tensor, "few latents"]]:
+        """Numbers that tell one orbit, kernel or feature map from another, from few data and without the posterior."""
+        seen, means = self._seen_and_means(self.x[:_PROBES])
+        gram = orbit_gram.gram(self.covariance.of_features, seen).double()
+        return means + gram @ self.weights[:_PROBES], gram.diagonal()[:, None].expand(-1, self.num_latents)
 
 
 def _moments(solution: Solution, observed: Observations) -> Moments:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from orbitgp.inference.exact import ExactGP
 from orbitgp.saving.container import SavedFileError, content, read, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.values import Tensors, decode, encode
@@ -149,9 +148,9 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
 
 
 def _inference(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
+    if isinstance(trainer, QuasiNewton):
+        return {"inference": "exact", "num_samples": trainer.model.num_samples, "learn_rows": trainer.learn_rows}
     model = trainer.model
-    if isinstance(model, ExactGP):
-        return {"inference": "exact", "num_samples": model.num_samples}
     return {
         "inference": "sparse",
         "num_inducing": len(model.inducing),

@@ -2,12 +2,14 @@
 
 Where all data are conditioned on exactly (``inference.exact``), the evidence and its gradient have no noise: draws of the orbit
 are fixed and shared by all data. Kernel, likelihood, feature map and orbit then climb together by BFGS, without learning rates.
-Three things make that safe and quick:
+Four things make that safe and quick:
 
 - **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts are each brought close to
   their top on some of the data, with few draws, and the best goes on.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance.
   Each stage begins with the curvature that the last one has learned.
+- **Rows.** Where learning by all data would take too long, it sees the first ``learn_rows`` of them in an order whose every
+  beginning stands for the whole. The posterior is that of all data.
 - **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S.
 
 A run is a sequence of stages, each determined by the state in which it begins. That state is what a checkpoint holds, so a run
@@ -19,17 +21,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from orbitgp.inference.cost import FIRST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
@@ -42,10 +45,12 @@ Vector = Float[np.ndarray, " parameters"]
 
 STARTS = (1.0, 0.25, 4.0)  # multiples of the orbit's reach
 START_ROWS = 300  # data that a start is judged by
-FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES = 8, 32, 128  # draws of an infinite orbit: in the first stage, and in the last
+LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
-START_SETTLED = 1.0  # the same, for a start
+EARLY_SETTLED = 0.2  # the same, for draws so few that more will follow
+START_SETTLED = 1.0  # and for a start
+_OF_DRAWS = 0.05  # nothing finer is sought than this part of what the last doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
 _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence cannot be computed
 
@@ -59,7 +64,8 @@ class QuasiNewton:
     """One run of learning by the exact evidence: :meth:`run` leaves the model conditioned on all data, at the best parameters.
 
     ``max_steps`` and ``max_seconds`` of the settings limit evaluations of the evidence and time; without them a run ends when
-    it has converged. ``num_samples`` fixes the number of draws, ``most_samples`` limits it.
+    it has converged. ``num_samples`` fixes the number of draws, ``most_samples`` limits it. Parameters are
+    learned from ``learn_rows`` of the data (None: all).
     """
 
     model: ExactGP
@@ -70,6 +76,7 @@ class QuasiNewton:
     max_steps: int | None = None
     num_samples: int | None = None
     most_samples: int = MOST_SAMPLES
+    learn_rows: int | None = None
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Any], None] | None = None
@@ -85,11 +92,16 @@ class QuasiNewton:
         self.seconds = 0.0
         self.stopped = False
         self.converged = False
-        self.draw_error = 0.0
+        self.draw_error = 0.0  # what the last doubling of draws has moved
+        self.evidence_error = 0.0  # two of these cover other draws
         self._clock = time.perf_counter()
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
         self._local: Tensor | None = None
+        self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
+        learns_from_all = self.learn_rows is None or self.learn_rows >= len(self.x)
+        # Which rows are learned from is left to chance; which of them a start sees first should not matter.
+        self._order = representative_order(self.y, 0 if learns_from_all else self.options.seed)
         # The stages: one for each start, then one for each number of draws.
         self._ends: list[tuple[float, Vector]] = []
         self._begin = self._vector()
@@ -129,10 +141,24 @@ class QuasiNewton:
                 if self.after_step is not None:
                     self.after_step(self)
             self.model.num_samples = self._samples
-            solution = self.model.condition(self.likelihood, self.y, self._local)
+            known = self._local is not None and len(self._local) == len(self.x)
+            solution = self.model.condition(self.likelihood, self.y, self._local if known else None)
+            self._measure_draws(solution)
             self._record(solution.log_evidence)
         self.converged = self.converged or not self.parameters
         return solution
+
+    def _measure_draws(self, solution: Solution) -> None:
+        """What other draws change, or half as many: measured on the data learned from, and in proportion to all data."""
+        model = self.model
+        if model.num_samples is None:
+            return
+        with self._learning():
+            here = solution.log_evidence
+            if len(model.x) < len(self.x):
+                here = model.log_evidence(self.likelihood, self.y, self._local, model.seed)
+            other = model.log_evidence(self.likelihood, self.y, self._local, model.seed + 1)
+            self.evidence_error = max(self.draw_error, abs(other - here)) / 2 * len(self.x) / len(model.x)
 
     def _stage(self) -> None:
         if len(self._ends) < len(self.starts) and len(self.starts) > 1:
@@ -141,9 +167,11 @@ class QuasiNewton:
             if self._ends:
                 self._forget()
                 self._set(max(self._ends, key=lambda end: end[0])[1])
-            self._value = self._climb_with(self._samples)
+            with self._learning():
+                self._value = self._climb_with(self._samples)
         else:
-            self._double_draws()
+            with self._learning():
+                self._double_draws()
         if self._value is not None and self._samples == self._last_samples():
             self.converged = True
 
@@ -176,7 +204,8 @@ class QuasiNewton:
 
     def _climb_with(self, samples: int | None) -> float:
         self.model.num_samples = samples
-        return self._climb(SETTLED)[0]
+        early = samples is not None and samples < min(LEAST_SAMPLES, self.most_samples) and samples != self.num_samples
+        return self._climb(EARLY_SETTLED if early else max(SETTLED, _OF_DRAWS * self.draw_error))[0]
 
     def _first_samples(self) -> int | None:
         """Draws of the first stage; None where a finite orbit is enumerated."""
@@ -188,12 +217,16 @@ class QuasiNewton:
         fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
         return self.num_samples if fixed else self.most_samples
 
+    def _learning(self) -> AbstractContextManager[None]:
+        """The data to learn from, in place of all."""
+        return self._subset(len(self.x) if self.learn_rows is None else self.learn_rows)
+
     @contextmanager
     def _subset(self, rows: int) -> Iterator[None]:
         """Some of the data, in place of all."""
         x, y = self.model.x, self.y
         if len(x) > rows:
-            chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:rows].to(x.device)
+            chosen = self._order[:rows].to(x.device)
             self.model.x, self.y = x[chosen], y[chosen]
         try:
             yield
@@ -211,8 +244,13 @@ class QuasiNewton:
             if len(values) > 2 and value - values[-3] < 2 * enough:  # two iterations, as one alone may be unlucky
                 raise StopIteration
 
+        self._seen = None
         start = self._vector()
         slope = self._objective(start)[1]
+        if self._curvature is not None and 0.5 * float(slope @ self._curvature @ slope) < enough:
+            assert self._best is not None
+            self._record(self._best[0])
+            return self._best  # no step would gain more, by the curvature of the last stage
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
         if len(start) <= _MANY:
@@ -229,6 +267,8 @@ class QuasiNewton:
 
     def _objective(self, vector: Vector) -> tuple[float, Vector]:
         """Minus the log evidence (and priors), and its gradient."""
+        if self._seen is not None and np.array_equal(self._seen[0], vector):
+            return self._seen[1:]
         self.seconds = time.perf_counter() - self._clock
         if self.stopped or self.fraction() >= 1.0:
             raise Stopped
@@ -251,6 +291,7 @@ class QuasiNewton:
         self._local = solution.local
         if self._best is None or value > self._best[0]:
             self._best = value, vector.copy()
+        self._seen = vector.copy(), -value, -gradient
         return -value, -gradient
 
     def _log_prior(self) -> float:
@@ -335,6 +376,19 @@ class QuasiNewton:
         for name in ("draw_error", "steps", "seconds", "history", "converged"):
             setattr(self, name, state[name])
         self._snapshot = self._state()
+
+
+def representative_order(y: Float[Tensor, "rows *outputs"], seed: int) -> Int[Tensor, " rows"]:
+    """An order of the data whose every beginning stands for the whole: at random, with labels in their proportions."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    distinct, which, counts = torch.unique(y.cpu()[order], dim=0, return_inverse=True, return_counts=True)
+    if len(distinct) > len(y) // 2:
+        return order
+    # The i-th of n rows with a label comes after about (i + 1/2) / n of all rows.
+    by_label = torch.argsort(which, stable=True)
+    number = torch.empty_like(order)
+    number[by_label] = torch.arange(len(y)) - (counts.cumsum(0) - counts)[which[by_label]]
+    return order[torch.argsort((number + 0.5) / counts[which], stable=True)]
 
 
 def _flat(tensors: list[Tensor]) -> Vector:

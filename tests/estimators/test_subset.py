@@ -1,0 +1,149 @@
+"""Which rows exact inference learns from, what it can afford, and that it conditions on all of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from torch import nn
+
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
+from orbitgp.estimators import defaults
+from orbitgp.estimators.defaults import LEAST_ROWS, Choice, choose_inference, workload
+from orbitgp.inference.exact import ExactGP
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import GaussianNoise, Identity
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import representative_order
+
+
+def kernel() -> ScaleKernel:
+    return ScaleKernel(RBFKernel()).double()
+
+
+def choice(rows: int, gigabytes: float, seconds: float, monkeypatch: pytest.MonkeyPatch, **further: Any) -> Choice:
+    monkeypatch.setattr(defaults, "free_memory", lambda device: gigabytes * 1e9)
+    model = ExactGP(kernel(), Identity(), torch.zeros(rows, 1))
+    settings = TrainerSettings(exact_seconds=seconds)
+    return choose_inference(further.get("inference", "auto"), Gaussian(1), model, settings, None, False)
+
+
+class TestWhatCanBeAfforded:
+    # By hand: learning takes 28 bytes for each pair of rows and conditioning 20, of 70 % of the free memory.
+    @pytest.mark.parametrize(
+        ("gigabytes", "rows", "learned"),
+        [
+            (2, 7_000, 7_000),
+            (2, 8_000, 7_000),
+            (2, 9_000, 0),
+            (8, 14_000, 14_000),
+            (8, 16_000, 14_100),
+            (8, 20_000, 0),
+            (24, 24_000, 24_000),
+            (24, 28_000, 24_400),
+            (24, 60_000, 0),
+            (80, 44_000, 44_000),
+            (80, 50_000, 44_700),
+            (80, 60_000, 0),
+        ],
+    )
+    def test_memory(self, gigabytes: float, rows: int, learned: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = choice(rows, gigabytes, 1e9, monkeypatch)
+        assert found.learn_rows == learned
+        if learned == 0:
+            assert found.inference == "sparse"
+            assert f"{gigabytes:.1f} GB are free" in found.reason
+        elif learned < rows:
+            assert found.reason == f"learned on {learned:,} of {rows:,} rows, conditioned on all"
+
+    def test_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """More rows: first all of them are learned from, then some, then inference is sparse."""
+        found = [choice(rows, 1000, 150.0, monkeypatch) for rows in (1_000, 4_000, 8_000, 30_000)]
+        assert [c.inference for c in found] == ["exact", "exact", "exact", "sparse"]
+        assert found[0].learn_rows == 1_000
+        assert LEAST_ROWS <= found[2].learn_rows < found[1].learn_rows < 4_000
+        assert "s, more than 150 s" in found[3].reason
+        forced = choice(30_000, 1000, 150.0, monkeypatch, inference="exact")
+        assert LEAST_ROWS <= forced.learn_rows < 30_000
+
+    def test_threads_do_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = torch.get_num_threads()
+        try:
+            found = []
+            for threads in (1, 4):
+                torch.set_num_threads(threads)
+                found.append(choice(4_000, 8, 150.0, monkeypatch))
+        finally:
+            torch.set_num_threads(before)
+        assert found[0] == found[1]
+
+    def test_the_kernel_compares_features(self) -> None:
+        mapped = FeatureMapKernel(kernel(), nn.Linear(3, 50), None).double()
+        assert workload(ExactGP(mapped, GaussianNoise(0.1), torch.zeros(4, 3)), Gaussian(1), None).dim == 50
+
+
+class TestTheOrderOfRows:
+    def test_every_beginning_has_the_labels_in_their_proportions(self) -> None:
+        shares = (0.6, 0.3, 0.1)
+        y = torch.eye(3).repeat_interleave(torch.tensor([600, 300, 100]), 0)
+        order = representative_order(y, seed=3)
+        assert sorted(order.tolist()) == list(range(1000))
+        for count in (10, 50, 333, 900):
+            counts = y[order[:count]].sum(0)
+            assert all(abs(float(n) - share * count) <= 1 for n, share in zip(counts, shares, strict=True))
+
+    def test_it_is_seeded_and_random(self) -> None:
+        y = torch.rand(100, 1)
+        one, again, other = (representative_order(y, seed) for seed in (0, 0, 1))
+        assert torch.equal(one, again)
+        assert not torch.equal(one, other)
+        assert sorted(one.tolist()) == list(range(100))
+
+
+class TestLearningFromSomeRows:
+    def test_all_rows_are_conditioned_on(self, caplog: pytest.LogCaptureFixture) -> None:
+        """An exact GP of scikit-learn with the learned parameters and all rows has the same evidence and predictions."""
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-3, 3, (700, 1))
+        y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=700)
+        some = TrainingOptions(exact_seconds=0.6)
+        with caplog.at_level(logging.INFO, "orbitgp"):
+            ours = InvariantGPRegressor(mean="zero", normalize_y=False, training=some, random_state=0).fit(X, y)
+        learned = ours.evidence_.num_learned
+        assert ours.inference_ == "exact"
+        assert LEAST_ROWS <= learned < 700
+        assert f"learned on {learned:,} of 700 data" in str(ours.evidence_)
+        assert f"exact inference: learned on {learned:,} of 700 rows" in caplog.text
+        assert {r["rows"] for r in ours.history_} == {learned, 700}
+
+        k, noise = ours.kernel_, ours.likelihood_.noise.item()
+        theirs = k.outputscale.item() * RBF(k.base_kernel.lengthscale.item()) + WhiteKernel(noise)
+        oracle = GaussianProcessRegressor(theirs, alpha=0.0, optimizer=None).fit(X, y)
+        assert ours.evidence_.value == pytest.approx(oracle.log_marginal_likelihood_value_, abs=1e-3)
+        new = np.linspace(-3, 3, 20)[:, None]
+        np.testing.assert_allclose(ours.predict(new), oracle.predict(new), atol=1e-5)
+        # What was learned from some rows is near the best that all rows know.
+        best = InvariantGPRegressor(mean="zero", normalize_y=False, random_state=0).fit(X, y)
+        assert best.evidence_.num_learned == 700
+        assert best.evidence_.value - 10 < ours.evidence_.value <= best.evidence_.value + 0.1
+
+    def test_a_classifier_that_was_saved_predicts_the_same(self, tmp_path: Any) -> None:
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(500, 2))
+        y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+        ours = InvariantGPClassifier(training=TrainingOptions(exact_seconds=0.3), random_state=0).fit(X, y)
+        assert ours.evidence_.num_learned < 500
+        ours.save(tmp_path / "model.safetensors")
+        # The file holds the rows, and a noise and a weight for each of three classes: no covariance of 500 x 500.
+        most = 500 * (2 + 3 + 3) * 8 + 60_000
+        assert (tmp_path / "model.safetensors").stat().st_size < most < 500 * 500 * 8
+        again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
+        assert again.evidence_ == ours.evidence_
+        np.testing.assert_allclose(again.predict_proba(X[:20]), ours.predict_proba(X[:20]), atol=1e-9)

@@ -56,8 +56,8 @@ def elbo(
     """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
 
     Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it has any;
-    they must not be computed from ``samples``. ``batch`` is B, where other processes compute some of its terms: the bounds of all
-    processes sum to that of the batch, and the first one takes the KL.
+    they must not be computed from ``samples``. ``batch`` is B where several processes compute its terms: their bounds sum to that
+    of the batch, and the first process takes the KL.
     """
     scale = num_data / (batch or len(y))
     expected = expected_log_likelihood(model, likelihood, samples, y, local).sum() * scale if len(y) else 0.0

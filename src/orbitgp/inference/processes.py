@@ -6,14 +6,14 @@ added over the processes. With one process, or without ``torch.distributed``, ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-Sums = TypeVar("Sums", bound=tuple[Tensor, ...])
+Result = TypeVar("Result")
 
 
 def count() -> int:
@@ -32,7 +32,12 @@ def add_(tensors: Iterable[Tensor]) -> None:
     if count() == 1 or not parts:
         return
     message = torch.cat([part.detach().reshape(-1).double() for part in parts])
-    dist.all_reduce(message)
+    try:
+        dist.all_reduce(message)
+    except RuntimeError as error:
+        raise ConnectionError(
+            "another process of this run has ended, so it cannot go on: start all again, from the checkpoint if there is one."
+        ) from error
     for part, total in zip(parts, message.split([part.numel() for part in parts]), strict=True):
         part.detach().copy_(total.reshape(part.shape))
 
@@ -51,6 +56,21 @@ def everyones(value: Any) -> list[Any]:
         return [value]
     dist.all_gather_object(said, value)
     return said
+
+
+def together(work: Callable[[], Result]) -> Result:
+    """Do the same on every process. What fails on one fails on all, so that none waits for it."""
+    result, failure = None, None
+    try:
+        result = work()
+    except (ValueError, TypeError, OSError) as error:
+        failure = error
+    for number, message in enumerate(everyones(None if failure is None else str(failure))):
+        if message is not None and failure is None:
+            raise ValueError(f"process {number}: {message}")
+    if failure is not None:
+        raise failure
+    return cast(Result, result)
 
 
 def firsts(value: Any) -> Any:

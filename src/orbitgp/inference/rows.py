@@ -24,10 +24,14 @@ Inputs = Float[Tensor, "rows *features"]
 Some = Float[Tensor, "batch *features"]
 
 
+_CHECKED_ROWS = 10_000  # read at once for a fingerprint
+_ODD = 0x5851F42D4C957F2D  # spreads differences over all bits
+
+
 class Rows:
     """Inputs that are read when they are needed."""
 
-    shape: tuple[int, ...]
+    shape: torch.Size
     dtype: torch.dtype
     device: torch.device
     block: int = 1  # rows that should be read together
@@ -72,7 +76,7 @@ class StoredRows(Rows):
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self.read, self.shape, self.dtype, self.device = read, shape, dtype, device
+        self.read, self.shape, self.dtype, self.device = read, torch.Size(shape), dtype, device
 
     def __getitem__(self, index: Index) -> Some:
         rows, inverse = np.unique(index.cpu().numpy(), return_inverse=True)
@@ -90,7 +94,7 @@ class SharedRows(Rows):
     def __init__(self, local: Inputs | Rows) -> None:
         sizes = processes.everyones(len(local))
         self.local, self.start = local, sum(sizes[: processes.rank()])
-        self.shape = (sum(sizes), *local.shape[1:])
+        self.shape = torch.Size((sum(sizes), *local.shape[1:]))
         self.dtype, self.device = local.dtype, local.device
         self.block = 1 if isinstance(local, Tensor) else local.block
 
@@ -138,6 +142,25 @@ def minibatches(x: Inputs | Rows, generator: torch.Generator) -> Minibatches:
 def first(x: Inputs | Rows, count: int) -> Some:
     """The first rows of the data, or all if there are not so many, on every process."""
     return fetch(x, torch.arange(min(count, len(x)), device=x.device))
+
+
+def checksum(x: Inputs | Rows) -> str:
+    """A fingerprint of the data that does not depend on how many processes share them: a weighted sum of their bits.
+
+    Of data on disk, evenly spaced rows stand for all.
+    """
+    local = x.local if isinstance(x, SharedRows) else x
+    start = x.start if isinstance(x, SharedRows) else 0
+    rows = torch.arange(len(local), device=local.device)
+    if isinstance(local, StoredRows) and len(local) > _CHECKED_ROWS:
+        rows = torch.linspace(0, len(local) - 1, _CHECKED_ROWS, dtype=torch.float64, device=local.device).round().long()
+    total = 0
+    for part in rows.split(_CHECKED_ROWS):
+        values = local[part].flatten(1).contiguous()
+        bits = values.view(torch.int32 if values.element_size() == 4 else torch.int64).long()
+        columns = torch.arange(1, values.shape[1] + 1, device=values.device) * _ODD
+        total += int(((bits * columns).sum(1) * ((part + start + 1) * _ODD + 1)).sum())
+    return f"{sum(processes.everyones(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
 
 
 def as_tensor(x: Inputs | Rows, most: int | None = None) -> Any:

@@ -8,6 +8,7 @@ update also finds those of the data that it sees.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -94,13 +95,13 @@ class PosteriorUpdates:
         pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
             factor = self._factor()
+            drawn = self._drawn(pieces)
+            means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in drawn)
             if not self.needs_moments:
                 # Sums of k_u are enough, and they are whitened once.
-                sums = self._total(KernelStatistics, (self._kernel_statistics(*piece) for piece in self._drawn(pieces)))
+                sums = self._total(KernelStatistics, (self._kernel_statistics(*piece) for piece in drawn))
                 self._set(sums.whiten(factor).scale(scale), rho, self.stats)
-                return self.diagnostics.saw_update(self.blend)
-            means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in self._drawn(pieces))
-            if self.rounds == 1:
+            elif self.rounds == 1:
                 stats = self._total(Statistics, (self._statistics(*piece) for piece in means))
                 self._set(stats.scale(scale), rho, self.stats)
             else:
@@ -170,8 +171,9 @@ class PosteriorUpdates:
         """The statistics of all parts together, over all processes."""
         if processes.count() == 1:
             return total(parts)
-        nothing = [torch.zeros_like(term) for term in (self.model.q_sqrt, self.model.q_sqrt, self.model.q_mean)]
-        sums = total([kind(*nothing), *parts])
+        square, linear = torch.zeros_like(self.model.q_sqrt), torch.zeros_like(self.model.q_mean)
+        nothing: AnyStatistics = kind(square, square, linear)
+        sums = total(chain([nothing], parts))
         processes.add_(sums)
         return sums
 

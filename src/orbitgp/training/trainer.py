@@ -209,6 +209,7 @@ class Trainer:
         with self.timed():  # here the host waits for a GPU
             bound = float(torch.stack(self.bounds).mean())
         self.bounds.clear()
+        self._check_equal()
         if not math.isfinite(bound):
             raise FloatingPointError(
                 f"the bound is {bound} after {self.steps} steps: lower the learning rate, raise jitter, or scale the inputs."
@@ -224,6 +225,25 @@ class Trainer:
         }
         self.history.append(record)
         return record
+
+    @torch.no_grad()
+    def gather_local(self) -> None:
+        """Bring the local parameters of all data to every process. Until then each knows those of its own."""
+        values = getattr(self.local, "values", None)
+        if processes.count() > 1 and values is not None:
+            own = owned(self.x, torch.arange(len(self.x), device=self.x.device)).rows
+            mine = torch.zeros_like(values).index_copy_(0, own, values[own])
+            processes.add_([mine])
+            values.copy_(mine)
+
+    def _check_equal(self) -> None:
+        """All processes must have come to the same parameters."""
+        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        sums = processes.everyones([float(p.detach().double().sum()) for p in (*learned, self.model.q_mean)])
+        if any(one != sums[0] for one in sums):
+            raise RuntimeError(
+                "the processes of this run have come to different parameters: run all on the same kind of machine."
+            )
 
     def _parts(self) -> dict[str, Stateful]:
         """The parts of the run that change from step to step. Each owns its state."""

@@ -70,6 +70,7 @@ logger = logging.getLogger("orbitgp")
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 UPPER_ROWS, UPPER_SAMPLES, UPPER_SECONDS = 5000, 32, 5.0  # what an upper bound on the evidence may cost
 PREDICT_BYTES = 2**28  # of inputs on disk that are predicted at once
+EVIDENCE_ROWS = 60_000  # that one pass sees where data are not one tensor
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
@@ -487,7 +488,15 @@ def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = -(-EVIDENCE_SAMPLES // groups) * groups
     evidence = measure_evidence(
-        trainer.model, trainer.likelihood, trainer.x, trainer.y, samples, groups, settings.sampler, generator=generator
+        trainer.model,
+        trainer.likelihood,
+        trainer.x,
+        trainer.y,
+        samples,
+        groups,
+        settings.sampler,
+        generator=generator,
+        most_rows=EVIDENCE_ROWS if isinstance(trainer.x, Rows) else None,
     )
     return replace(evidence, upper=_upper(trainer, evidence))
 

@@ -56,8 +56,8 @@ def elbo(
     """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
 
     Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it has any;
-    they must not be computed from ``samples``. ``batch`` is B where several processes compute its terms: their bounds sum to that
-    of the batch, and the first process takes the KL.
+    they must not be computed from ``samples``. ``batch`` is B where several processes compute its terms: their bounds sum to
+    that of the batch, and the first process takes the KL.
     """
     scale = num_data / (batch or len(y))
     expected = expected_log_likelihood(model, likelihood, samples, y, local).sum() * scale if len(y) else 0.0
@@ -70,13 +70,17 @@ def elbo_of_all(
     likelihood: Likelihood,
     batches: Iterable[Batch],
     factor: Float[Tensor, "inducing inducing"] | None = None,
+    scale: float = 1.0,
 ) -> float:
-    """The same bound of all data as a number, from batches that together hold every datum once (``factor``: model.factor())."""
+    """The same bound of all data as a number, from batches that together hold every datum once (``factor``: model.factor()).
+
+    ``scale`` is N/B where they hold B of N data.
+    """
     factor = model.factor() if factor is None else factor
     expected = 0.0
     for samples, y, local in batches:
         expected += float(expected_log_likelihood(model, likelihood, samples, y, local, factor).sum())
-    return processes.added(expected, factor.device) - float(model.kl())
+    return scale * processes.added(expected, factor.device) - float(model.kl())
 
 
 def expected_log_likelihood(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.model import InvariantGP, chunk_elements
-from orbitgp.inference.rows import Owned, Rows, first, owned
+from orbitgp.inference.rows import Rows, first, owned
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import Samples
@@ -109,45 +109,58 @@ def measure_evidence(
     passes: int = 8,
     local_passes: int = 4,
     generator: torch.Generator | None = None,
+    most_rows: int | None = None,
 ) -> Evidence:
-    """The bound over all data: the mean of ``passes`` independent estimates, and its standard error."""
+    """The bound over all data: the mean of ``passes`` independent estimates, and its standard error.
+
+    Of more than ``most_rows`` data, each pass sees so many, drawn at random, and they stand for all.
+    """
     factor = model.factor()
-    everything = torch.arange(len(x), device=x.device)
-    parts = [owned(x, everything[rows]) for rows in chunks(x, model, num_samples)]
-    own = torch.cat([part.rows for part in parts])
+    size = len(x) if most_rows is None else min(most_rows, len(x))
 
-    def draw(part: Owned) -> Samples:
-        return model.orbit.sample(x[part.rows], num_samples, num_groups, sampler, generator, part.among)
+    def drawn(index: Tensor) -> Iterator[tuple[Tensor, Samples]]:
+        """This process's rows and their samples, a few at a time."""
+        for piece in chunks(x, model, num_samples, len(index)):
+            part = owned(x, index[piece])
+            samples = model.orbit.sample(x[part.rows], num_samples, num_groups, sampler, generator, part.among)
+            if len(part.rows):
+                yield part.rows, samples
 
-    def drawn() -> Iterator[tuple[Tensor, Samples]]:
-        """The rows of each part and their samples, less the parts of other processes."""
-        return ((part.rows, samples) for part, samples in ((part, draw(part)) for part in parts) if len(part.rows))
+    def moments(samples: Samples) -> Moments:
+        return model.moments(model.whitened_means(samples, factor), likelihood.couples)
 
-    def bound(local: Tensor | None) -> float:
-        """The bound from one pass over the data."""
-        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn())
-        return elbo_of_all(model, likelihood, batches, factor)
+    def local_parameters(index: Tensor) -> Tensor | None:
+        """The local parameters of these rows, in the place of each row."""
+        if not likelihood.num_locals:
+            return None
+        passed = [_combined([moments(samples) for _, samples in drawn(index)], torch.cat) for _ in range(local_passes)]
+        average = _combined(passed, lambda parts: torch.stack(parts).mean(0))
+        own = owned(x, index).rows
+        found = required(likelihood.local(y[own], average))
+        return found.new_zeros(len(x), *found.shape[1:]).index_copy_(0, own, found)
 
-    def moments() -> Moments:
-        """The moments of q(f) from one pass over this process's data."""
-        means = (model.whitened_means(samples, factor) for _, samples in drawn())
-        return _combined([model.moments(part, likelihood.couples) for part in means], torch.cat)
+    def bound(index: Tensor, local: Tensor | None) -> float:
+        """The bound from one pass over these rows."""
+        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
+        return elbo_of_all(model, likelihood, batches, factor, scale=len(x) / len(index))
 
     with model.cached_inducing_features():
-        local = None
-        if likelihood.num_locals:
-            average = _combined([moments() for _ in range(local_passes)], lambda passes: torch.stack(passes).mean(0))
-            found = required(likelihood.local(y[own], average))
-            local = found.new_zeros(len(x), *found.shape[1:]).index_copy_(0, own, found)
         # A finite orbit that is enumerated has no noise: one pass is enough.
-        exact = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
-        values = torch.tensor([bound(local) for _ in range(1 if exact else passes)], dtype=torch.float64)
-    stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
+        enumerated = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
+        if size == len(x):
+            index = torch.arange(len(x), device=x.device)
+            local = local_parameters(index)
+            found = [bound(index, local) for _ in range(1 if enumerated else passes)]
+        else:
+            some = [torch.randperm(len(x), generator=generator, device=x.device)[:size] for _ in range(passes)]
+            found = [bound(index, local_parameters(index)) for index in some]
+    values = torch.tensor(found, dtype=torch.float64)
+    stderr = 0.0 if len(values) == 1 else float(values.std()) / math.sqrt(len(values))
     return Evidence(
         value=float(values.mean()),
         stderr=stderr,
         num_data=len(x),
-        num_samples=None if exact else num_samples,
+        num_samples=None if enumerated else num_samples,
         likelihood=type(likelihood).__name__,
     )
 

@@ -108,14 +108,14 @@ class PosteriorUpdates:
                 self._take_turns(list(means), scale, rho)
         self.diagnostics.saw_update(self.blend)
 
-    def polish(self, passes: int) -> None:
-        """With all else fixed, q(u) from an average over passes over all data: noise out, nothing else changed.
+    def polish(self, passes: int, rows: int) -> None:
+        """With all else fixed, q(u) from an average over passes over so many data: noise out, nothing else changed.
 
         The running average of the last updates counts as some passes. It lags a little behind, and is less noisy than one pass.
         """
         before = 0 if self.enumerated else _AVERAGE_WEIGHT
         for i in range(before, before + passes):
-            self.update(min(1.0 / (i + 1), self.rho(partial=False)), len(self.x))
+            self.update(min(1.0 / (i + 1), self.rho(partial=False)), rows)
 
     @torch.no_grad()
     def refresh_local(self) -> None:

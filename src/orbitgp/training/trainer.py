@@ -197,12 +197,16 @@ class Trainer:
     def polish(self) -> None:
         """With all else fixed, q(u) from an average over passes over all data.
 
-        Where data are many, all passes together see at most a quarter as many data as the updates during training saw.
+        Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
+        that is less than one pass, it is a part of one; data in one tensor are all seen.
         """
         if self.natural:
             seen = self.steps // self.options.posterior_every * self.posterior.size
             enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
-            self.posterior.polish(min(self.options.polish_passes, max(1, enough)))
+            rows = (
+                len(self.x) if enough or isinstance(self.x, Tensor) else min(len(self.x), max(self.posterior.size, seen // 4))
+            )
+            self.posterior.polish(min(self.options.polish_passes, max(1, enough)), rows)
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""

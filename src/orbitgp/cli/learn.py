@@ -14,6 +14,7 @@ from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
 from orbitgp.cli.errors import INTERRUPTED, print_errors
+from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, number, part
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_notes, print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
@@ -37,6 +38,7 @@ Resume = Annotated[
 
 @arguments.expand_options()
 @print_errors
+@among_processes
 def learn(
     options: DataOptions,
     settings: TrainingSettings,
@@ -60,6 +62,7 @@ def learn(
         orbitgp learn
         orbitgp learn mnist --orbit affine --max-data 5000
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
+        torchrun --nproc-per-node=2 -m orbitgp learn mnist --orbit affine
     """
     if resume is not None:
         folder = RunFolder.open(resume)
@@ -75,9 +78,15 @@ def learn(
         config = configuration("learn", options, settings, data, orbits, *([] if baseline else ["--no-baseline"]))
         config["baseline"] = baseline
         check(config, data)
-        folder = RunFolder.create(out, options.data, config["orbit"])
-        write_json(folder.config, config)
+        check_shared(len(data.y_train))
+        folder = first_does(lambda: _new_folder(out, config))
     _train(folder, config, data, json_, quiet)
+
+
+def _new_folder(out: Path | None, config: dict[str, Any]) -> RunFolder:
+    folder = RunFolder.create(out, config["data"]["data"], config["orbit"])
+    write_json(folder.config, config)
+    return folder
 
 
 def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
@@ -97,9 +106,10 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     steps = config["settings"]["max_steps"]
     with Progress(2 if wants_plain else 1, steps, units, quiet=quiet) as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
+        x, y = part(data.x_train), part(data.y_train)
         model = estimator(orbit, **estimator_settings(config)).fit(
-            data.x_train,
-            data.y_train,
+            x,
+            y,
             callback=lambda record: progress.record(config["orbit"], record),
             checkpoint=folder.checkpoint,
             checkpoint_every=30.0,
@@ -109,10 +119,12 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
         if wants_plain and not model.interrupted_:
             if not folder.baseline.is_file():
                 other = estimator(None, **estimator_settings(config))
-                other.fit(data.x_train, data.y_train, callback=lambda record: progress.record("no invariance", record))
-                if not other.interrupted_:
+                other.fit(x, y, callback=lambda record: progress.record("no invariance", record))
+                if not other.interrupted_ and number() == 0:
                     write_json(folder.baseline, {"evidence": other.evidence_.value})
             plain = folder.read_json(folder.baseline)["evidence"] if folder.baseline.is_file() else None
+    if not leave():
+        return
     content = report_content(data, model, start, config, plain)
     result = result_of(content, folder, config)
     folder.save(content, result)

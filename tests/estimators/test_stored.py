@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.estimators import stored
 from orbitgp.inference.minibatches import Minibatches
+from orbitgp.inference.rows import StoredRows, minibatches
 from orbitgp.orbits import Rotation
 
 ROWS = 90
@@ -89,6 +90,27 @@ def test_the_same_batches_give_the_same_model(data: tuple[np.ndarray, np.ndarray
     monkeypatch.setattr("orbitgp.inference.rows.StoredRows.block", 1)
     models = [classifier(inference="sparse").fit(inputs, y) for inputs in (x, Items(x))]
     assert models[0].evidence_.value == pytest.approx(models[1].evidence_.value, rel=1e-6)
+
+
+def test_batches_are_read_once_and_beforehand(data: tuple[np.ndarray, np.ndarray]) -> None:
+    x, known, late = data[0], [], []
+
+    def read(rows: np.ndarray) -> np.ndarray:
+        known.append(rows)
+        return x[rows]
+
+    rows = StoredRows(read, x.shape, torch.float32, torch.device("cpu"))
+    batches = minibatches(rows, torch.Generator().manual_seed(0))
+    for _ in range(20):
+        index = batches.take(30)
+        late.append(index.numpy().tobytes() not in rows.coming)
+        torch.testing.assert_close(rows[index], torch.from_numpy(x[index]).float())
+        rows.prefetch(batches.upcoming(30))
+    assert sum(late) == 1  # only the first
+    assert len(known) <= 21
+    for start in range(5):  # what nobody asks for is forgotten
+        rows.prefetch(torch.arange(start, start + 3))
+    assert len(rows.coming) <= 3
 
 
 def test_small_arrays_are_loaded(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:

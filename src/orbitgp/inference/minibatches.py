@@ -25,10 +25,15 @@ class Minibatches:
 
     def take(self, size: int) -> Int[Tensor, " rows"]:
         """The next rows."""
-        while len(self.order) < size:
+        known = size if self.block == 1 else 2 * size  # what is on disk is read beforehand
+        while len(self.order) < known:
             self.order = torch.cat([self.order, self._shuffled(self.count) if self.block == 1 else self._pool()])
         rows, self.order = self.order[:size], self.order[size:]
         return rows
+
+    def upcoming(self, size: int) -> Int[Tensor, " rows"]:
+        """The rows that the next batch begins with, as far as they are known."""
+        return self.order[:size]
 
     def _pool(self) -> Int[Tensor, " rows"]:
         """The rows of the next blocks, in random order."""

@@ -8,6 +8,7 @@ those that become inducing points, are fetched (:func:`fetch`) by all processes 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ Some = Float[Tensor, "batch *features"]
 
 
 _CHECKED_ROWS = 10_000  # read at once for a fingerprint
+_COMING = 3  # batches that are read before they are needed
 _ODD = 0x5851F42D4C957F2D  # spreads differences over all bits
 
 
@@ -59,12 +61,15 @@ class Rows:
         """These rows, whoever holds them."""
         return self[index]
 
+    def prefetch(self, index: Index) -> None:
+        """Begin to read these rows of this process, which come soon."""
+
 
 class StoredRows(Rows):
     """Rows of an array that stays where it is: a memory map, an HDF5 or Zarr array, anything that ``read`` can read.
 
     ``read(index)`` takes sorted row numbers without repetitions and returns an array. Its numbers stay as small as they are
-    stored until they are on the device.
+    stored until they are on the device. One thread of its own reads, beside the computation where rows are known beforehand.
     """
 
     block = 64
@@ -77,15 +82,28 @@ class StoredRows(Rows):
         device: torch.device,
     ) -> None:
         self.read, self.shape, self.dtype, self.device = read, torch.Size(shape), dtype, device
+        self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="orbitgp-read")
+        self.coming: dict[bytes, Future[Tensor]] = {}  # that nobody has asked for yet
 
     def __getitem__(self, index: Index) -> Some:
-        rows, inverse = np.unique(index.cpu().numpy(), return_inverse=True)
-        found = torch.from_numpy(np.ascontiguousarray(self.read(rows))[inverse])
-        found = found.to(self.device).to(self.dtype).reshape(len(index), *self.shape[1:])
-        if not found.isfinite().all():
-            bad = index[(~found.flatten(1).isfinite().all(1)).cpu().to(index.device)][0]
+        rows = index.cpu().numpy()
+        found = (self.coming.pop(rows.tobytes(), None) or self.reader.submit(self._read, rows)).result()
+        return found.to(self.device).to(self.dtype).reshape(len(index), *self.shape[1:])
+
+    def prefetch(self, index: Index) -> None:
+        rows = index.cpu().numpy()
+        self.coming[rows.tobytes()] = self.reader.submit(self._read, rows)
+        while len(self.coming) > _COMING:  # those that were not asked for after all
+            self.coming.pop(next(iter(self.coming))).cancel()
+
+    def _read(self, rows: np.ndarray) -> Tensor:
+        """These rows as they are stored."""
+        unique, inverse = np.unique(rows, return_inverse=True)
+        found = np.ascontiguousarray(self.read(unique))[inverse]
+        if found.dtype.kind == "f" and not np.isfinite(found).all():
+            bad = rows[~np.isfinite(found.reshape(len(rows), -1)).all(1)][0]
             raise ValueError(f"X contains NaN or infinity in row {int(bad)}.")
-        return found
+        return torch.from_numpy(found)
 
 
 class SharedRows(Rows):
@@ -104,6 +122,10 @@ class SharedRows(Rows):
     def own(self, index: Index) -> Int[Tensor, " own"]:
         inside = (index >= self.start) & (index < self.start + len(self.local))
         return inside.nonzero()[:, 0]
+
+    def prefetch(self, index: Index) -> None:
+        if isinstance(self.local, Rows):
+            self.local.prefetch(index - self.start)
 
     def fetch(self, index: Index) -> Some:
         own = self.own(index)
@@ -132,6 +154,12 @@ def owned(x: Inputs | Rows, index: Index) -> Owned:
 def fetch(x: Inputs | Rows, index: Index) -> Some:
     """Some rows of the data, on every process."""
     return x.fetch(index) if isinstance(x, Rows) else x[index.to(x.device)]
+
+
+def prefetch(x: Inputs | Rows, index: Index) -> None:
+    """Begin to read the part of these rows that is this process's, where data are on disk."""
+    if isinstance(x, Rows) and len(own := owned(x, index).rows):
+        x.prefetch(own)
 
 
 def minibatches(x: Inputs | Rows, generator: torch.Generator) -> Minibatches:

@@ -27,7 +27,7 @@ from orbitgp.inference.natural_gradient import (
     statistics,
     total,
 )
-from orbitgp.inference.rows import Owned, minibatches, owned
+from orbitgp.inference.rows import Owned, minibatches, owned, prefetch
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
 from orbitgp.training.diagnostics import Diagnostics
@@ -161,9 +161,10 @@ class PosteriorUpdates:
 
     def _drawn(self, pieces: list[Rows], num_samples: int | None = None) -> Iterator[tuple[Rows, Samples]]:
         """Fresh orbit samples of each piece, or of what this process holds of it."""
-        for piece in pieces:
+        for piece, following in zip(pieces, [*pieces[1:], self.minibatches.upcoming(len(pieces[0]))], strict=True):
             part = owned(self.x, piece)
             samples = self.sample(part, num_samples or self._num_samples)
+            prefetch(self.x, following)
             if len(part.rows):
                 yield part.rows, samples
 

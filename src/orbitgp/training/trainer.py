@@ -31,7 +31,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Owned, Rows, as_tensor, first, minibatches, owned
+from orbitgp.inference.rows import Owned, Rows, as_tensor, first, minibatches, owned, prefetch
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
@@ -142,6 +142,7 @@ class Trainer:
                 group["lr"] = rate * factor * min(1.0, (self.steps + 1) / warmup)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self.gradient(rows).clone())
+            prefetch(self.x, self.minibatches.upcoming(len(rows)))
             self._share_gradient()
             self.diagnostics.saw_gradient(self.model.orbit)
             self.optimizer.step()

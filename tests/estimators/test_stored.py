@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +157,14 @@ class TestBadInput:
     def test_pairs(self) -> None:
         with pytest.raises(TypeError, match="its items must be inputs alone"):
             classifier().fit(Items([(np.zeros(2), 1)] * 4), [0, 1, 0, 1])  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+    peaks = []
+    for rows in (100_000, 400_000):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        command = [sys.executable, str(Path(__file__).with_name("peak_memory.py")), str(folder), str(rows)]
+        peaks.append(float(subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout))
+    assert peaks[1] - peaks[0] < 75  # megabytes, where the data grow by 150

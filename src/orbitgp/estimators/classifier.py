@@ -63,11 +63,13 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
         if isinstance(x, Tensor):
-            likelihood.prepare(x, torch.tensor(labels))
+            encoded = torch.tensor(labels)
+            likelihood.prepare(x, encoded)
         else:
-            some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:PREPARE_ROWS]
-            likelihood.prepare(fetch(x, some.to(x.device)), torch.tensor(labels)[some])
-        y = likelihood.encode(torch.tensor(labels))
+            some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:PREPARE_ROWS].to(x.device)
+            encoded = torch.tensor(labels, device=x.device)  # which has more room than the host has for many data
+            likelihood.prepare(fetch(x, some), encoded[some])
+        y = likelihood.encode(encoded)
         return Problem(y, likelihood, *likelihood.start(y))
 
     def _likelihood(self, num_classes: int) -> Classification:

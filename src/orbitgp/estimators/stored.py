@@ -5,6 +5,7 @@ They are read a batch at a time, in their own small numbers, and become floats o
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
@@ -37,7 +38,7 @@ class Stored(NamedTuple):
 def stored(X: Any) -> Stored | None:
     """These inputs as an array on disk, None if they are something else."""
     if isinstance(X, np.memmap):
-        return Stored(X.shape, lambda rows: np.asarray(X[rows]))
+        return Stored(X.shape, lambda rows: _mapped(X, rows))
     if isinstance(X, str | Path):
         return _shards(Path(X))
     if isinstance(X, Dataset):
@@ -62,14 +63,22 @@ def _shards(folder: Path) -> Stored:
     return Stored((sum(map(len, arrays)), *arrays[0].shape[1:]), _reader(arrays))
 
 
-def _reader(arrays: Sequence[np.ndarray]) -> Read:
+def _mapped(array: np.memmap, rows: np.ndarray) -> np.ndarray:
+    """Some rows of a memory map. Pages that were read go back to the system, which keeps them while it has room."""
+    found = np.asarray(array[rows])
+    if array.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
+        array._mmap.madvise(mmap.MADV_DONTNEED)
+    return found
+
+
+def _reader(arrays: Sequence[np.memmap]) -> Read:
     ends = np.cumsum([len(array) for array in arrays])
 
     def read(rows: np.ndarray) -> np.ndarray:
         found = np.empty((len(rows), *arrays[0].shape[1:]), arrays[0].dtype)
         which = np.searchsorted(ends, rows, side="right")
         for i in np.unique(which):
-            found[which == i] = arrays[i][rows[which == i] - (ends[i] - len(arrays[i]))]
+            found[which == i] = _mapped(arrays[i], rows[which == i] - (ends[i] - len(arrays[i])))
         return found
 
     return read

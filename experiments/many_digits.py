@@ -1,8 +1,8 @@
 """8,100,000 digits from disk: MNIST's, each deformed 135 times by a fixed orbit, against the 60,000 from memory.
 
-The deformed digits are written as bytes, a file for each round over MNIST. A sparse classifier is trained on the folder, and the
-same one on MNIST itself in memory. Printed are the time of a step, with and without reading ahead, the peak of resident memory,
-and the error on the test set, which is that of MNIST, not deformed.
+The deformed digits are written as bytes, a file for each round over MNIST. A sparse classifier is trained on the folder, and
+the same one on MNIST itself in memory. It prints the time of a step, with and without reading ahead, the peak of resident
+memory, and the error on the test set of MNIST, which is not deformed.
 
 ``python -m experiments many_digits --device cuda --folder /tmp/digits``
 """

@@ -67,7 +67,7 @@ def _mapped(array: np.memmap, rows: np.ndarray) -> np.ndarray:
     """Some rows of a memory map. Pages that were read go back to the system, which keeps them while it has room."""
     found = np.asarray(array[rows])
     if array.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
-        array._mmap.madvise(mmap.MADV_DONTNEED)
+        array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.cluster import cluster
 from orbitgp.cli.configuration import check, configuration, estimator_settings, input_shape
 from orbitgp.cli.errors import print_errors
 from orbitgp.cli.progress import Progress
@@ -44,6 +45,12 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, metavar="N", help="Models to train at a time. By default one for each core."),
 ]
+Backend = Annotated[
+    Literal["dask", "ray"] | None, typer.Option(help="Train on a cluster that runs, instead of this machine's cores.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Where the cluster is, as in tcp://10.0.0.1:8786 (Dask).")
+]
 
 
 @arguments.expand_options()
@@ -57,6 +64,8 @@ def compare(
     profile: ProfileOption = None,
     profile_values: ProfileValues = None,
     jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     out: arguments.Out = None,
     json_: arguments.Json = False,
     quiet: arguments.Quiet = False,
@@ -72,6 +81,7 @@ def compare(
         orbitgp compare
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
+        orbitgp compare mnist --backend dask --scheduler tcp://10.0.0.1:8786
     """
     import joblib
     import torch
@@ -92,9 +102,10 @@ def compare(
     profiled = None if profile is None else _profiled(orbits, profile)
     values = _values(profile_values)
     folder = RunFolder.create(out, options.data, "compare")
-    with folder.removed_if_empty():
+    with folder.removed_if_empty(), cluster(backend, scheduler):
         print_notes(data, config, quiet)
-        workers = jobs or (joblib.cpu_count() if torch.device(settings.device).type == "cpu" else 1)
+        on_cpu = torch.device(settings.device).type == "cpu"
+        workers = jobs or (joblib.effective_n_jobs(-1) if backend or on_cpu else max(1, torch.cuda.device_count()))
         common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, **estimator_settings(config)}
         models, steps = len(orbits) * (seeds + check_inducing), settings.max_steps
         if not quiet:

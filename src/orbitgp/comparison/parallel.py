@@ -34,7 +34,7 @@ Watch = Callable[["Job", Record | None], None]
 logger = logging.getLogger("orbitgp")
 
 # What loky, Dask and Ray raise for a worker that is lost. By name, since Dask and Ray need not be installed.
-_LOST = {"TerminatedWorkerError", "KilledWorker", "RayActorError", "WorkerCrashedError"}
+_LOST = {"TerminatedWorkerError", "KilledWorker", "FutureCancelledError", "RayActorError", "WorkerCrashedError"}
 
 
 def as_done(
@@ -63,7 +63,7 @@ def as_done(
     for last_try in (False, True):
         parallel = joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")
         try:
-            for number, result in parallel(joblib.delayed(work)(number, item, **given) for number, item in left.items()):
+            for number, result in parallel(joblib.delayed(work)(number, item, **given) for number, item in list(left.items())):
                 yield number, result
                 del left[number]
         except Exception as error:

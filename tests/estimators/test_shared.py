@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 SCRIPT = Path(__file__).with_name("fit_shared.py")
 
 
-def run(processes: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(processes: int, *arguments: object, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
     alone = [sys.executable]
     together = [*alone, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [*(together if processes > 1 else alone), str(SCRIPT), *map(str, arguments)]
+    command = [*(together if processes > 1 else alone), str(script), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -45,3 +46,23 @@ def test_a_run_whose_process_was_killed_goes_on_with_any_number(processes: int, 
     resumed, expected = np.load(folder / f"{processes}.npz"), np.load(whole / "1.npz")
     for name in expected.files:
         np.testing.assert_allclose(resumed[name], expected[name], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_processes_that_do_not_fit_together_get_a_sentence_each(tmp_path: Path) -> None:
+    done = run(2, tmp_path, script=SCRIPT.with_name("fit_badly.py"))
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    expected = {
+        "settings": "process 1 fits with other settings than process 0: all must have the same.",
+        "shape": "process 1 has inputs of shape (7, 8), but process 0 of shape (8, 8).",
+        "empty": "process 1: Found array with 0 sample(s) (shape=(0, 8, 8)) while a minimum of 1 is required by "
+        "InvariantGPClassifier.",
+        "nan": "process 1: Input X contains NaN.",
+        "lengths": "process 1: Found input variables with inconsistent numbers of samples: [12, 11]",
+        "exact": "inference='exact' needs all data in one place, but they are shared by several processes: "
+        "take 'auto' or 'sparse'.",
+        "no folder": "process 1: X is the folder nowhere, which holds no .npy files.",
+    }
+    assert {name: sentence.splitlines()[0].partition(": ")[2] for name, sentence in first.items()} == expected
+    assert list(second) == list(expected)  # it fails where the first does, and goes on to the next

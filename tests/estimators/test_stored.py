@@ -154,6 +154,17 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"a\.npy has float64 rows of shape \(4,\), b\.npy float64 rows of shape \(5,\)"):
             classifier().fit(tmp_path, np.arange(6) % 2)
 
+    def test_an_empty_shard(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a", np.zeros((3, 4)))
+        np.save(tmp_path / "b", np.zeros((0, 4)))
+        with pytest.raises(ValueError, match=r"b\.npy holds an array of shape \(0, 4\), but X needs rows: leave it out\.$"):
+            classifier().fit(tmp_path, [0, 1, 0])
+
+    def test_a_damaged_shard(self, tmp_path: Path) -> None:
+        (tmp_path / "a.npy").write_bytes(b"nothing")
+        with pytest.raises(ValueError, match=r"a\.npy cannot be read as an array of numbers: .*[^.]\.$"):
+            classifier().fit(tmp_path, [0, 1, 0])
+
     def test_pairs(self) -> None:
         with pytest.raises(TypeError, match="its items must be inputs alone"):
             classifier().fit(Items([(np.zeros(2), 1)] * 4), [0, 1, 0, 1])  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def _shards(folder: Path) -> Stored:
     paths = [folder] if folder.is_file() else sorted(folder.glob("*.npy"))
     if not paths:
         raise FileNotFoundError(f"X is the folder {folder}, which holds no .npy files.")
-    arrays = [np.load(path, mmap_mode="r") for path in paths]
+    arrays = [_opened(path) for path in paths]
     for path, array in zip(paths, arrays, strict=True):
         if array.shape[1:] != arrays[0].shape[1:] or array.dtype != arrays[0].dtype:
             expected, got = (f"{a.dtype} rows of shape {a.shape[1:]}" for a in (arrays[0], array))
@@ -61,6 +61,18 @@ def _shards(folder: Path) -> Stored:
                 f"all files of X must hold the same kind of rows: {paths[0].name} has {expected}, {path.name} {got}."
             )
     return Stored((sum(map(len, arrays)), *arrays[0].shape[1:]), _reader(arrays))
+
+
+def _opened(path: Path) -> np.memmap:
+    """The memory map of a file."""
+    try:
+        array: np.memmap = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
+        raise ValueError(f"{path} cannot be read as an array of numbers: {reason}.") from None
+    if array.ndim < 2 or not len(array):
+        raise ValueError(f"{path} holds an array of shape {array.shape}, but X needs rows: leave it out.")
+    return array
 
 
 def _mapped(array: np.memmap, rows: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -85,7 +86,7 @@ def main(inducing: int) -> None:
     settings = {"num_inducing": inducing, "num_samples": SAMPLES, "batch_size": BATCH, "max_steps": STEPS, "random_state": 0}
     model = InvariantGPRegressor(Rotation(20.0), inference="sparse", training=options, **settings)
     model.fit(data.x[own].numpy(), data.y[own].numpy(), callback=record)
-    steps = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(times[2:], times[3:], strict=False)]
+    steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(times[2:])]
     learned = sum(p.numel() for p in (*model.model_.parameters(), *model.likelihood_.parameters()) if p.requires_grad)
     result = {"ms": round(1e3 * median(step[0] for step in steps), 1), "reduced": round(median(step[1] for step in steps))}
     result |= {"parameters": learned, "bound": model.history_[-1]["bound"]}

@@ -61,7 +61,9 @@ def as_done(
     work = partial(_work, task, threads, os.getpid())
     left = dict(enumerate(items))
     for last_try in (False, True):
-        parallel = joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")
+        # Ray's backend gives all results at the end.
+        return_as = "generator_unordered" if engine.supports_return_generator else "list"
+        parallel = joblib.Parallel(n_jobs=workers, batch_size=1, return_as=return_as)
         try:
             for number, result in parallel(joblib.delayed(work)(number, item, **given) for number, item in list(left.items())):
                 yield number, result

@@ -39,6 +39,7 @@ def shared() -> list[dict[str, Any]]:
                 "inducing": inducing,
                 "milliseconds": {"one process, two threads": alone["ms"], "two processes, one thread each": together["ms"]},
                 "efficiency": round(alone["ms"] / together["ms"], 2),
+                "processor_milliseconds": [alone["cpu"], together["cpu"]],
                 "reduced": together["reduced"],
                 "formula": 2 * inducing**2 + inducing * OUTPUTS + parameters,
                 "parameters": parameters,
@@ -79,16 +80,17 @@ def main(inducing: int) -> None:
     processes.add_ = counted
 
     def record(_: Any) -> None:
-        times.append((time.perf_counter(), reduced[0]))
+        times.append((time.perf_counter(), reduced[0], time.process_time()))
 
     # A step is both: q(u) from 1,000 data, and a gradient from 200.
     options = TrainingOptions(starts=(1.0,), posterior_rows=1000)
     settings = {"num_inducing": inducing, "num_samples": SAMPLES, "batch_size": BATCH, "max_steps": STEPS, "random_state": 0}
     model = InvariantGPRegressor(Rotation(20.0), inference="sparse", training=options, **settings)
     model.fit(data.x[own].numpy(), data.y[own].numpy(), callback=record)
-    steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(times[2:])]
+    steps = [tuple(end - begin for begin, end in zip(*pair, strict=True)) for pair in pairwise(times[2:])]
     learned = sum(p.numel() for p in (*model.model_.parameters(), *model.likelihood_.parameters()) if p.requires_grad)
-    result = {"ms": round(1e3 * median(step[0] for step in steps), 1), "reduced": round(median(step[1] for step in steps))}
+    seconds, numbers, busy = (median(step[i] for step in steps) for i in range(3))
+    result = {"ms": round(1e3 * seconds, 1), "reduced": numbers, "cpu": round(1e3 * sum(processes.everyones(busy)), 1)}
     result |= {"parameters": learned, "bound": model.history_[-1]["bound"]}
     if rank == 0:
         print(json.dumps(result))

@@ -55,7 +55,7 @@ from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
-from orbitgp.inference.rows import Rows, SharedRows, StoredRows, first
+from orbitgp.inference.rows import Rows, SharedRows, StoredRows, first, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
@@ -70,7 +70,7 @@ logger = logging.getLogger("orbitgp")
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 UPPER_ROWS, UPPER_SAMPLES, UPPER_SECONDS = 5000, 32, 5.0  # what an upper bound on the evidence may cost
 PREDICT_BYTES = 2**28  # of inputs on disk that are predicted at once
-EVIDENCE_ROWS = 60_000  # that one pass sees where data are not one tensor
+EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
@@ -496,7 +496,7 @@ def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
         groups,
         settings.sampler,
         generator=generator,
-        most_rows=EVIDENCE_ROWS if isinstance(trainer.x, Rows) else None,
+        most_rows=EVIDENCE_ROWS if on_disk(trainer.x) else None,
     )
     return replace(evidence, upper=_upper(trainer, evidence))
 

@@ -25,7 +25,7 @@ Inputs = Float[Tensor, "rows *features"]
 Some = Float[Tensor, "batch *features"]
 
 
-_CHECKED_ROWS = 10_000  # read at once for a fingerprint
+_CHECKED_ROWS = 10_000  # of those on disk, that stand for all; read at once for a fingerprint
 _COMING = 3  # batches that are read before they are needed
 _ODD = 0x5851F42D4C957F2D  # spreads differences over all bits
 
@@ -110,11 +110,11 @@ class SharedRows(Rows):
     """The rows of all processes, one process's after the other's; each holds its own."""
 
     def __init__(self, local: Inputs | Rows) -> None:
-        sizes = processes.everyones(len(local))
+        sizes, blocks = zip(*processes.everyones((len(local), 1 if isinstance(local, Tensor) else local.block)), strict=True)
         self.local, self.start = local, sum(sizes[: processes.rank()])
         self.shape = torch.Size((sum(sizes), *local.shape[1:]))
         self.dtype, self.device = local.dtype, local.device
-        self.block = 1 if isinstance(local, Tensor) else local.block
+        self.block = max(blocks)  # all processes draw the same batches, though some may have loaded their few rows
 
     def __getitem__(self, index: Index) -> Some:
         return self.local[index - self.start]
@@ -156,6 +156,11 @@ def fetch(x: Inputs | Rows, index: Index) -> Some:
     return x.fetch(index) if isinstance(x, Rows) else x[index.to(x.device)]
 
 
+def on_disk(x: Inputs | Rows) -> bool:
+    """Whether rows are read from disk, on some process at least, so that passes over all of them take long."""
+    return isinstance(x, Rows) and x.block > 1
+
+
 def prefetch(x: Inputs | Rows, index: Index) -> None:
     """Begin to read the part of these rows that is this process's, where data are on disk."""
     if isinstance(x, Rows) and len(own := owned(x, index).rows):
@@ -189,6 +194,19 @@ def checksum(x: Inputs | Rows) -> str:
         columns = torch.arange(1, values.shape[1] + 1, device=values.device) * _ODD
         total += int(((bits * columns).sum(1) * ((part + start + 1) * _ODD + 1)).sum())
     return f"{sum(processes.everyones(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
+
+
+def variances(x: Inputs | Rows) -> Float[Tensor, "*features"]:
+    """The variance of each feature; of data on disk, that of evenly spaced rows."""
+    if not isinstance(x, SharedRows) or on_disk(x):
+        return as_tensor(x, _CHECKED_ROWS).double().var(0, correction=0)
+    assert isinstance(x.local, Tensor)
+    local = x.local.double()
+    mean = local.sum(0)
+    processes.add_([mean])
+    squares = (local - mean / len(x)).square().sum(0)
+    processes.add_([squares])
+    return squares / len(x)
 
 
 def as_tensor(x: Inputs | Rows, most: int | None = None) -> Any:

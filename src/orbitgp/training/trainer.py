@@ -31,7 +31,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Owned, Rows, as_tensor, first, minibatches, owned, prefetch
+from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch, variances
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity, Pairing, Samples
@@ -199,14 +199,12 @@ class Trainer:
         """With all else fixed, q(u) from an average over passes over all data.
 
         Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
-        that is less than one pass, it is a part of one; data in one tensor are all seen.
+        that is less than one pass, it is a part of one for data on disk; others are all seen.
         """
         if self.natural:
             seen = self.steps // self.options.posterior_every * self.posterior.size
             enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
-            rows = (
-                len(self.x) if enough or isinstance(self.x, Tensor) else min(len(self.x), max(self.posterior.size, seen // 4))
-            )
+            rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)
             self.posterior.polish(min(self.options.polish_passes, max(1, enough)), rows)
 
     def record(self) -> Record:
@@ -300,7 +298,6 @@ class Trainer:
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
-_SPREAD_ROWS = 10_000  # that tell the scale of the inputs, where they are not one tensor
 _PROGRESS = ("steps", "seconds", "history", "screened")  # the trainer's own state, with the bounds
 
 
@@ -312,7 +309,7 @@ def _schedule(fraction: float, hold: float = 0.5) -> float:
 
 def spread(x: Float[Tensor, "rows *features"] | Rows) -> float:
     """The standard deviation of a feature (root mean square over features), 1 where nothing varies."""
-    return float(as_tensor(x, _SPREAD_ROWS).double().var(0, correction=0).mean().sqrt()) or 1.0
+    return float(variances(x).mean().sqrt()) or 1.0
 
 
 def _parameter_groups(

@@ -24,6 +24,7 @@ from benchmarks.accuracy import accuracy
 from benchmarks.measures import captured, growth, memory, predictions, steps
 from benchmarks.page import write_page
 from benchmarks.problem import Shape
+from benchmarks.processes import shared
 from benchmarks.profiling import profiled
 from benchmarks.report import RESULTS, markdown, save, setting
 
@@ -31,7 +32,7 @@ SHAPES = {
     "cpu": [Shape(50, 20, 200), Shape(100, 32, 500), Shape(200, 120, 1200)],
     "cuda": [Shape(50, 20, 200), Shape(100, 32, 500), Shape(200, 120, 1200), Shape(200, 64, 1000), Shape(1500, 64, 3000)],
 }
-PARTS = ("steps", "profiles", "predictions", "accuracy", "growth", "captured")
+PARTS = ("steps", "profiles", "predictions", "accuracy", "growth", "processes", "captured")
 
 
 def main() -> None:
@@ -75,6 +76,8 @@ def main() -> None:
         results["accuracy"] = {"shape": str(shape), "errors": accuracy(shape, args.device)}
     if "growth" in args.only:
         results["growth"] = growth(args)
+    if "processes" in args.only and args.device.type == "cpu":
+        results["processes"] = shared()
     save(results, args.out)
     if args.device.type == "cuda":
         measure("captured", captured)

@@ -99,6 +99,16 @@ def markdown(results: dict[str, Any]) -> str:
             for name, g in results["growth"].items()
         ]
         lines += _table(rows)
+    if "processes" in results:
+        found = results["processes"]
+        rows = [["", *(f"M = {part['inducing']}" for part in found)]]
+        rows += [[f"{name}, ms", *(_ms(part["milliseconds"][name]) for part in found)] for name in found[0]["milliseconds"]]
+        rows.append(["one process / two processes", *(f"{part['efficiency']:.2f}" for part in found)])
+        for i, count in enumerate(("one process", "two processes")):
+            rows.append([f"processor time of {count}, ms", *(_ms(part["processor_milliseconds"][i]) for part in found)])
+        rows.append(["numbers that each process sends a step", *(f"{part['reduced']:,}" for part in found)])
+        rows.append(["2 M² + M·L + parameters", *(f"{part['formula']:,}" for part in found)])
+        lines += ["", "### One model on two processes", "", *_table(rows)]
     return "\n".join(lines) + "\n"
 
 

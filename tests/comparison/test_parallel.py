@@ -60,6 +60,12 @@ def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path):
     assert dict(as_done(task, [1, 2], 2)) == {0: 11, 1: 12}  # and new workers take over
 
 
+def test_what_a_killed_one_had_in_hand_is_done_by_another(tmp_path, caplog):
+    items = [1, "die once", 2, 3]
+    assert dict(as_done(task, items, 2, folder=str(tmp_path))) == {0: 11, 1: "die once", 2: 12, 3: 13}
+    assert caplog.messages == ["a worker was lost: its model is handed in once more."]
+
+
 def test_large_data_reach_the_workers():
     """joblib hands arrays of more than a megabyte over as read-only files."""
     rng = np.random.default_rng(0)

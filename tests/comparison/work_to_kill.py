@@ -18,6 +18,9 @@ def task(job, folder=""):
     """Does what its job says."""
     if job == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if job == "die once" and not Path(folder, "died").exists():
+        Path(folder, "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     if job == "fail":
         raise ValueError("this cannot be.")
     if job == "pid":
@@ -27,7 +30,7 @@ def task(job, folder=""):
     if job == "sleep":
         Path(folder, str(os.getpid())).touch()
         time.sleep(600)
-    return 10 + job
+    return 10 + job if isinstance(job, int) else job
 
 
 if __name__ == "__main__":

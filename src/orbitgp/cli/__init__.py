@@ -13,5 +13,7 @@ def main() -> None:
         print("error: the command line needs the package typer: pip install 'orbitgp[cli]'.", file=sys.stderr)
         raise SystemExit(1) from None
     from orbitgp.cli.app import app
+    from orbitgp.cli.processes import silence_others
 
+    silence_others()
     app(prog_name="orbitgp")

@@ -11,6 +11,7 @@ from orbitgp.cli.compare import compare
 from orbitgp.cli.data import data
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
+from orbitgp.cli.processes import alone
 from orbitgp.cli.show import show
 
 HELP = """Learn from data what a function should not care about.
@@ -33,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (learn, compare, predict, show, data):
+for command in (learn, *map(alone, (compare, predict, show, data))):
     app.command()(command)
 
 

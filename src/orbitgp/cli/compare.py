@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.cluster import cluster
 from orbitgp.cli.configuration import (
     check,
     check_named_again,
@@ -66,6 +67,12 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, metavar="N", help="Models to train at a time. By default one for each core."),
 ]
+Backend = Annotated[
+    Literal["dask", "ray"] | None, typer.Option(help="Train on a cluster that runs, instead of this machine's cores.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Where the cluster is, as in tcp://10.0.0.1:8786 (Dask).")
+]
 
 
 @arguments.expand_options()
@@ -78,6 +85,8 @@ def compare(
     profile: ProfileOption = None,
     profile_values: ProfileValues = None,
     jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     out: arguments.Out = None,
     resume: arguments.Resume = None,
     json_: arguments.Json = False,
@@ -98,6 +107,7 @@ def compare(
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
         orbitgp compare --orbit none --orbit rotation --profile degrees
         orbitgp compare signals.csv --signal --interval 0.01s
+        orbitgp compare mnist --backend dask --scheduler tcp://10.0.0.1:8786
     """
     print_reading(options, resume, quiet)
     if resume is not None:
@@ -128,8 +138,9 @@ def compare(
             folder.check_space(len(orbits) * needed_space(data))
         folder.claim(config)
     try:
-        with folder.removed_if_empty():
-            _compare(folder, config, data, jobs, json_, quiet)
+        with folder.removed_if_empty(), cluster(backend, scheduler):
+            workers = _workers(jobs, backend, settings.device if resume is None else config["settings"]["device"])
+            _compare(folder, config, data, workers, json_, quiet)
     except KeyboardInterrupt:
         if not folder.path.exists():
             raise
@@ -153,17 +164,22 @@ def _check_orbits(config: dict[str, Any], data: Data) -> None:
         _profiled(config["orbits"], config["compare"]["profile"])
 
 
-def _compare(folder: RunFolder, config: dict[str, Any], data: Data, jobs: int | None, json_: bool, quiet: bool) -> None:
+def _workers(jobs: int | None, backend: str | None, device: str) -> int:
+    """How many models to train at a time: what was asked for, or one for each core, GPU or worker of a cluster."""
     import joblib
     import torch
 
+    on_cpu = torch.device(device).type == "cpu"
+    return jobs or (joblib.effective_n_jobs(-1) if backend or on_cpu else max(1, torch.cuda.device_count()))
+
+
+def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int, json_: bool, quiet: bool) -> None:
     from orbitgp import comparison
     from orbitgp.comparison.profile import grid
 
     asked, shape, orbits = config["compare"], input_shape(data), config["orbits"]
     named = _orbits(config, data)
     print_notes(data, config, quiet)
-    workers = jobs or (joblib.cpu_count() if torch.device(config["settings"]["device"]).type == "cpu" else 1)
     common = {
         "X": data.x_train,
         "y": data.y_train,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -15,9 +16,12 @@ from typing import Any
 
 import typer
 
+from orbitgp.cli.processes import number
+
 ERROR, INTERRUPTED = 1, 130
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, ImportError, MemoryError, RuntimeError)
+_PATIENCE = 3.0  # seconds
 
 
 def print_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,7 +45,12 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if os.environ.get("ORBITGP_TRACEBACK"):
                 raise
-            typer.echo(f"error: {_sentence(error)}", err=True)
+            if number() > 0:
+                # Where all processes fail, the first says so, and torchrun ends the others meanwhile.
+                time.sleep(_PATIENCE)
+                print(f"error in process {number()}: {_sentence(error)}", file=sys.__stderr__, flush=True)
+            else:
+                typer.echo(f"error: {_sentence(error)}", err=True)
             raise typer.Exit(ERROR) from None
 
     return run

@@ -7,6 +7,7 @@ import shlex
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
+from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, number, part
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
@@ -41,6 +43,7 @@ Baseline = Annotated[
 
 @arguments.expand_options()
 @print_errors
+@among_processes
 def learn(
     options: DataOptions,
     settings: TrainingSettings,
@@ -64,6 +67,7 @@ def learn(
         orbitgp learn
         orbitgp learn mnist --orbit affine --max-data 5000
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
+        torchrun --nproc-per-node=2 -m orbitgp learn mnist --orbit affine
     """
     print_reading(options, resume, quiet)
     if resume is not None:
@@ -81,10 +85,8 @@ def learn(
         config = configuration("learn", options, settings, data, orbits, *([] if baseline else ["--no-baseline"]))
         config["baseline"] = baseline
         check(config, data)
-        folder = RunFolder.create(out, options.data, config["orbit"])
-        with folder.removed_if_empty():
-            folder.check_space(needed_space(data))
-        folder.claim(config)
+        check_shared(len(data.y_train))
+        folder = first_does(lambda: _new_folder(out, config, data))
     try:
         _train(folder, config, data, json_, quiet)
     except KeyboardInterrupt:
@@ -101,12 +103,20 @@ def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data,
     from orbitgp.report.words import MIN_NATS, nats
 
     more = {**config, "settings": {**config["settings"], "ard": "yes"}}
-    other = type(model)(orbit, **estimator_settings(more)).fit(data.x_train, data.y_train, callback=callback)
+    other = type(model)(orbit, **estimator_settings(more)).fit(part(data.x_train), part(data.y_train), callback=callback)
     gain = other.evidence_.value - model.evidence_.value
     better = gain > MIN_NATS and not other.interrupted_
     config["settings"]["ard"] = "yes" if better else "no"
     config["settings_reason"] = f"A lengthscale for each column is {'' if better else 'not '}used: {nats(gain, sign=True)}."
     return other if better else model
+
+
+def _new_folder(out: Path | None, config: dict[str, Any], data: Data) -> RunFolder:
+    folder = RunFolder.create(out, config["data"]["data"], config["orbit"])
+    with folder.removed_if_empty():
+        folder.check_space(needed_space(data))
+    folder.claim(config)
+    return folder
 
 
 def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
@@ -129,9 +139,10 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     with Progress(2 if wants_plain else 1, steps, units, quiet=quiet) as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
         progress.begin_at(config["orbit"], folder.steps_done())
+        x, y = part(data.x_train), part(data.y_train)
         model = estimator(orbit, **estimator_settings(config)).fit(
-            data.x_train,
-            data.y_train,
+            x,
+            y,
             callback=lambda record: progress.record(config["orbit"], record),
             checkpoint=folder.checkpoint,
             checkpoint_every=30.0,
@@ -145,10 +156,12 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
         if wants_plain and not model.interrupted_:
             if not folder.baseline.is_file():
                 other = estimator(None, **estimator_settings(config))
-                other.fit(data.x_train, data.y_train, callback=lambda record: progress.record("no invariance", record))
-                if not other.interrupted_:
+                other.fit(x, y, callback=lambda record: progress.record("no invariance", record))
+                if not other.interrupted_ and number() == 0:
                     folder.write_json(folder.baseline, {"evidence": asdict(other.evidence_)})
             plain = Evidence(**folder.read_json(folder.baseline)["evidence"]) if folder.baseline.is_file() else None
+    if not leave():
+        return
     certain = plain is None or is_certain(model.evidence_, plain)
     content = report_content(data, model, start, config, None if plain is None else plain.value, certain)
     result = result_of(content, folder, config)

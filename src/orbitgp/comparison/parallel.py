@@ -6,6 +6,7 @@ joblib runs the workers. By default they are processes of this machine (loky). U
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -18,38 +19,64 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import joblib
 import torch
-from joblib.externals.loky.process_executor import TerminatedWorkerError
+from joblib._parallel_backends import LokyBackend
+from joblib.parallel import get_active_backend
 
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
 from orbitgp.training.diagnostics import Record
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 Estimator = InvariantGPClassifier | InvariantGPRegressor
 Watch = Callable[["Job", Record | None], None]
 """Called with a job and a record of its history, or None when the job is done."""
 
+logger = logging.getLogger("orbitgp")
 
-def as_done(task: Callable[[Item], Result], items: Sequence[Item], n_jobs: int | None = None) -> Iterator[tuple[int, Result]]:
+# What loky, Dask and Ray raise for a worker that is lost. By name, since Dask and Ray need not be installed.
+_LOST = {"TerminatedWorkerError", "KilledWorker", "FutureCancelledError", "RayActorError", "WorkerCrashedError"}
+
+
+def as_done(
+    task: Callable[..., Result], items: Sequence[Any], n_jobs: int | None = None, **given: Any
+) -> Iterator[tuple[int, Result]]:
     """The results of a task, each with the number of its item, in the order in which they are done.
+
+    What a lost worker had in hand is handed in once more, unless the engine has done so by itself.
 
     Args:
         task: a function that can be pickled.
         items: its argument, one for each call.
         n_jobs: how many to run at a time, as for scikit-learn: 1 runs them in this process, -1 takes all cores, None takes what
-            ``joblib.parallel_config`` says, or 1. The threads of this process are shared among the workers.
+            ``joblib.parallel_config`` says, or 1. The threads of this process are shared among its workers; on a cluster, the
+            engine says how many a worker has.
+        given: further arguments, the same for each call, which an engine may send to its workers once.
     """
     if runs_here(n_jobs, len(items)):
-        yield from enumerate(map(task, items))
+        yield from enumerate(task(item, **given) for item in items)
         return
     workers = min(joblib.effective_n_jobs(n_jobs), len(items))
-    work = partial(_work, task, max(1, torch.get_num_threads() // workers), os.getpid())
-    parallel = joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")
-    try:
-        yield from parallel(joblib.delayed(work)(number, item) for number, item in enumerate(items))
-    except TerminatedWorkerError:
-        raise RuntimeError("a worker process was killed, perhaps for want of memory: train fewer models at a time.") from None
+    engine, _ = get_active_backend()
+    threads = max(1, torch.get_num_threads() // workers) if isinstance(engine, LokyBackend) else None
+    work = partial(_work, task, threads, os.getpid())
+    left = dict(enumerate(items))
+    for last_try in (False, True):
+        # Ray's backend gives all results at the end.
+        return_as = "generator_unordered" if engine.supports_return_generator else "list"
+        parallel = joblib.Parallel(n_jobs=workers, batch_size=1, return_as=return_as)
+        try:
+            for number, result in parallel(joblib.delayed(work)(number, item, **given) for number, item in list(left.items())):
+                yield number, result
+                del left[number]
+        except Exception as error:
+            if not _LOST.intersection(kind.__name__ for kind in type(error).__mro__):
+                raise
+            if last_try:
+                reason = "a worker process was killed, perhaps for want of memory: train fewer models at a time."
+                raise RuntimeError(reason) from None
+            logger.warning("a worker was lost: its model is handed in once more.")
+        else:
+            return
 
 
 def runs_here(n_jobs: int | None, count: int) -> bool:
@@ -59,12 +86,17 @@ def runs_here(n_jobs: int | None, count: int) -> bool:
     return count < 2 or n_jobs == 1 or joblib.effective_n_jobs(n_jobs) == 1
 
 
-def _work(task: Callable[[Item], Result], threads: int, parent: int, number: int, item: Item) -> tuple[int, Result]:
-    """What a worker does with an item."""
+def _work(
+    task: Callable[..., Result], threads: int | None, parent: int, number: int, item: Any, **given: Any
+) -> tuple[int, Result]:
+    """What a worker does with an item. Where there are several GPUs, items are dealt to them in turn."""
     if os.getppid() == parent:
         _end_with(parent)
-    torch.set_num_threads(threads)
-    return number, task(item)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if torch.cuda.device_count() > 1:
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    return number, task(item, **given)
 
 
 @cache
@@ -142,8 +174,8 @@ def train_all(
     if watch is not None:
         for number in set(range(len(jobs))) - set(todo):
             watch(jobs[number], None)
-    task = partial(train, X=X, y=y, watch=watch if live else None)
-    for number, trained in as_done(task, [jobs[number] for number in todo], n_jobs):
+    task = partial(train, watch=watch if live else None)
+    for number, trained in as_done(task, [jobs[number] for number in todo], n_jobs, X=X, y=y):
         results[todo[number]] = trained
         if keeper is not None:
             keeper.save(trained)

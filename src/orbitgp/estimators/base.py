@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
@@ -23,7 +23,7 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state, estimator_html_repr
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from orbitgp.estimators.defaults import (
@@ -37,9 +37,11 @@ from orbitgp.estimators.defaults import (
 from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.stored import Stored, stored
 from orbitgp.estimators.validation import (
     asks_for_sparse,
     check_arguments,
+    check_same_everywhere,
     image_shape,
     inducing_count,
     inducing_samples,
@@ -49,12 +51,14 @@ from orbitgp.estimators.validation import (
     usable_device,
     warn_of_scales,
 )
+from orbitgp.inference import processes
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
+from orbitgp.inference.rows import Rows, SharedRows, StoredRows, fetch, first, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
@@ -74,10 +78,15 @@ logger = logging.getLogger("orbitgp")
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound on the evidence may cost
 UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
+CHECKED_IMAGES = 10_000  # that are looked at for a background that is not 0
+EXAMPLE_ROWS = 60_000  # that typical ones are chosen from
 MEAN_ROWS = 256  # data that tell where inputs lie and how far apart
+PREDICT_BYTES = 2**28  # of inputs on disk that are predicted at once
+EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
+Inputs = Float[Tensor, "rows *features"] | Rows
 
 
 class Seeds(NamedTuple):
@@ -242,33 +251,52 @@ class InvariantEstimator(BaseEstimator):
     def _fit(self, X: Any, y: Any, run: Run) -> None:
         arguments = check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
-        array, targets = self._training_data(X, y)
-        seeds = Seeds(*run.seeds(self._new_seeds(), self.random_state))
+        x, targets = self._training_data(X, y, device)
+        seeds = Seeds(*processes.firsts(run.seeds(self._new_seeds(), self.random_state)))
         at_start = torch.Generator(device).manual_seed(seeds.start)
 
-        x = self._tensor(array, device)
         orbit = self._initial_orbit(x)
         settings = trainer_settings(arguments, orbit, seeds.training)
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
-        orbit.sample(x[:1], settings.num_samples, settings.num_groups, settings.sampler, at_start)
+        orbit.sample(first(x, 1), settings.num_samples, settings.num_groups, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
-        if self.kernel is None and self.feature_map is None:
+        if self.kernel is None and self.feature_map is None and isinstance(x, Tensor):
             warn_of_scales(x)
-        exact = self._exact_model(x, orbit, kernel, problem)
-        choice = choose_inference(
-            self.inference, problem.likelihood, exact, settings, arguments["num_samples"], asks_for_sparse(arguments)
-        )
+        choice = self._choice(x, orbit, kernel, problem, settings, arguments)
         self.inference_ = choice.inference
         logger.info("%s inference: %s.", choice.inference, choice.reason)
         if choice.inference == "exact":
+            assert isinstance(x, Tensor)
+            exact = self._exact_model(x, orbit, kernel, problem)
             self._fit_exact(exact, problem, choice, arguments, settings, run, seeds)
         else:
             model = self._initial_model(x, orbit, kernel, problem, arguments["num_inducing"], settings, at_start)
             self._fit_sparse(model, x, problem, settings, run, seeds)
         self.interrupted_ = run.interrupted
-        some = typical_rows(array, targets)
-        self.examples_ = (array[some].reshape(-1, *self.input_shape_), np.asarray(targets)[some])
+        some = torch.arange(min(len(x), EXAMPLE_ROWS), device=x.device)
+        head, labels = fetch(x, some).cpu().numpy(), np.asarray(targets)[: len(some)]
+        shown = typical_rows(head, labels)
+        self.examples_ = head[shown], labels[shown]
+
+    def _choice(
+        self,
+        x: Inputs,
+        orbit: Orbit,
+        kernel: Kernel,
+        problem: Problem,
+        settings: TrainerSettings,
+        arguments: Mapping[str, Any],
+    ) -> Choice:
+        """Exact or sparse, and why."""
+        if isinstance(x, Rows):
+            where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
+            if self.inference == "exact":
+                raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
+            return Choice("sparse", f"the data {where}")
+        exact = self._exact_model(x, orbit, kernel, problem)
+        sparse = asks_for_sparse(arguments)
+        return choose_inference(self.inference, problem.likelihood, exact, settings, arguments["num_samples"], sparse)
 
     def _fit_exact(
         self,
@@ -305,7 +333,7 @@ class InvariantEstimator(BaseEstimator):
     def _fit_sparse(
         self,
         model: InvariantGP,
-        x: Float[Tensor, "rows *features"],
+        x: Inputs,
         problem: Problem,
         settings: TrainerSettings,
         run: Run,
@@ -332,13 +360,13 @@ class InvariantEstimator(BaseEstimator):
         seeds: list[int] = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
         return seeds
 
-    def _initial_orbit(self, x: Float[Tensor, "rows *features"]) -> Orbit:
+    def _initial_orbit(self, x: Inputs) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
         orbit = make_orbit(self.orbit) if isinstance(self.orbit, str) else deepcopy(self.orbit) or Identity()
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         orbit.check(x.shape[1:])
         if x.ndim > 2:
-            check_images(x.cpu().numpy(), orbit)
+            check_images(first(x, CHECKED_IMAGES).cpu().numpy(), orbit)
         return orbit
 
     def _exact_model(self, x: Float[Tensor, "rows *features"], orbit: Orbit, kernel: Kernel, problem: Problem) -> ExactGP:
@@ -349,7 +377,7 @@ class InvariantEstimator(BaseEstimator):
 
     def _initial_model(
         self,
-        x: Float[Tensor, "rows *features"],
+        x: Inputs,
         orbit: Orbit,
         kernel: Kernel,
         problem: Problem,
@@ -374,19 +402,43 @@ class InvariantEstimator(BaseEstimator):
         return model
 
     @torch.no_grad()
-    def _start_mean(self, model: InvariantGP | ExactGP, x: Float[Tensor, "rows *features"], problem: Problem) -> None:
+    def _start_mean(self, model: InvariantGP | ExactGP, x: Inputs, problem: Problem) -> None:
         """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
         if self.mean == "linear":
             samples = None if isinstance(model.orbit, FiniteOrbit) else 4
-            model.prior_mean.place(model.orbit.fixed(x[:MEAN_ROWS], samples).points.flatten(0, 2).flatten(1))
+            model.prior_mean.place(model.orbit.fixed(first(x, MEAN_ROWS), samples).points.flatten(0, 2).flatten(1))
         if self.mean != "zero":
             model.prior_mean.bias.copy_(problem.mean)
 
-    def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
+    def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _training_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _training_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
+        """Inputs on the device, and targets; of all processes, if several share them."""
+        x, targets = processes.together(lambda: self._own_data(X, y, device))
+        if processes.count() == 1:
+            return x, targets
+        check_same_everywhere(self, self.input_shape_)
+        return SharedRows(x), np.concatenate(processes.everyones(targets))
+
+    def _own_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
+        """The data of this process."""
+        on_disk = stored(X)
+        if on_disk is not None and not on_disk.is_small:
+            return self._stored_data(on_disk, y, device)
+        array, targets = self._checked_data(X if on_disk is None else on_disk.loaded(), y)
+        return self._tensor(array, device), targets
+
+    def _stored_data(self, X: Stored, y: Any, device: torch.device) -> tuple[StoredRows, np.ndarray]:
+        """Inputs that stay on disk. Their first rows are checked now, the others when they are read."""
+        head, _ = self._checked_data(X.read(np.arange(min(2, X.shape[0]))), None)
+        targets = check_array(y, ensure_2d=False, dtype=None, input_name="y", estimator=self)
+        check_consistent_length(np.empty((X.shape[0], 0)), targets)
+        shape, dtype = (X.shape[0], *self.input_shape_), torch.from_numpy(head).dtype
+        return StoredRows(X.read, shape, dtype, device), targets
+
+    def _checked_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """Flat inputs and targets, as scikit-learn checks them; sets ``input_shape_`` and ``n_features_in_``."""
         if issparse(y):
             raise TypeError("y must be a dense array, got a sparse one.")
@@ -396,7 +448,10 @@ class InvariantEstimator(BaseEstimator):
         dtype = training_options(self.training).dtype
         name = dtype if dtype != "auto" else "float32" if images else "float64"
         X, shape = self._flat(X, shape, name)
-        array, targets = validate_data(self, X, y, dtype=name, **self._y_checks)
+        if y is None:
+            array, targets = validate_data(self, X, dtype=name), np.empty(0)
+        else:
+            array, targets = validate_data(self, X, y, dtype=name, **self._y_checks)
         if shape is not None and prod(shape) != array.shape[1]:
             raise ValueError(f"image_shape={shape} holds {prod(shape)} pixels, but X has {array.shape[1]} features.")
         self.input_shape_ = (array.shape[1],) if shape is None else shape
@@ -440,12 +495,15 @@ class InvariantEstimator(BaseEstimator):
         """Mean and variance of f at X, each row on its own."""
         check_is_fitted(self)
         check_arguments(self.get_params(deep=False))
-        array = self._new_inputs(X)
         device = usable_device(self.device)
-        x = self._tensor(array, device)
         samples = predict_samples(self.orbit_, training_options(self.training).num_predict_samples)
-        mean, variance = _on(device, self.model_).predict(x, samples, seed=PREDICT_SEED)
-        return mean.cpu(), variance.cpu()
+        model = _on(device, self.model_)
+        found = []
+        for part in _parts(X):
+            x = self._tensor(self._new_inputs(part), device)
+            found.append([values.cpu() for values in model.predict(x, samples, seed=PREDICT_SEED)])
+        means, variances = zip(*found, strict=True)
+        return torch.cat(means), torch.cat(variances)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -455,6 +513,18 @@ class InvariantEstimator(BaseEstimator):
 
 def _kind(cls: type) -> str:
     return "classifier" if issubclass(cls, ClassifierMixin) else "regressor"
+
+
+def _parts(X: Any) -> Iterator[Any]:
+    """The inputs as they are, or a part after the other where they are on disk."""
+    on_disk = stored(X)
+    if on_disk is None:
+        yield X
+        return
+    rows = on_disk.shape[0]
+    step = max(1, PREDICT_BYTES // (4 * prod(on_disk.shape[1:])))
+    for start in range(0, rows, step):
+        yield on_disk.read(np.arange(start, min(rows, start + step)))
 
 
 def _rank(X: Any) -> int:
@@ -487,7 +557,15 @@ def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = -(-EVIDENCE_SAMPLES // groups) * groups
     evidence = measure_evidence(
-        trainer.model, trainer.likelihood, trainer.x, trainer.y, samples, groups, settings.sampler, generator=generator
+        trainer.model,
+        trainer.likelihood,
+        trainer.x,
+        trainer.y,
+        samples,
+        groups,
+        settings.sampler,
+        generator=generator,
+        most_rows=EVIDENCE_ROWS if on_disk(trainer.x) else None,
     )
     return replace(evidence, upper=_upper(trainer, evidence))
 
@@ -495,7 +573,7 @@ def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, and not too many data."""
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
-    if likelihood.num_locals or likelihood.couples:
+    if isinstance(x, Rows) or likelihood.num_locals or likelihood.couples:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
     size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)

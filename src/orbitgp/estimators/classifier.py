@@ -13,9 +13,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from orbitgp.estimators.base import InvariantEstimator, Problem
+from orbitgp.estimators.base import Inputs, InvariantEstimator, Problem
+from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 
+PREPARE_ROWS = 256  # that a likelihood is prepared by, where data are not one tensor
 TWO_CLASSES, MANY_CLASSES = "bernoulli", "dirichlet"  # the likelihoods that "auto" stands for
 
 
@@ -52,7 +54,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 
-    def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
+    def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
         if targets.dtype == object and any(label is None for label in targets):
             raise ValueError("y contains None: every row needs a label.")
         check_classification_targets(targets)
@@ -60,8 +62,14 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
-        likelihood.prepare(x, torch.tensor(labels))
-        y = likelihood.encode(torch.tensor(labels))
+        if isinstance(x, Tensor):
+            encoded = torch.tensor(labels)
+            likelihood.prepare(x, encoded)
+        else:
+            some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:PREPARE_ROWS].to(x.device)
+            encoded = torch.tensor(labels, device=x.device)  # which has more room than the host has for many data
+            likelihood.prepare(fetch(x, some), encoded[some])
+        y = likelihood.encode(encoded)
         return Problem(y, likelihood, *likelihood.start(y))
 
     def _likelihood(self, num_classes: int) -> Classification:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from orbitgp.inference.cost import Workload, affordable, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
@@ -39,19 +40,19 @@ _MAX_ROWS = 1000  # the half a million distances between so many rows determine 
 
 def initial_kernel(
     kernel: Kernel | None,
-    x: Float[Tensor, "rows *features"],
+    x: Float[Tensor, "rows *features"] | Rows,
     variance: float,
     generator: torch.Generator,
     feature_map: nn.Module | None = None,
 ) -> Kernel:
     """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
-    rows = (x[:2] if kernel is not None else _random_rows(x, generator)).flatten(1).double()
+    rows = (first(x, 2) if kernel is not None else _random_rows(x, generator)).flatten(1).double()
     if feature_map is None:
         return _kernel_of_vectors(kernel, rows, variance)
     shape = tuple(x.shape[1:]) if x.ndim > 2 else None
     mapped = FeatureMapKernel(RBFKernel(), deepcopy(feature_map), shape).double().to(x.device)
     with torch.no_grad():
-        _check_map(mapped.feature_map, x[:2])
+        _check_map(mapped.feature_map, first(x, 2))
         rows = mapped.map(rows)
     mapped.base_kernel = _kernel_of_vectors(kernel, rows, variance)
     return mapped
@@ -120,12 +121,12 @@ def _reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _random_rows(x: Float[Tensor, "rows *features"], generator: torch.Generator) -> Float[Tensor, "some *features"]:
+def _random_rows(x: Float[Tensor, "rows *features"] | Rows, generator: torch.Generator) -> Float[Tensor, "some *features"]:
     """All rows, or ``_MAX_ROWS`` of them at random."""
     if len(x) <= _MAX_ROWS:
-        return x
+        return first(x, len(x))
     order = torch.randperm(len(x), generator=generator, device=generator.device)
-    return x[order[:_MAX_ROWS].to(x.device)]
+    return fetch(x, order[:_MAX_ROWS].to(x.device))
 
 
 def median_distance(x: Float[Tensor, "rows dim"]) -> float:
@@ -136,9 +137,9 @@ def median_distance(x: Float[Tensor, "rows dim"]) -> float:
 
 
 @torch.no_grad()
-def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"]) -> float:
+def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"] | Rows) -> float:
     """The prior variance of g, averaged over the first data."""
-    return float(kernel(x[:16].flatten(1).double(), diag=True).mean())
+    return float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())
 
 
 def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
-from orbitgp.estimators.base import InvariantEstimator, Problem
+from orbitgp.estimators.base import Inputs, InvariantEstimator, Problem
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
@@ -98,7 +98,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _shaped(self, values: Float[np.ndarray, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return values[:, 0] if self._flat_targets else values
 
-    def _problem(self, x: Float[Tensor, "rows *features"], targets: np.ndarray) -> Problem:
+    def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
         self._flat_targets = targets.ndim == 1
         values = targets.reshape(len(targets), -1).astype(np.float64)
         self.target_mean_, self.target_scale_ = np.zeros(values.shape[1]), np.ones(values.shape[1])

@@ -15,9 +15,11 @@ from typing import Any, get_args
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
+from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from orbitgp.estimators.defaults import InferenceName
+from orbitgp.inference import processes
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
@@ -126,6 +128,16 @@ def usable_device(name: Any) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {name!r} cannot be used: {reason}") from error
     return device
+
+
+def check_same_everywhere(estimator: BaseEstimator, row: tuple[int, ...]) -> None:
+    """Processes that share the data must agree on the settings and on the shape of a row, and each must bring some."""
+    said = processes.everyones((repr(estimator), row))
+    for number, (settings, shape) in enumerate(said):
+        if settings != said[0][0]:
+            raise ValueError(f"process {number} fits with other settings than process 0: all must have the same.")
+        if shape != said[0][1]:
+            raise ValueError(f"process {number} has inputs of shape {shape}, but process 0 of shape {said[0][1]}.")
 
 
 def image_shape(value: Any) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.inference import processes
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
@@ -50,14 +51,17 @@ def elbo(
     y: Float[Tensor, "rows *outputs"],
     num_data: int,
     local: Local | LocalChoice | None = None,
+    batch: int | None = None,
 ) -> Float[Tensor, ""]:
     """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
 
     Unbiased over orbit samples and minibatches. ``local`` are the likelihood's local parameters for these data, if it has any;
-    they must not be computed from ``samples``.
+    they must not be computed from ``samples``. ``batch`` is B where several processes compute its terms: their bounds sum to
+    that of the batch, and the first process takes the KL.
     """
-    expected = expected_log_likelihood(model, likelihood, samples, y, local)
-    return expected.sum() * (num_data / len(y)) - model.kl()
+    scale = num_data / (batch or len(y))
+    expected = expected_log_likelihood(model, likelihood, samples, y, local).sum() * scale if len(y) else 0.0
+    return expected - model.kl() * (1.0 if processes.rank() == 0 else 0.0)
 
 
 @torch.no_grad()
@@ -66,13 +70,17 @@ def elbo_of_all(
     likelihood: Likelihood,
     batches: Iterable[Batch],
     factor: Float[Tensor, "inducing inducing"] | None = None,
+    scale: float = 1.0,
 ) -> float:
-    """The same bound of all data as a number, from batches that together hold every datum once (``factor``: model.factor())."""
+    """The same bound of all data as a number, from batches that together hold every datum once (``factor``: model.factor()).
+
+    ``scale`` is N/B where they hold B of N data.
+    """
     factor = model.factor() if factor is None else factor
     expected = 0.0
     for samples, y, local in batches:
         expected += float(expected_log_likelihood(model, likelihood, samples, y, local, factor).sum())
-    return expected - float(model.kl())
+    return scale * processes.added(expected, factor.device) - float(model.kl())
 
 
 def expected_log_likelihood(

@@ -18,9 +18,10 @@ from torch import Tensor
 from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Rows, first, owned
 from orbitgp.inference.slack import slack
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments
+from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import Samples
 from orbitgp.orbits.sampling import Policy
 
@@ -89,10 +90,10 @@ class Evidence:
         return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"
 
 
-def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[slice]:
-    """Slices of rows so short that their orbit samples, and the kernel between these, fit into memory with ease."""
+def chunks(x: Tensor | Rows, model: InvariantGP, num_samples: int | None, count: int | None = None) -> Iterator[slice]:
+    """Slices of ``count`` (or all) rows, so short that their orbit samples, and the kernel between these, fit into memory."""
     rows = model.rows_at_once(x, num_samples)
-    for start in range(0, len(x), rows):
+    for start in range(0, len(x) if count is None else count, rows):
         yield slice(start, start + rows)
 
 
@@ -101,7 +102,7 @@ def chunks(x: Tensor, model: InvariantGP, num_samples: int | None) -> Iterator[s
 def measure_evidence(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"],
+    x: Float[Tensor, "rows *features"] | Rows,
     y: Float[Tensor, "rows *outputs"],
     num_samples: int | None = 64,
     num_groups: int = 2,
@@ -109,41 +110,67 @@ def measure_evidence(
     passes: int = 8,
     local_passes: int = 4,
     generator: torch.Generator | None = None,
+    most_rows: int | None = None,
 ) -> Evidence:
-    """The bound over all data: the mean of ``passes`` independent estimates, its standard error, and its slack."""
+    """The bound over all data: the mean of ``passes`` independent estimates, its standard error, and its slack.
+
+    Of more than ``most_rows`` data, each pass sees so many, drawn at random, and they stand for all. The slack is measured
+    where all data lie in one tensor.
+    """
     factor = model.factor()
+    size = len(x) if most_rows is None else min(most_rows, len(x))
 
-    def draw(rows: slice) -> Samples:
-        return model.orbit.sample(x[rows], num_samples, num_groups, sampler, generator)
+    def drawn(index: Tensor) -> Iterator[tuple[Tensor, Samples]]:
+        """This process's rows and their samples, a few at a time."""
+        for piece in chunks(x, model, num_samples, len(index)):
+            part = owned(x, index[piece])
+            samples = model.orbit.sample(x[part.rows], num_samples, num_groups, sampler, generator, part.among)
+            if len(part.rows):
+                yield part.rows, samples
 
-    def batches(local: Tensor | None) -> Iterator[Batch]:
-        """All data once, with fresh draws."""
-        for rows in chunks(x, model, num_samples):
-            yield Batch(draw(rows), y[rows], None if local is None else local[rows])
+    def moments(samples: Samples) -> Moments:
+        return model.moments(model.whitened_means(samples, factor), likelihood.couples)
 
-    def moments() -> Moments:
-        """The moments of q(f) from one pass over the data."""
-        means = (model.whitened_means(draw(rows), factor) for rows in chunks(x, model, num_samples))
-        return _combined([model.moments(part, likelihood.couples) for part in means], torch.cat)
+    def batches(index: Tensor, local: Tensor | None) -> Iterator[Batch]:
+        """These rows once, with fresh draws."""
+        return (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
+
+    def local_parameters(index: Tensor) -> Tensor | None:
+        """The local parameters of these rows, in the place of each row."""
+        if not likelihood.num_locals:
+            return None
+        passed = [_combined([moments(samples) for _, samples in drawn(index)], torch.cat) for _ in range(local_passes)]
+        average = _combined(passed, lambda parts: torch.stack(parts).mean(0))
+        own = owned(x, index).rows
+        found = required(likelihood.local(y[own], average))
+        return found.new_zeros(len(x), *found.shape[1:]).index_copy_(0, own, found)
+
+    def bound(index: Tensor, local: Tensor | None) -> float:
+        """The bound from one pass over these rows."""
+        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
+        return elbo_of_all(model, likelihood, batches, factor, scale=len(x) / len(index))
 
     with model.cached_inducing_features():
-        local = None
-        if likelihood.num_locals:
-            average = _combined([moments() for _ in range(local_passes)], lambda passes: torch.stack(passes).mean(0))
-            local = likelihood.local(y, average)
         # A finite orbit that is enumerated has no noise: one pass is enough.
-        exact = draw(slice(1)).pairing.off == 0.0
-        bounds = [elbo_of_all(model, likelihood, batches(local), factor) for _ in range(1 if exact else passes)]
-        values = torch.tensor(bounds, dtype=torch.float64)
-        lost = slack(model, likelihood, batches(local), factor)
-    stderr = 0.0 if exact else float(values.std()) / math.sqrt(len(values))
+        enumerated = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
+        lost = None
+        if size == len(x):
+            index = torch.arange(len(x), device=x.device)
+            local = local_parameters(index)
+            found = [bound(index, local) for _ in range(1 if enumerated else passes)]
+            lost = slack(model, likelihood, batches(index, local), factor) if isinstance(x, Tensor) else None
+        else:
+            some = [torch.randperm(len(x), generator=generator, device=x.device)[:size] for _ in range(passes)]
+            found = [bound(index, local_parameters(index)) for index in some]
+    values = torch.tensor(found, dtype=torch.float64)
+    stderr = 0.0 if len(values) == 1 else float(values.std()) / math.sqrt(len(values))
     return Evidence(
         value=float(values.mean()),
         stderr=stderr,
         num_data=len(x),
-        num_samples=None if exact else num_samples,
+        num_samples=None if enumerated else num_samples,
         likelihood=type(likelihood).__name__,
-        slack=max(0.0, float(lost)),
+        slack=None if lost is None else max(0.0, float(lost)),
     )
 
 

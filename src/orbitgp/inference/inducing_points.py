@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitgp.inference.rows import Rows, fetch
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.orbits import Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import base_draws
@@ -23,7 +24,7 @@ Method = Literal["random", "kmeans", "greedy"]
 
 @torch.no_grad()
 def initial_inducing(
-    x: Float[Tensor, "rows *features"],
+    x: Float[Tensor, "rows *features"] | Rows,
     orbit: Orbit,
     kernel: Kernel,
     size: int,
@@ -59,12 +60,12 @@ def initial_inducing(
     return candidates
 
 
-def _orbit_samples(x: Tensor, orbit: Orbit, count: int, generator: torch.Generator | None) -> Tensor:
+def _orbit_samples(x: Tensor | Rows, orbit: Orbit, count: int, generator: torch.Generator | None) -> Tensor:
     rounds = -(-count // len(x))
     device = x.device if generator is None else generator.device
     order = torch.cat([torch.randperm(len(x), generator=generator, device=device) for _ in range(rounds)])[:count]
     order = order.to(x.device)
-    chosen = x[order]
+    chosen = fetch(x, order)
     u = base_draws("iid", count, 1, 1, orbit.draws_for(x.shape[1:]), generator=generator, dtype=x.dtype, device=device)
     samples = orbit.transform(chosen, u[:, 0].to(x.device))
     # A finite orbit gives all its elements. Take one of them for each point, and the next one in each round, so that a datum

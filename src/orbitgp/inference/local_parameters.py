@@ -22,11 +22,15 @@ from torch import Tensor, nn
 
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.recognition_network import RecognitionNetwork
+from orbitgp.inference.rows import Rows as Inputs
+from orbitgp.inference.rows import as_tensor
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import Pairing, Samples
 
 LocalName = Literal["kept", "network", "groups"]
+
+_NETWORK_ROWS = 10_000  # that tell a network the scale of the inputs, where they are not one tensor
 
 Rows = Int[Tensor, " rows"]
 Local = Float[Tensor, "rows params"]
@@ -37,7 +41,7 @@ class Setting(NamedTuple):
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"]
+    x: Float[Tensor, "rows *features"] | Inputs
     y: Float[Tensor, "rows *outputs"]
 
 
@@ -113,7 +117,7 @@ class Network(LocalSource):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self.network = RecognitionNetwork(setting.likelihood, setting.x, setting.y)
+        self.network = RecognitionNetwork(setting.likelihood, as_tensor(setting.x, _NETWORK_ROWS), setting.y)
 
     def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local]:
         return [self._recognised(rows)]

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.pickling import Portable
-from orbitgp.orbits.sampling import Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
+from orbitgp.orbits.sampling import Among, Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
 
 
 class Orbit(Portable):
@@ -94,15 +94,18 @@ class Orbit(Portable):
         num_groups: int = 2,
         sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
+        among: Among | None = None,
     ) -> Samples:
-        """Samples for training: ``num_groups`` independent groups, fresh for every row."""
+        """Samples for training: ``num_groups`` independent groups, fresh for every row (``among``: of a larger batch)."""
         pairing = Pairing.groups(num_groups)
         if num_samples is None or num_samples < num_groups or num_samples % num_groups:
             raise ValueError(f"num_samples must be a positive multiple of num_groups={num_groups}, got {num_samples}.")
-        shape = (len(x), num_groups, num_samples // num_groups, self.draws_for(x.shape[1:]))
+        rows = len(x) if among is None else among.total
+        shape = (rows, num_groups, num_samples // num_groups, self.draws_for(x.shape[1:]))
         u = base_draws(sampler, *shape, generator=generator, dtype=x.dtype, device=x.device)
+        u = u if among is None else u[among.positions]
         xa = self.transform(x, u.flatten(1, 2))
-        return Samples(xa.reshape(len(x), num_groups, -1, *x.shape[1:]), pairing)
+        return Samples(xa.unflatten(1, (num_groups, -1)), pairing)
 
     def fixed(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
         """Samples for prediction: the same draws for every row, taken as a finite orbit of ``num_samples`` elements."""
@@ -152,12 +155,14 @@ class FiniteOrbit(Orbit):
         num_groups: int = 2,
         sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
+        among: Among | None = None,
     ) -> Samples:
         """The whole orbit where ``num_samples`` is None or covers it, else that many elements without replacement."""
         if num_samples is None or num_samples >= self.size:
             return Samples(self.elements(x)[:, None], Pairing.exact())
         pairing = Pairing.without_replacement(num_samples, self.size)
-        keys = torch.rand(len(x), self.size, generator=generator, device=x.device)
+        keys = torch.rand(len(x) if among is None else among.total, self.size, generator=generator, device=x.device)
+        keys = keys if among is None else keys[among.positions]
         index = keys.topk(num_samples, dim=1).indices
         return Samples(self.select(x, index)[:, :, None], pairing)
 

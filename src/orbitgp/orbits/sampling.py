@@ -20,7 +20,7 @@ from math import log2
 from typing import Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.orbits.constants import constant
@@ -132,6 +132,13 @@ class Pairing:
     def exact(cls) -> Pairing:
         """The samples are the whole orbit: one block, all pairs, the diagonal too."""
         return cls(1, off=0.0, diag=1.0)
+
+
+class Among(NamedTuple):
+    """Rows of a batch that is larger: where they stand in it, and how many it has. Their draws are those of the whole batch."""
+
+    positions: Int[Tensor, " rows"]
+    total: int
 
 
 class Samples(NamedTuple):

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from orbitgp.inference import processes
+from orbitgp.inference.rows import checksum
 from orbitgp.saving.container import SavedFileError, content, read, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.values import Tensors, decode, encode
@@ -87,12 +89,20 @@ class Checkpoint:
 
     def after_step(self, trainer: Trainer | QuasiNewton) -> None:
         """Called between steps: write if a checkpoint is due, or if this was the last step."""
-        if trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0):
+        due = trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0)
+        if processes.count() > 1:  # the clock of the first process decides
+            due = processes.added(float(due and processes.rank() == 0), trainer.x.device) > 0
+        if due:
             self.write(trainer)
 
     def write(self, trainer: Trainer | QuasiNewton) -> None:
         """Write a checkpoint. If that fails, the last one stays and the run continues."""
         if self.written == trainer.steps:
+            return
+        if isinstance(trainer, Trainer):
+            trainer.gather_local()
+        if processes.rank() > 0:
+            self.written = trainer.steps
             return
         tensors: Tensors = {}
         config = {
@@ -132,7 +142,7 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
         del settings[name]
     return {
         **settings,
-        "X": _digest(trainer.x),
+        "X": checksum(trainer.x),
         "y": _digest(trainer.y),
         "orbit": _digest_module(model.orbit),
         "kernel": _digest_module(model.kernel),

@@ -7,18 +7,20 @@ update also finds those of the data that it sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitgp.inference import processes
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
 from orbitgp.inference.memory import in_smaller_chunks
-from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.natural_gradient import (
+    AnyStatistics,
     KernelStatistics,
     Statistics,
     kernel_statistics,
@@ -26,6 +28,7 @@ from orbitgp.inference.natural_gradient import (
     statistics,
     total,
 )
+from orbitgp.inference.rows import Owned, minibatches, owned, prefetch
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
 from orbitgp.training.diagnostics import Diagnostics
@@ -50,7 +53,7 @@ class PosteriorUpdates:
         self,
         local: LocalSource,
         options: TrainerSettings,
-        sample: Callable[[Rows, int | None], Samples],
+        sample: Callable[[Owned, int | None], Samples],
         generator: torch.Generator,
         enumerated: bool,
         diagnostics: Diagnostics,
@@ -66,7 +69,7 @@ class PosteriorUpdates:
         follows = local.follows_posterior or self.likelihood.couples
         in_turns = options.optimizer == "natural" and enumerated and follows
         self.rounds = options.local_rounds if in_turns else 1
-        self.minibatches = Minibatches(len(self.x), generator)
+        self.minibatches = minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
         self.failed_jitter = 0.0  # the largest with which Kuu had no factor
@@ -97,25 +100,27 @@ class PosteriorUpdates:
         pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
             factor = self._factor()
+            drawn = self._drawn(pieces)
+            means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in drawn)
             if not self.whitens_data:
                 # Sums of k_u are enough, and they are whitened once.
-                sums = total(self._kernel_statistics(rows) for rows in pieces)
+                sums = self._total(KernelStatistics, (self._kernel_statistics(*piece) for piece in drawn))
                 self._set(sums.whiten(factor).scale(scale), rho, self.stats)
             elif self.rounds == 1:
-                stats = total(self._statistics(rows, self._draw(rows, factor)) for rows in pieces)
+                stats = self._total(Statistics, (self._statistics(*piece) for piece in means))
                 self._set(stats.scale(scale), rho, self.stats)
             else:
-                self._take_turns(pieces, [self._draw(rows, factor) for rows in pieces], scale, rho)
+                self._take_turns(list(means), scale, rho)
         self.diagnostics.saw_update(self.blend)
 
-    def polish(self, passes: int) -> None:
-        """With all else fixed, q(u) from an average over passes over all data: noise out, nothing else changed.
+    def polish(self, passes: int, rows: int) -> None:
+        """With all else fixed, q(u) from an average over passes over so many data: noise out, nothing else changed.
 
         The running average of the last updates counts as some passes. It lags a little behind, and is less noisy than one pass.
         """
         before = 0 if self.enumerated else _AVERAGE_WEIGHT
         for i in range(before, before + passes):
-            self.update(min(1.0 / (i + 1), self.rho(partial=False)), len(self.x))
+            self.update(min(1.0 / (i + 1), self.rho(partial=False)), rows)
 
     @torch.no_grad()
     def refresh_local(self) -> None:
@@ -125,9 +130,10 @@ class PosteriorUpdates:
         with self.model.cached_inducing_features():
             factor = self.model.factor()
             index = torch.arange(len(self.x), device=self.x.device)
-            for rows in chunks(self.x, self.model, self.options.num_samples):
-                means = self.model.whitened_means(self.sample(index[rows], self.options.num_samples), factor)
-                self.local.refit(index[rows], self.model.moments(means, cross=self.likelihood.couples))
+            pieces = [index[rows] for rows in chunks(self.x, self.model, self.options.num_samples)]
+            for rows, samples in self._drawn(pieces, self.options.num_samples):
+                means = self.model.whitened_means(samples, factor)
+                self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
 
     def forget(self) -> None:
         """Make the next update the first one: the inducing points are others, and old statistics say nothing about them."""
@@ -157,7 +163,26 @@ class PosteriorUpdates:
         """The rows of one update, in pieces whose samples fit into memory."""
         count = len(self.x)
         rows = self.minibatches.take(size) if size < count else torch.arange(count, device=self.x.device)
-        return [rows[piece] for piece in chunks(self.x[:size], self.model, self._num_samples)]
+        return [rows[piece] for piece in chunks(self.x, self.model, self._num_samples, size)]
+
+    def _drawn(self, pieces: list[Rows], num_samples: int | None = None) -> Iterator[tuple[Rows, Samples]]:
+        """Fresh orbit samples of each piece, or of what this process holds of it."""
+        for piece, following in zip(pieces, [*pieces[1:], self.minibatches.upcoming(len(pieces[0]))], strict=True):
+            part = owned(self.x, piece)
+            samples = self.sample(part, num_samples or self._num_samples)
+            prefetch(self.x, following)
+            if len(part.rows):
+                yield part.rows, samples
+
+    def _total(self, kind: type[AnyStatistics], parts: Iterable[AnyStatistics]) -> AnyStatistics:
+        """The statistics of all parts together, over all processes."""
+        if processes.count() == 1:
+            return total(parts)
+        square, linear = torch.zeros_like(self.model.q_sqrt), torch.zeros_like(self.model.q_mean)
+        nothing: AnyStatistics = kind(square, square, linear)
+        sums = total(chain([nothing], parts))
+        processes.add_(sums)
+        return sums
 
     def _factor(self) -> Factor:
         """The factor of Kuu. Where inducing points have come so close that there is none, the jitter is raised for good."""
@@ -182,13 +207,9 @@ class PosteriorUpdates:
         if self.failed_jitter < wanted < self.model.jitter / 10:
             self.model.jitter = wanted
 
-    def _draw(self, rows: Rows, factor: Factor) -> WhitenedMeans:
-        """Whitened means of fresh orbit samples of these data."""
-        return self.model.whitened_means(self.sample(rows, self._num_samples), factor)
-
-    def _kernel_statistics(self, rows: Rows) -> KernelStatistics:
-        """The statistics of these data before whitening, from fresh orbit samples."""
-        means = self.model.kernel_means(self.sample(rows, self._num_samples))
+    def _kernel_statistics(self, rows: Rows, samples: Samples) -> KernelStatistics:
+        """The statistics of these data before whitening."""
+        means = self.model.kernel_means(samples)
         return kernel_statistics(self.model, means, self.likelihood.quadratic(self.y[rows], None), num_data=len(rows))
 
     def _statistics(self, rows: Rows, means: WhitenedMeans) -> Statistics:
@@ -198,14 +219,14 @@ class PosteriorUpdates:
             local = self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
         return statistics(self.model, means, self.likelihood.quadratic(self.y[rows], local), num_data=len(rows))
 
-    def _take_turns(self, pieces: list[Rows], means: list[WhitenedMeans], scale: float, rho: float) -> None:
+    def _take_turns(self, means: list[tuple[Rows, WhitenedMeans]], scale: float, rho: float) -> None:
         """Set q(u) several times with the same samples: local parameters and coupled functions follow it, and it follows them.
 
         The gradient then sees the bound at its best, which lets the kernel move in long steps.
         """
         before = self.stats
         for _ in range(self.rounds):
-            stats = total(self._statistics(*piece) for piece in zip(pieces, means, strict=True))
+            stats = self._total(Statistics, (self._statistics(*piece) for piece in means))
             # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
             self._set(stats.scale(scale), rho, self.stats if self.likelihood.couples else before)
 

@@ -19,9 +19,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from orbitgp.inference import processes
 from orbitgp.inference.cost import Workload, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.options import TrainerSettings
@@ -41,7 +43,7 @@ class Run(Protocol):
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Tensor
+    x: Tensor | Rows
     y: Tensor
     options: TrainerSettings
     screened: bool
@@ -81,15 +83,16 @@ def _climb(run: Run) -> int:
     """Learn from as many rows as take a tenth of the time for an exact fit, and return how many these are."""
     model, options, orbit = run.model, run.options, run.model.orbit
     with torch.no_grad():
-        dim = model.covariance.features(run.x[:1].flatten(1)).shape[-1]
+        dim = model.covariance.features(first(run.x, 1).flatten(1)).shape[-1]
     size = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else SAMPLES
     work = Workload(size, dim, run.x.device, double=run.x.dtype == torch.float64)
     count = work.most_rows(_OF_EXACT * options.exact_seconds, free_memory(run.x.device), len(run.x))
     rows = representative_order(run.y, options.seed)[: max(count, options.start_rows)].to(run.x.device)
-    x, y = run.x[rows], run.y[rows]
+    x, y = fetch(run.x, rows), run.y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents).to(x.device)
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
-    limit = None if options.max_seconds is None else _SHARE * options.max_seconds
+    # Processes that share the data must end at the same place, and have different clocks.
+    limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
     elements = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else None
     climber = QuasiNewton(
         exact, run.likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=SAMPLES

@@ -27,11 +27,12 @@ from torch import Tensor
 from torch.nn import Parameter
 from tqdm.auto import tqdm
 
+from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
-from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch, variances
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Classification, Likelihood
 from orbitgp.orbits import Identity, Orbit, Pairing, Samples
@@ -54,7 +55,7 @@ class Trainer:
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"]
+    x: Float[Tensor, "rows *features"] | Rows
     y: Float[Tensor, "rows *outputs"]
     options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callable[[Record], None] | None = None
@@ -68,7 +69,7 @@ class Trainer:
         self.model.q_mean.requires_grad_(not self.natural)
         self.model.q_sqrt.requires_grad_(not self.natural)
         samples = (options.num_samples, options.num_groups, options.sampler)
-        one = self.model.orbit.sample(self.x[:1], *samples, torch.Generator(self.x.device))
+        one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
         # With natural gradients, local parameters follow the updates of q(u), not the visits of minibatches.
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.local.train(not self.natural)
@@ -92,7 +93,7 @@ class Trainer:
         self.keeps_orbit = False
         self.screened = not screening.is_needed(self.likelihood, options)
         self.posterior.refresh_local()
-        self.minibatches = Minibatches(len(self.x), self.generator)
+        self.minibatches = minibatches(self.x, self.generator)
         self.steps = 0
         self.seconds = 0.0
         self.hold = 0.5  # of the budget: rates hold for so long, then they fall for as long again
@@ -174,6 +175,8 @@ class Trainer:
                     group["lr"] = 0.0
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self.gradient(rows).clone())
+            prefetch(self.x, self.minibatches.upcoming(len(rows)))
+            self._share_gradient()
             self.diagnostics.saw_gradient(self.model.orbit)
             self.optimizer.step()
             if not self.natural:
@@ -191,17 +194,30 @@ class Trainer:
     def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
         self.optimizer.zero_grad(set_to_none=True)
-        samples = self._sample(rows, self.options.num_samples)
-        bound = elbo(self.model, self.likelihood, samples, self.y[rows], len(self.x), self.local.at(rows))
-        (-(bound + log_prior(self.model))).backward()
+        own = owned(self.x, rows)
+        samples = self._sample(own, self.options.num_samples)
+        local = self.local.at(own.rows)
+        bound = elbo(self.model, self.likelihood, samples, self.y[own.rows], len(self.x), local, batch=len(rows))
+        (-(bound + log_prior(self.model) * (processes.rank() == 0))).backward()
         return bound.detach()
+
+    def _share_gradient(self) -> None:
+        """Add bound, gradients and clocks over the processes; a run that one of them was asked to stop stops everywhere."""
+        if processes.count() == 1:
+            return
+        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for parameter in learned:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        clock = torch.tensor([self.seconds, float(self.stopped)], dtype=torch.float64, device=self.x.device)
+        processes.add_([*(p.grad for p in learned if p.grad is not None), self.bounds[-1], clock])
+        self.seconds, self.stopped = float(clock[0]) / processes.count(), bool(clock[1])
 
     def _is_small(self) -> bool:
         """Whether a GPU takes longer to launch the kernels of a step than to run them, and no part of the step waits for it."""
         samples = min(self.options.batch_size, len(self.x)) * self.model.samples_per_row(self.options.num_samples)
         small = samples * self.model.num_points <= _LAUNCH_BOUND
         plain = isinstance(self.model.covariance, Stationary) and not self.likelihood.num_locals
-        return self.x.is_cuda and small and plain
+        return self.x.is_cuda and isinstance(self.x, Tensor) and small and plain
 
     def _replayed(self) -> Replayed[Float[Tensor, ""]]:
         """The gradient as a CUDA graph. It is recorded again when the jitter changes, or which parameters are learned."""
@@ -215,18 +231,21 @@ class Trainer:
     def polish(self) -> None:
         """With all else fixed, q(u) from an average over passes over all data.
 
-        Where data are many, all passes together see at most a quarter as many data as the updates during training saw.
+        Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
+        that is less than one pass, it is a part of one for data on disk; others are all seen.
         """
         if self.natural:
             seen = self.steps // self.options.posterior_every * self.posterior.size
             enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
-            self.posterior.polish(min(self.options.polish_passes, max(1, enough)))
+            rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)
+            self.posterior.polish(min(self.options.polish_passes, max(1, enough)), rows)
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""
         with self.timed():  # here the host waits for a GPU
             bound = float(torch.stack(self.bounds).mean())
         self.bounds.clear()
+        self._check_equal()
         if not math.isfinite(bound):
             raise FloatingPointError(
                 f"the bound is {bound} after {self.steps} steps: lower the learning rate, raise jitter, or scale the inputs."
@@ -243,6 +262,25 @@ class Trainer:
         }
         self.history.append(record)
         return record
+
+    @torch.no_grad()
+    def gather_local(self) -> None:
+        """Bring the local parameters of all data to every process. Until then each knows those of its own."""
+        values = getattr(self.local, "values", None)
+        if processes.count() > 1 and values is not None:
+            own = owned(self.x, torch.arange(len(self.x), device=self.x.device)).rows
+            mine = torch.zeros_like(values).index_copy_(0, own, values[own])
+            processes.add_([mine])
+            values.copy_(mine)
+
+    def _check_equal(self) -> None:
+        """All processes must have come to the same parameters."""
+        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        sums = processes.everyones([float(p.detach().double().sum()) for p in (*learned, self.model.q_mean)])
+        if any(one != sums[0] for one in sums):
+            raise RuntimeError(
+                "the processes of this run have come to different parameters: run all on the same kind of machine."
+            )
 
     def _parts(self) -> dict[str, Stateful]:
         """The parts of the run that change from step to step. Each owns its state."""
@@ -278,9 +316,9 @@ class Trainer:
             setattr(self, name, state[name])
         self.bounds = list(state["bounds"])
 
-    def _sample(self, rows: Int[Tensor, " rows"], num_samples: int | None) -> Samples:
-        options = self.options
-        return self.model.orbit.sample(self.x[rows], num_samples, options.num_groups, options.sampler, self.generator)
+    def _sample(self, own: Owned, num_samples: int | None) -> Samples:
+        options, x = self.options, self.x[own.rows]
+        return self.model.orbit.sample(x, num_samples, options.num_groups, options.sampler, self.generator, own.among)
 
     @torch.no_grad()
     def redraw_inducing(self) -> None:
@@ -303,9 +341,9 @@ def _schedule(fraction: float, hold: float = 0.5) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
 
 
-def spread(x: Float[Tensor, "rows *features"]) -> float:
+def spread(x: Float[Tensor, "rows *features"] | Rows) -> float:
     """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
-    return float(x.double().var(0, correction=0).mean().sqrt()) or 1.0
+    return float(variances(x).mean().sqrt()) or 1.0
 
 
 def _parameter_groups(
@@ -313,7 +351,7 @@ def _parameter_groups(
     likelihood: Likelihood,
     local: LocalSource,
     options: TrainerSettings,
-    x: Float[Tensor, "rows *features"],
+    x: Float[Tensor, "rows *features"] | Rows,
     units: tuple[float, float],
     rounds: int,
 ) -> list[dict[str, Any]]:

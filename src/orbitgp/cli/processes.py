@@ -1,0 +1,101 @@
+"""``torchrun … -m orbitgp learn``: several processes that share the data of one run.
+
+All load the same data, and each takes its part. The first one makes the run folder, prints, and writes the report; the others
+say nothing and leave when the fits are done. Nothing here happens where there is one process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Result = TypeVar("Result")
+
+
+def number() -> int:
+    """The number of this process among those that torchrun has started."""
+    return int(os.environ["RANK"]) if count() > 1 else 0
+
+
+def count() -> int:
+    """How many processes torchrun has started."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+
+
+def silence_others() -> None:
+    """Let only the first process print."""
+    if number() > 0:
+        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def among_processes(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command share its data with the other processes that torchrun has started."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        if count() == 1:
+            command(*args, **kwargs)
+            return
+        import torch
+        import torch.distributed as dist
+
+        gpus = torch.cuda.device_count()
+        if gpus:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % gpus)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo")
+        try:
+            command(*args, **kwargs)
+        finally:
+            leave()
+
+    return run
+
+
+def alone(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command run in one process only."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        if count() > 1:
+            sentence = f"torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process."
+            print(f"error: {sentence}", file=sys.stderr)
+            raise SystemExit(1)
+        command(*args, **kwargs)
+
+    return run
+
+
+def leave() -> bool:
+    """Work alone from here on. Whether this is the first process, which has more to do."""
+    if count() > 1:
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return number() == 0
+
+
+def first_does(work: Callable[[], Result]) -> Result:
+    """Let the first process do this, and tell the others what came out."""
+    from orbitgp.inference import processes
+
+    result: Result = processes.firsts(work() if number() == 0 else None)
+    return result
+
+
+def check_shared(rows: int) -> None:
+    """Raise an error where so many rows are too few for the processes."""
+    if rows < count():
+        raise ValueError(f"{rows} data cannot be shared by {count()} processes: start fewer.")
+
+
+def part(rows: np.ndarray) -> np.ndarray:
+    """The rows that are this process's, of rows that all have."""
+    start, end = (len(rows) * i // count() for i in (number(), number() + 1))
+    return rows[start:end]

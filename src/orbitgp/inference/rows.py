@@ -1,0 +1,217 @@
+"""Data that are not one tensor: rows on disk, and rows that several processes share.
+
+A :class:`Rows` stands where a tensor of inputs stands during training: it has a length, the shape of a row, a device, and it is
+indexed by row numbers. Indices count all data. A process reads its own rows (:func:`owned`); a few rows of anyone's, such as
+those that become inducing points, are fetched (:func:`fetch`) by all processes together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from orbitgp.inference import processes
+from orbitgp.inference.minibatches import Minibatches
+from orbitgp.orbits.sampling import Among
+
+Index = Int[Tensor, " batch"]
+Inputs = Float[Tensor, "rows *features"]
+Some = Float[Tensor, "batch *features"]
+
+
+_CHECKED_ROWS = 10_000  # of those on disk, that stand for all; read at once for a fingerprint
+_COMING = 3  # batches that are read before they are needed
+_ODD = 0x5851F42D4C957F2D  # spreads differences over all bits
+
+
+class Rows:
+    """Inputs that are read when they are needed."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    block: int = 1  # rows that should be read together
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Index) -> Some:
+        """These rows, which must be this process's own."""
+        raise NotImplementedError
+
+    def own(self, index: Index) -> Int[Tensor, " own"]:
+        """Which of these rows, by their positions in ``index``, this process holds."""
+        return torch.arange(len(index), device=index.device)
+
+    def fetch(self, index: Index) -> Some:
+        """These rows, whoever holds them."""
+        return self[index]
+
+    def prefetch(self, index: Index) -> None:
+        """Begin to read these rows of this process, which come soon."""
+
+
+class StoredRows(Rows):
+    """Rows of an array that stays where it is: a memory map, an HDF5 or Zarr array, anything that ``read`` can read.
+
+    ``read(index)`` takes sorted row numbers without repetitions and returns an array. Its numbers stay as small as they are
+    stored until they are on the device. One thread of its own reads, beside the computation where rows are known beforehand.
+    """
+
+    block = 64
+
+    def __init__(
+        self,
+        read: Callable[[np.ndarray], np.ndarray],
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.read, self.shape, self.dtype, self.device = read, torch.Size(shape), dtype, device
+        self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="orbitgp-read")
+        self.coming: dict[bytes, Future[Tensor]] = {}  # that nobody has asked for yet
+
+    def __getitem__(self, index: Index) -> Some:
+        rows = index.cpu().numpy()
+        found = (self.coming.pop(rows.tobytes(), None) or self.reader.submit(self._read, rows)).result()
+        return found.to(self.device).to(self.dtype).reshape(len(index), *self.shape[1:])
+
+    def prefetch(self, index: Index) -> None:
+        rows = index.cpu().numpy()
+        self.coming[rows.tobytes()] = self.reader.submit(self._read, rows)
+        while len(self.coming) > _COMING:  # those that were not asked for after all
+            self.coming.pop(next(iter(self.coming))).cancel()
+
+    def _read(self, rows: np.ndarray) -> Tensor:
+        """These rows as they are stored."""
+        unique, inverse = np.unique(rows, return_inverse=True)
+        found = np.ascontiguousarray(self.read(unique))[inverse]
+        if found.dtype.kind == "f" and not np.isfinite(found).all():
+            bad = rows[~np.isfinite(found.reshape(len(rows), -1)).all(1)][0]
+            raise ValueError(f"X contains NaN or infinity in row {int(bad)}.")
+        return torch.from_numpy(found)
+
+
+class SharedRows(Rows):
+    """The rows of all processes, one process's after the other's; each holds its own."""
+
+    def __init__(self, local: Inputs | Rows) -> None:
+        sizes, blocks = zip(*processes.everyones((len(local), 1 if isinstance(local, Tensor) else local.block)), strict=True)
+        self.local, self.start = local, sum(sizes[: processes.rank()])
+        self.shape = torch.Size((sum(sizes), *local.shape[1:]))
+        self.dtype, self.device = local.dtype, local.device
+        self.block = max(blocks)  # all processes draw the same batches, though some may have loaded their few rows
+
+    def __getitem__(self, index: Index) -> Some:
+        return self.local[index - self.start]
+
+    def own(self, index: Index) -> Int[Tensor, " own"]:
+        inside = (index >= self.start) & (index < self.start + len(self.local))
+        return inside.nonzero()[:, 0]
+
+    def prefetch(self, index: Index) -> None:
+        if isinstance(self.local, Rows):
+            self.local.prefetch(index - self.start)
+
+    def fetch(self, index: Index) -> Some:
+        own = self.own(index)
+        found = torch.zeros(len(index), *self.shape[1:], dtype=self.dtype, device=self.device)
+        if len(own):
+            found[own.to(self.device)] = self[index[own]]
+        processes.add_([found])
+        return found
+
+
+class Owned(NamedTuple):
+    """The rows of a batch that this process computes, and where they stand in the batch (None: it computes all)."""
+
+    rows: Int[Tensor, " own"]
+    among: Among | None
+
+
+def owned(x: Inputs | Rows, index: Index) -> Owned:
+    """The part of a batch that is this process's."""
+    if not isinstance(x, SharedRows):
+        return Owned(index, None)
+    own = x.own(index)
+    return Owned(index[own], Among(own, len(index)))
+
+
+def fetch(x: Inputs | Rows, index: Index) -> Some:
+    """Some rows of the data, on every process."""
+    return x.fetch(index) if isinstance(x, Rows) else x[index.to(x.device)]
+
+
+def on_disk(x: Inputs | Rows) -> bool:
+    """Whether rows are read from disk, on some process at least, so that passes over all of them take long."""
+    return isinstance(x, Rows) and x.block > 1
+
+
+def prefetch(x: Inputs | Rows, index: Index) -> None:
+    """Begin to read the part of these rows that is this process's, where data are on disk."""
+    if isinstance(x, Rows) and len(own := owned(x, index).rows):
+        x.prefetch(own)
+
+
+def minibatches(x: Inputs | Rows, generator: torch.Generator) -> Minibatches:
+    """Batches of these data; where they lie on disk, of rows that lie together."""
+    return Minibatches(len(x), generator, block=1 if isinstance(x, Tensor) else x.block)
+
+
+def first(x: Inputs | Rows, count: int) -> Some:
+    """The first rows of the data, or all if there are not so many, on every process."""
+    return fetch(x, torch.arange(min(count, len(x)), device=x.device))
+
+
+def checksum(x: Inputs | Rows) -> str:
+    """A fingerprint of the data that does not depend on how many processes share them: a weighted sum of their bits.
+
+    Of data on disk, evenly spaced rows stand for all.
+    """
+    local = x.local if isinstance(x, SharedRows) else x
+    start = x.start if isinstance(x, SharedRows) else 0
+    rows = torch.arange(len(local), device=local.device)
+    if isinstance(local, StoredRows) and len(local) > _CHECKED_ROWS:
+        rows = torch.linspace(0, len(local) - 1, _CHECKED_ROWS, dtype=torch.float64, device=local.device).round().long()
+    total = 0
+    for part in rows.split(_CHECKED_ROWS):
+        values = local[part].flatten(1).contiguous()
+        bits = values.view(torch.int32 if values.element_size() == 4 else torch.int64).long()
+        columns = torch.arange(1, values.shape[1] + 1, device=values.device) * _ODD
+        total += int(((bits * columns).sum(1) * ((part + start + 1) * _ODD + 1)).sum())
+    return f"{sum(processes.everyones(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
+
+
+def variances(x: Inputs | Rows) -> Float[Tensor, "*features"]:
+    """The variance of each feature; of data on disk, that of evenly spaced rows."""
+    if not isinstance(x, SharedRows) or on_disk(x):
+        return as_tensor(x, _CHECKED_ROWS).double().var(0, correction=0)
+    assert isinstance(x.local, Tensor)
+    local = x.local.double()
+    mean = local.sum(0)
+    processes.add_([mean])
+    squares = (local - mean / len(x)).square().sum(0)
+    processes.add_([squares])
+    return squares / len(x)
+
+
+def as_tensor(x: Inputs | Rows, most: int | None = None) -> Any:
+    """All rows; or ``most`` of them, evenly spaced, where they are not one tensor anyway."""
+    if isinstance(x, Tensor):
+        return x
+    count = len(x) if most is None else min(most, len(x))
+    return fetch(x, torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long())

@@ -1,0 +1,181 @@
+"""Inputs on disk give what the same inputs in memory give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from orbitgp import InvariantGPClassifier, TrainingOptions
+from orbitgp.estimators import stored
+from orbitgp.inference.minibatches import Minibatches
+from orbitgp.inference.rows import StoredRows, minibatches
+from orbitgp.orbits import Rotation
+
+ROWS = 90
+
+
+class Items(Dataset[np.ndarray]):
+    def __init__(self, x: np.ndarray) -> None:
+        self.x = x
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.x[row]
+
+
+class Chunked:
+    """What HDF5 arrays have in common: a shape, chunks, and rows by increasing numbers."""
+
+    chunks = (10, 8, 8)
+
+    def __init__(self, x: np.ndarray) -> None:
+        self.x, self.shape = x, x.shape
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        assert (np.diff(rows) > 0).all()
+        return self.x[rows]
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    y = generator.integers(3, size=ROWS)
+    return (generator.random((ROWS, 8, 8)) * 80 + 80 * y[:, None, None]).astype(np.uint8), y
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "LOADED_BYTES", 0)
+
+
+def on_disk(kind: str, x: np.ndarray, folder: Path) -> Any:
+    if kind == "dataset":
+        return Items(x)
+    if kind == "chunked":
+        return Chunked(x)
+    for number, part in enumerate(np.array_split(x, 3)):
+        np.save(folder / f"{number}.npy", part)
+    if kind == "shards":
+        return folder
+    np.save(folder / "whole", x)
+    return np.load(folder / "whole.npy", mmap_mode="r")
+
+
+def classifier(**settings: Any) -> InvariantGPClassifier:
+    options = TrainingOptions(starts=(1.0,), polish_passes=2)
+    given = {"num_inducing": 20, "num_samples": 4, "max_steps": 10, "batch_size": 32, "random_state": 0, "training": options}
+    return InvariantGPClassifier(Rotation(20.0), **{**given, **settings})
+
+
+@pytest.mark.parametrize("kind", ["memory map", "shards", "dataset", "chunked"])
+def test_learns_and_predicts(kind: str, data: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    x, y = data
+    X = on_disk(kind, x, tmp_path)
+    model = classifier().fit(X, y)
+    assert model.inference_ == "sparse"
+    assert model.score(x, y) > 0.9
+    np.testing.assert_allclose(model.predict_proba(X), model.predict_proba(x), rtol=1e-6)
+    assert np.isfinite(model.evidence_.value)
+
+
+def test_the_same_batches_give_the_same_model(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = data
+    monkeypatch.setattr("orbitgp.inference.rows.StoredRows.block", 1)
+    models = [classifier(inference="sparse").fit(inputs, y) for inputs in (x, Items(x))]
+    assert models[0].evidence_.value == pytest.approx(models[1].evidence_.value, rel=1e-6)
+
+
+def test_batches_are_read_once_and_beforehand(data: tuple[np.ndarray, np.ndarray]) -> None:
+    x, known, late = data[0], [], []
+
+    def read(rows: np.ndarray) -> np.ndarray:
+        known.append(rows)
+        return x[rows]
+
+    rows = StoredRows(read, x.shape, torch.float32, torch.device("cpu"))
+    batches = minibatches(rows, torch.Generator().manual_seed(0))
+    for _ in range(20):
+        index = batches.take(30)
+        late.append(index.numpy().tobytes() not in rows.coming)
+        torch.testing.assert_close(rows[index], torch.from_numpy(x[index]).float())
+        rows.prefetch(batches.upcoming(30))
+    assert sum(late) == 1  # only the first
+    assert len(known) <= 21
+    for start in range(5):  # what nobody asks for is forgotten
+        rows.prefetch(torch.arange(start, start + 3))
+    assert len(rows.coming) <= 3
+
+
+def test_small_arrays_are_loaded(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = data
+    monkeypatch.setattr(stored, "LOADED_BYTES", 2**20)
+    model = InvariantGPClassifier(max_steps=2).fit(Items(x[:30]), y[:30])
+    assert model.inference_ == "exact"
+
+
+def test_blocks_hold_every_row_once_and_are_mixed() -> None:
+    batches = Minibatches(1000, torch.Generator().manual_seed(0), block=64)
+    epoch = torch.cat([batches.take(100) for _ in range(10)])
+    assert sorted(epoch.tolist()) == list(range(1000))
+    assert len(set((epoch[:100] // 64).tolist())) > 8
+
+
+class TestBadInput:
+    def test_exact(self, data: tuple[np.ndarray, np.ndarray]) -> None:
+        with pytest.raises(ValueError, match="needs all data in one place, but they stay on disk"):
+            classifier(inference="exact", num_inducing=None, batch_size=None).fit(Items(data[0]), data[1])
+
+    def test_nan(self, data: tuple[np.ndarray, np.ndarray]) -> None:
+        x = data[0].astype(np.float32)
+        x[70, 3, 3] = np.nan
+        with pytest.raises(ValueError, match="NaN or infinity in row 70"):
+            classifier().fit(Items(x), data[1])
+
+    def test_lengths(self, data: tuple[np.ndarray, np.ndarray]) -> None:
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            classifier().fit(Items(data[0]), data[1][:-1])
+
+    def test_no_files(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=r"holds no \.npy files"):
+            classifier().fit(tmp_path, [0, 1])
+
+    def test_different_shards(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a", np.zeros((3, 4)))
+        np.save(tmp_path / "b", np.zeros((3, 5)))
+        with pytest.raises(ValueError, match=r"a\.npy has float64 rows of shape \(4,\), b\.npy float64 rows of shape \(5,\)"):
+            classifier().fit(tmp_path, np.arange(6) % 2)
+
+    def test_an_empty_shard(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a", np.zeros((3, 4)))
+        np.save(tmp_path / "b", np.zeros((0, 4)))
+        with pytest.raises(ValueError, match=r"b\.npy holds an array of shape \(0, 4\), but X needs rows: leave it out\.$"):
+            classifier().fit(tmp_path, [0, 1, 0])
+
+    def test_a_damaged_shard(self, tmp_path: Path) -> None:
+        (tmp_path / "a.npy").write_bytes(b"nothing")
+        with pytest.raises(ValueError, match=r"a\.npy cannot be read as an array of numbers: .*[^.]\.$"):
+            classifier().fit(tmp_path, [0, 1, 0])
+
+    def test_pairs(self) -> None:
+        with pytest.raises(TypeError, match="its items must be inputs alone"):
+            classifier().fit(Items([(np.zeros(2), 1)] * 4), [0, 1, 0, 1])  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+    peaks = []
+    for rows in (100_000, 400_000):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        command = [sys.executable, str(Path(__file__).with_name("peak_memory.py")), str(folder), str(rows)]
+        peaks.append(float(subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout))
+    assert peaks[1] - peaks[0] < 75  # megabytes, where the data grow by 150

@@ -83,7 +83,7 @@ def main(inducing: int) -> None:
         times.append((time.perf_counter(), reduced[0], time.process_time()))
 
     # A step is both: q(u) from 1,000 data, and a gradient from 200.
-    options = TrainingOptions(starts=(1.0,), posterior_rows=1000)
+    options = TrainingOptions(start_rows=0, posterior_rows=1000)
     settings = {"num_inducing": inducing, "num_samples": SAMPLES, "batch_size": BATCH, "max_steps": STEPS, "random_state": 0}
     model = InvariantGPRegressor(Rotation(20.0), inference="sparse", training=options, **settings)
     model.fit(data.x[own].numpy(), data.y[own].numpy(), callback=record)

@@ -19,7 +19,7 @@ from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.orbits import Rotation
 
 ROWS = 61
-OPTIONS = TrainingOptions(dtype="float64", posterior_rows=40, starts=(1.0,))
+OPTIONS = TrainingOptions(dtype="float64", posterior_rows=40, start_rows=0)
 
 
 def data(likelihood: str) -> tuple[np.ndarray, np.ndarray]:

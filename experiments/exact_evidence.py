@@ -250,9 +250,9 @@ def mnist_table(records: Records) -> str:
                 f"{score['nll']:.4f}",
                 f"{score['ece']:.4f}",
                 f"{r['evidence']['value']:,.0f}",
-                f"{r['evidence']['num_learned'] or r['data']['train']:,}",
+                f"{r['evidence'].get('num_learned') or r['settings'].get('num_learn') or r['data']['train']:,}",
                 harness.reach(r["orbit"]),
-                str(r["evaluations"]) + ("" if r["converged"] else " (stopped)"),
+                str(r["evaluations"]) + ("" if r.get("converged", True) else " (stopped)"),
                 f"{seconds['fit']:.0f} + {seconds['predict']:.0f}",
             ]
         )

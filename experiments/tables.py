@@ -15,6 +15,7 @@ from pathlib import Path
 
 from experiments import (
     augmentation,
+    battery,
     deformations,
     exact,
     exact_evidence,
@@ -27,6 +28,7 @@ from experiments import (
     signals,
     small_data,
     toy,
+    verdicts,
     views,
 )
 from experiments.harness import Claims, Experiment, Record, Records
@@ -37,7 +39,7 @@ COMPARISONS: dict[str, Experiment] = {
     for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, odd_even, rotated_digits)
 }
 COMPARISONS |= {"rotated_digits_m800": rotated_digits.EXPERIMENT, "deformations": deformations.EXPERIMENT}
-SINGLE = (toy.EXPERIMENT, exact.EXPERIMENT, exact_evidence.EXPERIMENT, signals.EXPERIMENT, views.EXPERIMENT)
+SINGLE = tuple(module.EXPERIMENT for module in (toy, exact, exact_evidence, signals, views, battery, verdicts))
 EXPERIMENTS = {**{experiment.name: experiment for experiment in SINGLE}, **COMPARISONS}
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

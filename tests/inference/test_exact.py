@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from copy import deepcopy
 
 import gpytorch
@@ -232,3 +234,18 @@ def test_a_copy_shares_what_was_inverted(monkeypatch):
     for again, first in zip(model.predict(x[:3]), before, strict=True):
         torch.testing.assert_close(again, first)
     assert deepcopy(model)._inverted == {}
+
+
+def test_parameters_that_cannot_be_evaluated_leave_nothing_behind() -> None:
+    x, y = torch.rand(9, 2, dtype=torch.float64), torch.rand(9, 1, dtype=torch.float64)
+    model, likelihood = ExactGP(ScaleKernel(RBFKernel()).double(), Identity(), x), Gaussian(1, 0.1)
+    before = model.evidence_with_gradient(likelihood, y).log_evidence
+    raw = model.kernel.raw_outputscale
+    kept = raw.detach().clone()
+    with torch.no_grad():
+        raw.fill_(math.inf)
+    with contextlib.suppress(FloatingPointError):
+        assert not math.isfinite(model.evidence_with_gradient(likelihood, y).log_evidence)
+    with torch.no_grad():
+        raw.copy_(kept)
+    assert model.evidence_with_gradient(likelihood, y).log_evidence == pytest.approx(before)

@@ -208,7 +208,8 @@ class ExactGP(nn.Module):
             # A constant mean at its best: generalised least squares, for each latent function.
             ones = system.solve(torch.ones_like(residual))
             bias = (ones * residual).sum(0) / ones.sum(0)
-            self.prior_mean.bias.copy_(bias)
+            if bias.isfinite().all():  # else the next parameters would start from what these have spoiled
+                self.prior_mean.bias.copy_(bias)
             residual = residual - bias
         weights = system.solve(residual)
         fit = (residual * weights).sum()

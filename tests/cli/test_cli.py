@@ -683,7 +683,7 @@ def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
     arguments = ["learn", str(some / "few.npz"), "--orbit", "rotation", "--no-baseline", "-m", "12", "--num-samples", "4"]
-    arguments += ["--batch-size", "40", "--max-steps", "200"]
+    arguments += ["--batch-size", "40", "--max-steps", "60"]
     process = run(*arguments, "--out", "stopped")
     checkpoint = here / "stopped" / "checkpoint.safetensors"
     while not checkpoint.exists():
@@ -696,7 +696,7 @@ def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
     assert "Traceback" not in err
     assert (here / "stopped" / "model.safetensors").exists()
     steps = json.loads((here / "stopped" / "result.json").read_text())["steps"]
-    assert steps < 200
+    assert steps < 60
     resumed = run("learn", "--resume", "stopped")
     _, err = resumed.communicate(timeout=300)
     assert resumed.returncode == 0, err

@@ -183,7 +183,11 @@ QUICK = {"num_inducing": 16, "max_steps": 40, "inference": "sparse"}
 def compared(symmetric):
     told = []
     result = orbitgp.compare(
-        *symmetric, ["none", "swap(0, 1)"], refine_seconds=0.0, watch=lambda job, record: told.append((job.name, record)), **QUICK
+        *symmetric,
+        ["none", "swap(0, 1)"],
+        refine_seconds=0.0,
+        watch=lambda job, record: told.append((job.name, record)),
+        **QUICK,
     )
     return result, told
 

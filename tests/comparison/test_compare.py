@@ -183,7 +183,11 @@ QUICK = {"num_inducing": 16, "max_steps": 40, "inference": "sparse"}
 def compared(symmetric):
     told = []
     result = orbitgp.compare(
-        *symmetric, ["none", "swap(0, 1)"], refine_seconds=0, watch=lambda job, record: told.append((job.name, record)), **QUICK
+        *symmetric,
+        ["none", "swap(0, 1)"],
+        refine_seconds=0.0,
+        watch=lambda job, record: told.append((job.name, record)),
+        **QUICK,
     )
     return result, told
 
@@ -202,7 +206,7 @@ class TestCompare:
         assert not few.settled
         assert sum(record is None for _, record in told) == 2
         assert few.over_plain() is None
-        more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600, **{**QUICK, "max_steps": 80})
+        more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600.0, **{**QUICK, "max_steps": 80})
         assert more.tied == ["swap(0,1)"]
         assert more.over_plain() == pytest.approx(more.rows[1].behind)
         exact = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"])
@@ -237,7 +241,7 @@ class TestCompare:
         parallel = compare(
             *symmetric,
             {"none": None, "swap(0,1)": Permutation.swap(0, 1)},
-            refine_seconds=0,
+            refine_seconds=0.0,
             n_jobs=2,
             watch=lambda job, record: told.append(record),
             **QUICK,

@@ -26,7 +26,7 @@ RUNNING = [page for page in PAGES if blocks(page, "python") and page.stem not in
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.stem)
-@pytest.mark.usefixtures("few_digits")
+@pytest.mark.usefixtures("few_data")
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")

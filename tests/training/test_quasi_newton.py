@@ -88,6 +88,20 @@ def test_draws_double_until_they_do_not_matter():
     assert fixed.model.num_samples == 4
 
 
+def test_draws_double_on_the_rows_that_are_learned_from():
+    """The posterior is that of all rows, with the last number of draws."""
+    x, y = wave(20)
+    climber = make(GaussianNoise(0.2).double(), x, y, learn_rows=14)
+    solution = climber.run()
+    assert climber.converged
+    assert climber.model.num_samples >= LEAST_SAMPLES
+    assert {14, 20} <= {record["rows"] for record in climber.history}
+    model = climber.model
+    covariance = model.gram().detach() + climber.likelihood.noise.detach() * torch.eye(20)
+    exact = torch.distributions.MultivariateNormal(model.prior_mean.bias.detach().expand(20), covariance)
+    assert solution.log_evidence == pytest.approx(exact.log_prob(y[:, 0]).item(), abs=1e-6)
+
+
 def test_a_budget_ends_a_run_and_the_best_is_kept():
     x, y = wave()
     climber = make(Permutation.swap(0, 1), x, y, max_steps=4)

@@ -31,7 +31,6 @@ _RANGES = {
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
-FEW_STEPS = 10
 _SIZES = {"width": "smoothing up to", "gap": "gaps up to", "baseline": "baselines of"}
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
@@ -122,7 +121,7 @@ def finding(
     certain: bool = True,
     steps: int = 0,
     stopped: bool = False,
-    converged: bool | None = None,
+    converged: bool = True,
 ) -> Finding:
     """One rule for the terminal, the report and the summary: nothing is called a finding that the evidence does not support.
 
@@ -133,13 +132,13 @@ def finding(
         certain: whether the difference is known well enough (:func:`is_certain`, or the verdict of a comparison).
         steps: of training.
         stopped: whether the run was stopped by hand.
-        converged: whether it came to its end; None where that is not known.
+        converged: whether it came to its end, and not to a limit.
     """
     phrases = learned(description)
     if not phrases:
         return Finding("No invariance: a plain Gaussian process.")
     what = listed(phrases)
-    if stopped or converged is False:
+    if stopped or not converged:
         how = "Stopped" if stopped else "Not converged"
         return Finding(f"{how} after {steps:,} step{'' if steps == 1 else 's'}, so this is no result yet: so far {what}.")
     few = f" There are only {num_data:,} data." if num_data < FEW_DATA else ""
@@ -163,14 +162,13 @@ def is_certain(evidence: Evidence, plain: Evidence) -> bool:
 
 
 def finding_of(model: Any, over_plain: float | int | None = None, certain: bool = True) -> Finding:
-    """What may be said of a fitted estimator. A sparse run does not know whether it has converged, but it takes some steps."""
-    steps = model.history_[-1]["step"]
+    """What may be said of a fitted estimator."""
     return finding(
         model.describe(),
         over_plain,
         num_data=model.evidence_.num_data,
         certain=certain,
-        steps=steps,
+        steps=model.history_[-1]["step"],
         stopped=model.interrupted_,
-        converged=False if model.converged_ is None and steps < FEW_STEPS else model.converged_,
+        converged=model.converged_,
     )

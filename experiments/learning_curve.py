@@ -4,11 +4,11 @@ All 60,000 digits, learned affine maps, Gaussian likelihood, from a cold start t
 ends with, and what do more inducing points buy? From time to time the model, as it is then, predicts all test digits with a few
 orbit samples. They are watched and never used: a run that nobody watches ends with the same model, bit for bit.
 
-Three clocks. ``seconds`` of a point counts all that happens from the call of ``fit`` on, when the data are in memory: the start
-of the GPU (in the first run of a process), inducing points, the choice of the orbit's start (three times 20 steps, so the first
-point comes after it), every step, the device's work to its end, the records of the history; not the watching. ``training`` is
-the trainer's own clock, of steps alone. The seconds of the whole ``fit`` are counted as the first, to its end: with the last
-refits of q(u) and the measurement of the evidence. Models that share a device slow each other down: --jobs 1 is for times.
+Three clocks. ``seconds`` of a point counts all that happens from the call of ``fit`` on, when the data are in memory: the
+start of the GPU (in the first run of a process), inducing points, every step, the device's work to its end, the records of the
+history; not the watching. ``training`` is the trainer's own clock, of steps alone. The seconds of the whole ``fit`` are
+counted as the first, to its end: with the last refits of q(u) and the measurement of the evidence. Models that share a device
+slow each other down: --jobs 1 is for times.
 
 ``python -m experiments learning-curve --device cuda``
 """

@@ -33,21 +33,21 @@ def planted(orbit: Orbit, rows: int = 36, seed: int = 0) -> tuple[np.ndarray, np
 
 
 def fitted(orbit: Orbit, x: np.ndarray, y: np.ndarray) -> InvariantGPRegressor:
-    return InvariantGPRegressor(orbit, num_samples=32, random_state=0).fit(x, y)
+    return InvariantGPRegressor(orbit, num_samples=16, random_state=0).fit(x, y)
 
 
 CASES = {
     "shift": (
         lambda value, learn: TimeShift(value, learn=learn),
         lambda: TimeShift(5.0),
-        (1.0, 3.0, 4.0, 5.0, 7.0, 12.0),
+        (1.0, 4.0, 7.0, 12.0),
         (0.3, 25.0),
     ),
-    "gain": (lambda value, learn: Gain(value, learn=learn), lambda: Gain(1.6), (1.05, 1.3, 1.6, 2.0, 3.0, 6.0), (1.02, 8.0)),
+    "gain": (lambda value, learn: Gain(value, learn=learn), lambda: Gain(1.6), (1.05, 1.6, 2.0, 6.0), (1.02, 8.0)),
     "amplitude": (
         lambda value, learn: TimeWarp(value, 10.0, frozen=["smoothness"] if learn else ["amplitude", "smoothness"]),
         lambda: TimeWarp(2.0, 10.0),
-        (0.2, 0.7, 1.4, 2.0, 2.8, 5.0),
+        (0.2, 1.4, 2.8, 5.0),
         (0.1, 8.0),
     ),
 }

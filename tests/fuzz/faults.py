@@ -36,7 +36,7 @@ from tests.fuzz.invariants import is_sentence
 TINY = ["--num-inducing", "4", "--num-samples", "4", "--max-steps", "6", "--batch-size", "8", "--quiet", "--seed", "0"]
 COMMANDS = {
     "learn": ["learn", "data.npz", "--orbit", "flip", "--no-baseline", "--out", "run", *TINY],
-    "compare": ["compare", "data.npz", "-o", "none", "-o", "flip", "--seeds", "1", "--no-check-inducing", "--jobs", "1"]
+    "compare": ["compare", "data.npz", "-o", "none", "-o", "flip", "--refine-seconds", "0", "--jobs", "1"]
     + ["--out", "run", *TINY],
     "predict": ["predict", "model", "data.npz", "--out", "predictions.csv"],
 }

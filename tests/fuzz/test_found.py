@@ -62,6 +62,7 @@ def test_a_linear_mean_has_the_units_of_what_it_sees(num_inducing, inducing_samp
         assert within_ten_ranges(noise.fit(scale * X, y), scale * X, y)
 
 
+@pytest.mark.filterwarnings("ignore:the border of these images")
 def test_images_of_two_pixels():
     """An evidence that is not finite: gradients of an image without any, and a likelihood of several decisions."""
     images = np.random.default_rng(0).random((12, 1, 2)) * 1e-8
@@ -71,6 +72,7 @@ def test_images_of_two_pixels():
     assert np.isfinite(model.fit(images, np.arange(12) % 3).evidence_.value)
 
 
+@pytest.mark.filterwarnings("ignore:the border of these images")
 def test_images_far_from_zero_and_many_lengthscales_apart():
     """An infinite covariance: in single precision, distances from products were all rounding."""
     images = 32_000 + np.random.default_rng(0).random((4, 4, 8))

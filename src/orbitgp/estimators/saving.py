@@ -18,7 +18,6 @@ import logging
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +33,7 @@ from orbitgp.saving.container import Contents, SavedFileError, read, write
 from orbitgp.saving.modules import pack, put, unpack
 from orbitgp.saving.registry import class_name
 from orbitgp.saving.values import Inexpressible, Tensors, decode, encode
+from orbitgp.saving.versions import versions
 from orbitgp.training.options import TrainingOptions
 
 Loaded = TypeVar("Loaded")
@@ -59,7 +59,7 @@ def save_estimator(estimator: Any, path: Path, kind: str) -> None:
         "learned": {name: pack(module, tensors, f"learned.{name}") for name, module in _learned(estimator).items()},
         "posterior": _write_posterior(model, tensors),
         "noted": {name: _write(name, value, tensors) for name, value in noted.items()},
-        "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch", "scikit-learn", "numpy")},
+        "versions": versions("torch", "gpytorch", "scikit-learn", "numpy"),
         "python": platform.python_version(),
     }
     tensors["probes"] = _probes(model, estimator.likelihood_)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version
 from typing import Any
 
 import torch
 
-import orbitgp
+from orbitgp.saving.versions import versions
 
 
 def provenance(device: str = "cpu") -> dict[str, Any]:
     """Versions of Python and the packages, and the hardware."""
-    packages = {name: version(name) for name in ("torch", "gpytorch", "numpy", "scikit-learn")}
-    versions = {"python": platform.python_version(), "orbitgp": orbitgp.__version__, **packages}
+    packages = versions("torch", "gpytorch", "numpy", "scikit-learn")
     hardware: dict[str, Any] = {
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
@@ -23,4 +21,4 @@ def provenance(device: str = "cpu") -> dict[str, Any]:
     }
     if torch.device(device).type == "cuda":
         hardware["gpu"] = torch.cuda.get_device_name(device)
-    return {"versions": versions, "hardware": hardware}
+    return {"versions": {"python": platform.python_version(), **packages}, "hardware": hardware}

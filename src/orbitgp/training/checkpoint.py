@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from glob import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from orbitgp.inference.rows import checksum
 from orbitgp.saving.container import SavedFileError, content, read, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.values import Tensors, decode, encode
+from orbitgp.saving.versions import versions
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
@@ -150,7 +150,7 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
         "mean": _digest_module(model.prior_mean, with_values=False),
         **_inference(trainer),
         "device": trainer.x.device.type,
-        "versions": {name: version(name) for name in ("orbitgp", "torch", "gpytorch")},
+        "versions": versions("torch", "gpytorch"),
         "threads": torch.get_num_threads(),
         "card": torch.cuda.get_device_name(trainer.x.device) if trainer.x.is_cuda else None,
     }

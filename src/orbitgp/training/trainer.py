@@ -367,7 +367,9 @@ def _parameter_groups(
     groups += [] if complete else [([model.inducing], options.inducing_rate * of_inputs)]
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
-    return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters]
+    # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
+    held = [{"params": [model.inducing], "lr": 0.0}]
+    return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters] or held
 
 
 def _by_unit(orbit: Orbit, unit: float) -> list[tuple[list[Parameter], float]]:

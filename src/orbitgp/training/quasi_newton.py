@@ -187,9 +187,11 @@ class QuasiNewton:
             return
         with self._learning():
             here = solution.log_evidence
+            # A run that was stopped early knows the local parameters of fewer data.
+            local = self._local if self._local is not None and len(self._local) == len(model.x) else None
             if len(model.x) < len(self.x):
-                here = model.log_evidence(self.likelihood, self.y, self._local, model.seed)
-            other = model.log_evidence(self.likelihood, self.y, self._local, model.seed + 1)
+                here = model.log_evidence(self.likelihood, self.y, local, model.seed)
+            other = model.log_evidence(self.likelihood, self.y, local, model.seed + 1)
             self.evidence_error = max(self.draw_error, abs(other - here)) / 2 * len(self.x) / len(model.x)
 
     def _stage(self) -> None:

@@ -432,13 +432,13 @@ class InvariantEstimator(BaseEstimator):
 
     def _stored_data(self, X: Stored, y: Any, device: torch.device) -> tuple[StoredRows, np.ndarray]:
         """Inputs that stay on disk. Their first rows are checked now, the others when they are read."""
-        head, _ = self._checked_data(X.read(np.arange(min(2, X.shape[0]))), None)
+        head, _ = self._checked_data(X.read(np.arange(min(2, X.shape[0]))), None, targeted=False)
         targets = check_array(y, ensure_2d=False, dtype=None, input_name="y", estimator=self)
         check_consistent_length(np.empty((X.shape[0], 0)), targets)
         shape, dtype = (X.shape[0], *self.input_shape_), torch.from_numpy(head).dtype
         return StoredRows(X.read, shape, dtype, device), targets
 
-    def _checked_data(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _checked_data(self, X: Any, y: Any, targeted: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Flat inputs and targets, as scikit-learn checks them; sets ``input_shape_`` and ``n_features_in_``."""
         if issparse(y):
             raise TypeError("y must be a dense array, got a sparse one.")
@@ -448,7 +448,7 @@ class InvariantEstimator(BaseEstimator):
         dtype = training_options(self.training).dtype
         name = dtype if dtype != "auto" else "float32" if images else "float64"
         X, shape = self._flat(X, shape, name)
-        if y is None:
+        if not targeted:
             array, targets = validate_data(self, X, dtype=name), np.empty(0)
         else:
             array, targets = validate_data(self, X, y, dtype=name, **self._y_checks)

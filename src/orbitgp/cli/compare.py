@@ -111,12 +111,7 @@ def compare(
     """
     print_reading(options, resume, quiet)
     if resume is not None:
-        folder = RunFolder.open(resume)
-        config = folder.read_json(folder.config)
-        if config.get("command") != "compare":
-            raise ValueError(f"{resume} was not made by orbitgp compare: there is nothing to resume.")
-        if folder.is_finished():
-            raise ValueError(f"{resume} is finished: there is nothing to resume; orbitgp show {resume} says what came out.")
+        folder, config = RunFolder.unfinished(resume, "compare")
         check_named_again(config, orbit or [], settings)
         data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:

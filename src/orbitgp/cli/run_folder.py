@@ -98,6 +98,17 @@ class RunFolder:
             raise FileNotFoundError(f"{path} is not a run folder: it has no config.json.")
         return folder
 
+    @classmethod
+    def unfinished(cls, path: Path, command: str) -> tuple[RunFolder, dict[str, Any]]:
+        """The folder of a run that this command began and did not end, and its configuration."""
+        folder = cls.open(path)
+        config = folder.read_json(folder.config)
+        if config.get("command") != command:
+            raise ValueError(f"{path} was not made by orbitgp {command}: there is nothing to resume.")
+        if folder.is_finished():
+            raise ValueError(f"{path} is finished: there is nothing to resume; orbitgp show {path} says what came out.")
+        return folder, config
+
     def read_json(self, path: Path) -> Any:
         """The content of one of the JSON files."""
         try:

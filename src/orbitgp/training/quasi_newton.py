@@ -173,8 +173,7 @@ class QuasiNewton:
                 if self.after_step is not None:
                     self.after_step(self)
             self.model.num_samples = self._samples
-            known = self._local is not None and len(self._local) == len(self.x)
-            solution = self.model.condition(self.likelihood, self.y, self._local if known else None)
+            solution = self.model.condition(self.likelihood, self.y, self._known_local())
             self._measure_draws(solution)
             self._record(solution.log_evidence)
         self.converged = self.converged or not self.parameters
@@ -187,12 +186,15 @@ class QuasiNewton:
             return
         with self._learning():
             here = solution.log_evidence
-            # A run that was stopped early knows the local parameters of fewer data.
-            local = self._local if self._local is not None and len(self._local) == len(model.x) else None
+            local = self._known_local()
             if len(model.x) < len(self.x):
                 here = model.log_evidence(self.likelihood, self.y, local, model.seed)
             other = model.log_evidence(self.likelihood, self.y, local, model.seed + 1)
             self.evidence_error = max(self.draw_error, abs(other - here)) / 2 * len(self.x) / len(model.x)
+
+    def _known_local(self) -> Tensor | None:
+        """The local parameters of the present data, if they are known: a run that was stopped early knows those of fewer."""
+        return self._local if self._local is not None and len(self._local) == len(self.y) else None
 
     def _stage(self) -> None:
         if len(self._ends) < len(self.starts) and len(self.starts) > 1:
@@ -385,8 +387,7 @@ class QuasiNewton:
         self._set(vector)
         for parameter in self.parameters:
             parameter.grad = None
-        known = self._local is not None and len(self._local) == len(self.y)
-        self.model.evidence_with_gradient(self.likelihood, self.y, self._local if known else None)
+        self.model.evidence_with_gradient(self.likelihood, self.y, self._known_local())
         self._log_prior()
         return self._gradient()
 

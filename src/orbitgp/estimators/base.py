@@ -263,12 +263,11 @@ class InvariantEstimator(BaseEstimator):
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
         if self.kernel is None and self.feature_map is None and isinstance(x, Tensor):
             warn_of_scales(x)
-        choice = self._choice(x, orbit, kernel, problem, settings, arguments)
+        exact = None if isinstance(x, Rows) else self._exact_model(x, orbit, kernel, problem)
+        choice = self._choice(exact, problem, settings, arguments)
         self.inference_ = choice.inference
         logger.info("%s inference: %s.", choice.inference, choice.reason)
-        if choice.inference == "exact":
-            assert isinstance(x, Tensor)
-            exact = self._exact_model(x, orbit, kernel, problem)
+        if exact is not None and choice.inference == "exact":
             self._fit_exact(exact, problem, choice, arguments, settings, run, seeds)
         else:
             model = self._initial_model(x, orbit, kernel, problem, arguments["num_inducing"], settings, at_start)
@@ -280,21 +279,14 @@ class InvariantEstimator(BaseEstimator):
         self.examples_ = head[shown], labels[shown]
 
     def _choice(
-        self,
-        x: Inputs,
-        orbit: Orbit,
-        kernel: Kernel,
-        problem: Problem,
-        settings: TrainerSettings,
-        arguments: Mapping[str, Any],
+        self, exact: ExactGP | None, problem: Problem, settings: TrainerSettings, arguments: Mapping[str, Any]
     ) -> Choice:
-        """Exact or sparse, and why."""
-        if isinstance(x, Rows):
+        """Exact or sparse, and why; there is no exact model where the data are not one tensor."""
+        if exact is None:
             where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
             if self.inference == "exact":
                 raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
             return Choice("sparse", f"the data {where}")
-        exact = self._exact_model(x, orbit, kernel, problem)
         sparse = asks_for_sparse(arguments)
         return choose_inference(self.inference, problem.likelihood, exact, settings, arguments["num_samples"], sparse)
 

@@ -96,7 +96,6 @@ class ExactDigits(harness.Run):
         model = InvariantGPClassifier(
             make_orbit(self.orbit),
             feature_map=VIEWS[self.view](),
-            inference="exact",
             max_seconds=self.max_seconds,
             device=device,
             random_state=self.seed,

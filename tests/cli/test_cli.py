@@ -196,6 +196,7 @@ def test_a_table_regression_without_baseline(some):
     assert len(predicted.stdout.splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_table_with_ids_words_and_columns_by_name():
     rng = np.random.default_rng(0)
     left, right = rng.normal(50, 5, size=(2, 40))
@@ -223,6 +224,7 @@ def test_a_table_with_ids_words_and_columns_by_name():
     assert float(first.split(",")[1]) == pytest.approx(100, abs=1)
 
 
+@pytest.mark.slow
 def test_noise_on_standardised_columns_is_said_in_their_units(some):
     result = call("learn", some / "table.csv", "--target", "sum", "--orbit", "noise", "--no-baseline", "-q", "--out", "run")
     assert result.exit_code == 0, result.stderr
@@ -294,6 +296,7 @@ def test_long_work_is_announced(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 3))
@@ -521,6 +524,7 @@ def test_without_typer_one_sentence(here):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_importing_orbitgp_needs_neither_typer_nor_torch():
     code = "import sys, orbitgp; print(sorted({'typer', 'torch', 'matplotlib'} & set(sys.modules))); orbitgp.orbits"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -539,29 +543,33 @@ def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
     monkeypatch.setattr(kind, method, interrupted)
 
 
-@pytest.mark.parametrize("time", [1, 7])
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", ["exact", "sparse"])
-def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(inference, time, some, monkeypatch):
+def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(inference, some, monkeypatch):
     kind, method = (QuasiNewton, "_objective") if inference == "exact" else (Trainer, "step")
     limits = ["--max-steps", "20", "-q", "--no-baseline"] + (
         ["-m", "12", "--inference", "sparse"] if inference == "sparse" else []
     )
     arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits]
-    with monkeypatch.context() as patch:
-        press_ctrl_c(patch, kind, method, time)
-        stopped = call(*arguments, "--out", "stopped")
-    assert stopped.exit_code == 130
-    assert "orbitgp learn --resume stopped" in stopped.stderr
-    assert "None" not in stopped.stderr
-    resumed = call("learn", "--resume", "stopped", "-q")
-    assert resumed.exit_code == 0, resumed.stderr
     assert call(*arguments, "--out", "whole").exit_code == 0
-    results = [json.loads(Path(folder, "result.json").read_text()) for folder in ("stopped", "whole")]
-    assert results[0]["learned"] == results[1]["learned"]
-    assert results[0]["steps"] == results[1]["steps"]
-    assert call("learn", "--resume", "stopped").exit_code == 1  # now it is finished
+    whole = json.loads(Path("whole/result.json").read_text())
+    for moment in (1, 7):
+        folder = f"stopped-{moment}"
+        with monkeypatch.context() as patch:
+            press_ctrl_c(patch, kind, method, moment)
+            stopped = call(*arguments, "--out", folder)
+        assert stopped.exit_code == 130
+        assert f"orbitgp learn --resume {folder}" in stopped.stderr
+        assert "None" not in stopped.stderr
+        resumed = call("learn", "--resume", folder, "-q")
+        assert resumed.exit_code == 0, resumed.stderr
+        result = json.loads(Path(folder, "result.json").read_text())
+        assert result["learned"] == whole["learned"]
+        assert result["steps"] == whole["steps"]
+        assert call("learn", "--resume", folder).exit_code == 1  # now it is finished
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeypatch):
     arguments = ["learn", some / "table.csv", "--target", "sum", "--orbit", "swap(0, 1)", "-q", "--out", "stopped"]
     with monkeypatch.context() as patch:
@@ -582,6 +590,7 @@ def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeyp
     assert not Path("stopped/checkpoint.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch):
     data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "-j", "1", "-q"]
     trained = []

@@ -170,6 +170,7 @@ def test_predict_writes_json_where_the_file_says_so(learned, some):
     assert len(json.loads(Path("p.JSON").read_text())) == 50
 
 
+@pytest.mark.slow
 def test_a_table_regression_without_baseline(some):
     result = call(
         "learn",
@@ -254,6 +255,7 @@ class Half(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_an_orbit_and_a_feature_map_of_ones_own(some, here, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("mine_own.py").write_text(OWN)
@@ -468,6 +470,7 @@ def test_progress_in_plain_lines(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_compare_orbits_whose_arguments_are_written_with_spaces(some):
     data = [some / "table.csv", "--target", "sum"]
     result = call(

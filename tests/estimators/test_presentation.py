@@ -53,6 +53,7 @@ def test_a_notebook_shows_what_was_learned(model) -> None:
     assert table.sentences[0].split(":")[0] in table._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_report_from_python(model, tmp_path) -> None:
     model.report(tmp_path / "page.html", title="sums", test=(X[:5], Y[:5]), plain=model.evidence_.value - 40)
     text = (tmp_path / "page.html").read_text()

@@ -108,6 +108,7 @@ class TestTheOrderOfRows:
 
 
 class TestLearningFromSomeRows:
+    @pytest.mark.slow
     def test_all_rows_are_conditioned_on(self, caplog: pytest.LogCaptureFixture) -> None:
         """An exact GP of scikit-learn with the learned parameters and all rows has the same evidence and predictions."""
         rng = np.random.default_rng(0)

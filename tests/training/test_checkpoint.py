@@ -409,6 +409,7 @@ class TestInterrupted:
             fitted.fit(X, y, callback=self.at(8, lambda: (ctrl_c(), ctrl_c())))
         assert fit_to_kill.digest(fitted) == before
 
+    @pytest.mark.slow
     def test_while_the_start_is_chosen(self, tmp_path: Path, ctrl_c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = table()
         path, make = tmp_path / "run.safetensors", CASES["natural"]

@@ -104,6 +104,7 @@ def test_updates_of_coupled_outputs_end_at_the_exact_optimum(likelihood, finite)
 
 
 @pytest.mark.parametrize("finite", [False, True], ids=["no orbit", "enumerated orbit"])
+@pytest.mark.slow
 def test_a_dummy_local_parameter_changes_nothing(finite):
     """Trained from the same start, both end at the same bound, which is what the exact computation says it is."""
     bounds = []

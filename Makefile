@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+unexport PYTHONDONTWRITEBYTECODE # compiled tests are kept: to rewrite their assertions takes seconds in each process
 
 .PHONY: help venv demo test test-fast fuzz check format docs bench reproduce-small tables
 

@@ -315,6 +315,7 @@ def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
     assert evidence[0] > evidence[1] + 3
 
 
+@pytest.mark.slow
 def test_a_table_with_missing_targets_without_its_holes(some):
     words = ["learn", some / "holes.csv", "--target", "sum", "--drop-missing", "--task", "regression", "--no-baseline", *QUICK]
     result = call(*words, "--out", "run")

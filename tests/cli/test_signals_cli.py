@@ -44,6 +44,7 @@ def found(result) -> dict:
     return json.loads(Path("run/result.json").read_text())
 
 
+@pytest.mark.slow
 def test_what_is_learned_is_said_in_seconds():
     result = found(call("learn", "signals.csv", "--signal", "--interval", "0.01s", "--no-baseline", *QUICK))
     assert result["units"] == {"shift": "s"}

@@ -423,6 +423,7 @@ class TestSettings:
 
 
 class TestReproducibility:
+    @pytest.mark.slow
     def test_from_random_state(self, rng: np.random.Generator) -> None:
         X, y = wave(rng)
 

@@ -87,6 +87,7 @@ def test_learns_and_predicts(kind: str, data: tuple[np.ndarray, np.ndarray], tmp
     assert np.isfinite(model.evidence_.value)
 
 
+@pytest.mark.slow
 def test_the_same_batches_give_the_same_model(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data
     monkeypatch.setattr("orbitgp.inference.rows.StoredRows.block", 1)

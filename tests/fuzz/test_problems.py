@@ -17,6 +17,7 @@ def test_random_problems(part):
     assert not wrong
 
 
+@pytest.mark.slow
 def test_most_problems_are_not_refused():
     """A fuzzer whose problems are refused tests nothing."""
     assert sum(refusal(seed) is not None for seed in range(1000, 1010)) <= 1

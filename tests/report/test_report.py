@@ -106,6 +106,7 @@ def comparison(model, plain: float = 10.0) -> Comparison:
     return Comparison(standings, trained, "none")
 
 
+@pytest.mark.slow
 def test_control_characters_do_not_reach_the_page(regressor):
     model, x, y, start = regressor
     text = page(Content(title="a\x00b\x1b[31m", model=model, x=x[:40], y=y[:40], start=start, notes=["\x07\x7f"]))

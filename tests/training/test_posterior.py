@@ -93,6 +93,7 @@ def exact_bound(model, finite):
 @pytest.mark.parametrize("finite", [False, True], ids=["no orbit", "enumerated orbit"])
 @pytest.mark.parametrize("likelihood", [CorrelatedGaussian, WithDummyLocal])
 @torch.no_grad()
+@pytest.mark.slow
 def test_updates_of_coupled_outputs_end_at_the_exact_optimum(likelihood, finite):
     trainer = make_trainer(likelihood(), finite)
     for _ in range(100):

@@ -33,7 +33,7 @@ from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
-KILLS = int(os.environ.get("ORBITGP_KILLS", "6"))  # 20 take half a minute of a quiet core
+KILLS = int(os.environ.get("ORBITGP_KILLS", "4"))  # 20 take half a minute of a quiet core
 QUICK: dict[str, Any] = {"max_steps": 12, "num_inducing": 8, "num_samples": 4, "batch_size": 8, "random_state": 0}
 
 

@@ -110,7 +110,7 @@ def test_a_dummy_local_parameter_changes_nothing(finite):
     """Trained from the same start, both end at the same bound, which is what the exact computation says it is."""
     bounds = []
     for likelihood in (CorrelatedGaussian(), WithDummyLocal()):
-        trainer = make_trainer(likelihood, finite, max_steps=30, polish_passes=100)
+        trainer = make_trainer(likelihood, finite, max_steps=30, polish_passes=40)
         trainer.run()
         samples = trainer.model.orbit.sample(trainer.x, None)
         local = torch.ones(len(trainer.x), 1)

@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+unexport PYTHONDONTWRITEBYTECODE # compiled tests are kept: to rewrite their assertions takes seconds in each process
 
 .PHONY: help venv demo test test-fast fuzz check format docs bench reproduce-small tables
 
@@ -19,10 +20,10 @@ demo: $(STAMP)  ## learn an invariance from a few hundred digits
 	$(BIN)/python -m experiments demo
 
 test: $(STAMP)  ## all tests, on two processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-fast: $(STAMP)  ## the tests without the slow ones, and without checks of shapes, in a minute or so
-	JAXTYPING_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+	JAXTYPING_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 fuzz: $(STAMP)  ## random problems, hostile files, faults and kills, on all cores
 	$(BIN)/python -m tests.fuzz problems

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache, partial, wraps
+from typing import Any
 
+import gpytorch  # noqa: F401
+import jaxtyping
+import matplotlib.figure  # noqa: F401
+import numpy as np
+import pandas  # noqa: F401
 import pytest
-from jaxtyping import install_import_hook
+import scipy.stats  # noqa: F401
+import sklearn.base  # noqa: F401
+import torch
 
-# Before anything of orbitgp is imported: every shape annotation becomes an assertion.
-install_import_hook("orbitgp", "beartype.beartype")
+CHECKED_CALLS = 10  # of each function in each test: a call that is checked takes as long as several that are not
+calls: Counter[int] = Counter()
+jaxtyped = jaxtyping.jaxtyped
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
+
+def check_first_calls(function: Any = None, **options: Any) -> Any:
+    """jaxtyping's decorator, put on when a function is first called, and in force for its first calls in a test."""
+    if function is None:
+        return partial(check_first_calls, **options)
+    if not inspect.isfunction(function):
+        return jaxtyped(function, **options)
+    checked, code = cache(lambda: jaxtyped(function, **options)), id(function.__code__)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls[code] = number = calls[code] + 1
+        return (checked() if number <= CHECKED_CALLS else function)(*args, **kwargs)
+
+    return call
+
+
+# Before anything of orbitgp is imported: every shape annotation becomes an assertion. What orbitgp imports is imported above:
+# under the hook, Python finds no compiled file of other packages either, and compiles them again.
+if os.environ.get("JAXTYPING_DISABLE") != "1":
+    jaxtyping.jaxtyped = check_first_calls
+    jaxtyping.install_import_hook("orbitgp", "beartype.beartype")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
@@ -21,6 +53,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture(autouse=True)
 def seed() -> int:
     """Every test starts from seed 0, whichever tests ran before it."""
+    calls.clear()
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  (scikit-learn draws from the global generator)
     return 0

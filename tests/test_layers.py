@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,14 @@ LAYERS = (
 ENTRANCES = ("__init__", "__main__")  # these name everything and hold nothing
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    found = []
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts), ast.parse(path.read_text())
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+        found.append((name, ast.parse(path.read_text())))
+    return found
 
 
 def imported(tree: ast.Module) -> Iterator[str]:

@@ -12,6 +12,7 @@ import orbitgp
 MODULES = ("datasets", "kernels", "likelihoods", "metrics", "orbits", "plotting", "saving", "training")
 
 
+@pytest.mark.slow
 def test_import_alone_is_enough() -> None:
     """In a process of its own: here, other tests have imported everything already."""
     used = "".join(f"orbitgp.{name}\n" for name in (*MODULES, "elbo", "profile", "compare", "TrainingOptions"))

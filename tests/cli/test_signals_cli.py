@@ -44,6 +44,7 @@ def found(result) -> dict:
     return json.loads(Path("run/result.json").read_text())
 
 
+@pytest.mark.slow
 def test_what_is_learned_is_said_in_seconds():
     result = found(call("learn", "signals.csv", "--signal", "--interval", "0.01s", "--no-baseline", *QUICK))
     assert result["units"] == {"shift": "s"}
@@ -65,6 +66,7 @@ def test_the_tsv_of_the_archive_has_its_class_first_and_its_test_set_beside_it()
     assert found(call(*words))["test"]["count"] == 24
 
 
+@pytest.mark.slow
 def test_ts_with_two_channels():
     result = found(call("learn", "two.ts", "--orbit", "timewarp*gain", "--interval", "2 nm", "--no-baseline", *QUICK))
     assert result["units"] == {"amplitude": "nm", "smoothness": "nm", "gain": "×"}

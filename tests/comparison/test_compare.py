@@ -192,6 +192,7 @@ def compared(symmetric):
     return result, told
 
 
+@pytest.mark.slow
 def test_exact_models_settle_it_at_once(symmetric):
     result = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"])
     assert result.settled
@@ -281,6 +282,7 @@ class TestCompare:
         assert isinstance(named["none"], Identity)
 
 
+@pytest.mark.slow
 def test_profile_of_noise(symmetric):
     curve = profile(*symmetric, "noise", "scale", [0.01, 3.0], num_samples=4)
     # Under noise an RBF kernel is again one, only wider: what is learned makes up for any scale.

@@ -9,11 +9,23 @@ import pytest
 
 from orbitgp import datasets
 from orbitgp.comparison import refine
+from orbitgp.estimators import base
+from orbitgp.training.quasi_newton import QuasiNewton
+
+MOST_STEPS = 6
 
 
 @pytest.fixture
 def few_data(monkeypatch):
-    """``digits()`` gives 60 digits to learn from and 50 to test with, ``movements()`` 20 movements. Nothing is refined."""
+    """``digits()`` gives 60 digits to learn from and 50 to test with, ``movements()`` 20 movements. Nothing is refined.
+
+    Exact inference takes few steps.
+    """
+
+    def few_steps(*arguments, max_steps, **settings):
+        return QuasiNewton(*arguments, max_steps=min(max_steps or MOST_STEPS, MOST_STEPS), **settings)
+
+    monkeypatch.setattr(base, "QuasiNewton", few_steps)
     whole = datasets.digits()
     few = replace(
         whole, x_train=whole.x_train[:60], y_train=whole.y_train[:60], x_test=whole.x_test[:50], y_test=whole.y_test[:50]

@@ -34,8 +34,10 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "docs"}
     for block in blocks(page, "python"):
-        # The same lines with fewer steps: what they learn is not tested here.
-        exec(compile(re.sub(r"(max_steps\"?[=:] ?)\d+", r"\g<1>6", block), page.name, "exec"), names)
+        # The same lines with fewer steps and inducing points: what they learn is not tested here.
+        block = re.sub(r"(max_steps\"?[=:] ?)\d+", r"\g<1>6", block)
+        block = re.sub(r"(num_inducing\"?[=:] ?)\d+", r"\g<1>12", block)
+        exec(compile(block, page.name, "exec"), names)
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)

@@ -36,6 +36,7 @@ def recorded(module: Any, **settings: Any) -> list[dict[str, str]]:
     return [dict(zip(titles, row, strict=True)) for row in rows]
 
 
+@pytest.mark.slow
 def test_code_blocks_run() -> None:
     names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)

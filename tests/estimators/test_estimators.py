@@ -118,6 +118,7 @@ class TestAgainstExactGaussianProcesses:
 
 
 class TestEvidence:
+    @pytest.mark.slow
     def test_the_right_invariance_wins(self, rng: np.random.Generator) -> None:
         X, y = wave(rng, rows=25)
         settings: dict[str, Any] = {"max_steps": 60, "random_state": 0}
@@ -143,6 +144,7 @@ class TestEvidence:
         assert_allclose(there.history_[-1]["bound"], here.history_[-1]["bound"] - shift, rtol=1e-12)
         assert_allclose(there.predict(X), here.predict(X) * factors, rtol=1e-12)
 
+    @pytest.mark.slow
     def test_does_not_depend_on_normalisation(self, rng: np.random.Generator) -> None:
         (X, y), factor = wave(rng), 1e4
         both = [
@@ -421,6 +423,7 @@ class TestSettings:
 
 
 class TestReproducibility:
+    @pytest.mark.slow
     def test_from_random_state(self, rng: np.random.Generator) -> None:
         X, y = wave(rng)
 

@@ -43,6 +43,7 @@ def test_images_of_one_colour_are_refused() -> None:
         InvariantGPClassifier("rotation").fit(x, [0, 1, 0, 1])
 
 
+@pytest.mark.slow
 def test_a_background_that_is_not_zero_is_warned_of() -> None:
     ink = COLOUR[:, 0]
     with pytest.warns(UserWarning, match="border of these images is about 1, and what lies outside an image counts as 0"):

@@ -43,6 +43,7 @@ def test_a_few_steps_are_no_result() -> None:
     assert model.summary(over_plain=50.0).startswith("Not converged after 3 steps, so this is no result yet")
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_what_was_learned(model) -> None:
     shown = model._repr_mimebundle_()["text/html"]
     assert "exchanges of coordinates" in shown
@@ -53,6 +54,7 @@ def test_a_notebook_shows_what_was_learned(model) -> None:
     assert table.sentences[0].split(":")[0] in table._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_report_from_python(model, tmp_path) -> None:
     model.report(tmp_path / "page.html", title="sums", test=(X[:5], Y[:5]), plain=model.evidence_.value - 40)
     text = (tmp_path / "page.html").read_text()

@@ -108,6 +108,7 @@ class TestTheOrderOfRows:
 
 
 class TestLearningFromSomeRows:
+    @pytest.mark.slow
     def test_all_rows_are_conditioned_on(self, caplog: pytest.LogCaptureFixture) -> None:
         """An exact GP of scikit-learn with the learned parameters and all rows has the same evidence and predictions."""
         rng = np.random.default_rng(0)
@@ -134,6 +135,7 @@ class TestLearningFromSomeRows:
         assert best.evidence_.num_learned == 700
         assert best.evidence_.value - 10 < ours.evidence_.value <= best.evidence_.value + 0.1
 
+    @pytest.mark.slow
     def test_a_classifier_that_was_saved_predicts_the_same(self, tmp_path: Any) -> None:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(500, 2))

@@ -10,6 +10,7 @@ import torch
 from experiments import slack
 
 
+@pytest.mark.slow
 def test_the_best_bound_is_the_top_of_the_log_density():
     torch.manual_seed(0)
     root = torch.randn(12, 12, dtype=torch.float64)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from experiments import harness
+from experiments import harness, toy
 from experiments.toy import (
     EXPERIMENT,
     Toy,
@@ -26,7 +27,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Identity, Permutation
-from orbitgp.saving.atomic import replace
+from orbitgp.saving import atomic
 
 SMALL = Toy(num_train=24, half_width=2.0, grid=9, num_inducing=10)
 ORBITS = [Permutation.swap(0, 1), Identity()]
@@ -104,8 +105,11 @@ def test_maximise_finds_a_known_maximum():
 
 
 @pytest.mark.slow
-def test_figure_two(tmp_path, capsys):
+def test_figure_two(tmp_path, capsys, monkeypatch):
     """What the paper claims, for the exact models and for the sparse ones; and what the command leaves behind."""
+    monkeypatch.setattr(toy, "STARTS", (1.0,))
+    runs = [replace(run, grid=21) for run in toy.all_runs(seeds=1)]
+    monkeypatch.setattr(toy, "all_runs", lambda seeds: runs)
     out = tmp_path / "new" / "folder"
     EXPERIMENT.main(["--out", str(out), "--seeds", "1"])
     printed = capsys.readouterr().out
@@ -138,18 +142,18 @@ def test_the_posterior_mean_comes_from_the_record():
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
     path = tmp_path / "toy.json"
-    replace(path, lambda beside: beside.write_text("old"))
+    atomic.replace(path, lambda beside: beside.write_text("old"))
 
     def broken(beside):
         beside.write_text("half")
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        replace(path, broken)
+        atomic.replace(path, broken)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
     with path.open() as reader:  # a reader that has the old file keeps it
-        replace(path, lambda beside: beside.write_text("new"))
+        atomic.replace(path, lambda beside: beside.write_text("new"))
         assert reader.read() == "old"
     assert path.read_text() == "new"
 

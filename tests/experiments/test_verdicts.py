@@ -9,6 +9,7 @@ from experiments import verdicts
 from orbitgp.orbits import Identity
 
 
+@pytest.mark.slow
 def test_problems_come_from_their_number():
     some = [verdicts.generated(number) for number in range(0, verdicts.COUNT, 13)]
     for number, made in zip(range(0, verdicts.COUNT, 13), some, strict=True):

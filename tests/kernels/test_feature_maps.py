@@ -577,6 +577,7 @@ class Returns(nn.Module):
 
 
 class TestEstimators:
+    @pytest.mark.slow
     def test_fits_and_learns_the_map_too(self, fitted: Any) -> None:
         estimator, own = fitted
         X, y = digits(60, classes=3)
@@ -667,6 +668,7 @@ class TestEstimators:
             truth = torch.distributions.MultivariateNormal(mean, k).log_prob(torch.tensor(y)).item()
         assert estimator.evidence_.value == pytest.approx(truth, abs=1e-4)
 
+    @pytest.mark.slow
     def test_is_cloned_and_pickled(self, fitted: Any) -> None:
         estimator, own = fitted
         X, y = digits(60, classes=3)
@@ -741,6 +743,7 @@ class OwnKernel(RBFKernel):
 
 
 class TestSaving:
+    @pytest.mark.slow
     def test_comes_back_to_the_last_bit(self, fitted: Any, tmp_path: Path) -> None:
         estimator, own = fitted
         X, y = digits(60, classes=3)

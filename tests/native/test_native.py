@@ -251,6 +251,7 @@ def test_another_version_is_left_alone(monkeypatch):
     assert _native._load() is None
 
 
+@pytest.mark.slow
 def test_can_be_switched_off():
     script = "import torch; from orbitgp import _native; print(_native.serves(torch.ones(1)))"
     environment = {**os.environ, "ORBITGP_NATIVE": "0"}

@@ -59,6 +59,7 @@ def test_samples_run_through_the_original():
     assert means[12] == pytest.approx(x.mean().item())
 
 
+@pytest.mark.slow
 def test_finite_orbits_signals_and_several_panels():
     drawn(show(Flip(), torch.rand(6, 6)))
     figure = show(GaussianNoise(), torch.rand(20), num_samples=5)

@@ -106,6 +106,7 @@ def comparison(model, plain: float = 10.0) -> Comparison:
     return Comparison(standings, trained, "none")
 
 
+@pytest.mark.slow
 def test_control_characters_do_not_reach_the_page(regressor):
     model, x, y, start = regressor
     text = page(Content(title="a\x00b\x1b[31m", model=model, x=x[:40], y=y[:40], start=start, notes=["\x07\x7f"]))
@@ -116,6 +117,7 @@ def test_control_characters_do_not_reach_the_page(regressor):
     assert policy in text
 
 
+@pytest.mark.slow
 def test_a_classifier_with_everything(classifier, tmp_path):
     model, x, y, x_test, y_test, start = classifier
     content = Content(
@@ -185,6 +187,7 @@ def test_scores_are_those_of_the_metrics(classifier):
         score(model, x_test[:1], np.array(["never seen"]))
 
 
+@pytest.mark.slow
 def test_a_regressor_on_vectors(regressor):
     model, x, y, start = regressor
     text = page(Content("vectors", model, x[:40], y[:40], start, test=(x[40:], y[40:])))

@@ -33,7 +33,7 @@ from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
-KILLS = int(os.environ.get("ORBITGP_KILLS", "6"))  # 20 take half a minute of a quiet core
+KILLS = int(os.environ.get("ORBITGP_KILLS", "4"))  # 20 take half a minute of a quiet core
 QUICK: dict[str, Any] = {"max_steps": 12, "num_inducing": 8, "num_samples": 4, "batch_size": 8, "random_state": 0}
 
 
@@ -409,6 +409,7 @@ class TestInterrupted:
             fitted.fit(X, y, callback=self.at(8, lambda: (ctrl_c(), ctrl_c())))
         assert fit_to_kill.digest(fitted) == before
 
+    @pytest.mark.slow
     def test_while_the_start_is_chosen(self, tmp_path: Path, ctrl_c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = table()
         path, make = tmp_path / "run.safetensors", CASES["natural"]

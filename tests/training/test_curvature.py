@@ -58,6 +58,7 @@ def test_the_precision_is_the_second_difference_of_the_evidence():
     np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.01 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_the_run_is_left_as_it_was_and_the_best_is_plausible():
     climber = climbed()
     before, bias = climber.vector(), climber.model.prior_mean.bias.clone()
@@ -71,6 +72,7 @@ def test_the_run_is_left_as_it_was_and_the_best_is_plausible():
     assert wide.value[0] < best[0] < narrow.value[0]
 
 
+@pytest.mark.slow
 def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
     x = torch.rand(12, 2, dtype=torch.float64)
     model = InvariantGPRegressor(Permutation.swap(0, 1), random_state=0).fit(x.numpy(), x.sum(1).numpy())

@@ -54,6 +54,7 @@ def test_it_reaches_the_top_that_another_optimiser_finds():
     assert climber.converged
 
 
+@pytest.mark.slow
 def test_units_of_inputs_and_targets_do_not_matter():
     x, y = wave()
     ends = []
@@ -74,6 +75,7 @@ def test_small_and_large_starts_end_at_the_same_evidence():
     assert max(ends) - min(ends) < 1.5
 
 
+@pytest.mark.slow
 def test_draws_double_until_they_do_not_matter():
     x, y = wave(16)
     climber = make(GaussianNoise(0.2).double(), x, y)
@@ -150,6 +152,7 @@ def test_stopping_in_the_middle_keeps_the_beginning_of_the_stage():
     assert again.run().log_evidence == whole.run().log_evidence
 
 
+@pytest.mark.slow
 def test_priors_of_the_user_count():
     x, y = wave(25)
     ends = []

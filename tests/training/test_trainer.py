@@ -225,6 +225,7 @@ def test_training_raises_the_bound_and_learns_the_noise():
     assert 0.003 < history[-1]["noise"] < 0.04  # the data have 0.01
 
 
+@pytest.mark.slow
 def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch):
     monkeypatch.setattr(screening, "SHORTEST", 8)
     whole = make_trainer(start_rows=10)

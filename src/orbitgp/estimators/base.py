@@ -8,41 +8,36 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, replace
-from math import prod
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state, estimator_html_repr
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils import check_random_state, estimator_html_repr
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from orbitgp.estimators.data import ChecksData, Inputs, parts
 from orbitgp.estimators.defaults import (
     Choice,
     InferenceName,
     choose_inference,
-    feature_dim,
     initial_kernel,
     prior_variance,
 )
-from orbitgp.estimators.images import channels_first, check_images
+from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
+from orbitgp.estimators.images import check_images
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
-from orbitgp.estimators.stored import Stored, stored
 from orbitgp.estimators.validation import (
     asks_for_sparse,
     check_arguments,
-    check_same_everywhere,
-    image_shape,
     inducing_count,
     inducing_samples,
     predict_samples,
@@ -52,14 +47,12 @@ from orbitgp.estimators.validation import (
     warn_of_scales,
 )
 from orbitgp.inference import processes
-from orbitgp.inference.cost import Workload
-from orbitgp.inference.evidence import Evidence, measure_evidence
-from orbitgp.inference.exact import ExactGP, Solution
+from orbitgp.inference.evidence import Evidence
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
-from orbitgp.inference.rows import Rows, SharedRows, StoredRows, fetch, first, on_disk
-from orbitgp.inference.upper_bound import two_sided_bounds
+from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
@@ -76,17 +69,11 @@ from orbitgp.training.trainer import Trainer
 logger = logging.getLogger("orbitgp")
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
-UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound on the evidence may cost
-UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
 CHECKED_IMAGES = 10_000  # that are looked at for a background that is not 0
 EXAMPLE_ROWS = 60_000  # that typical ones are chosen from
 MEAN_ROWS = 256  # data that tell where inputs lie and how far apart
-PREDICT_BYTES = 2**28  # of inputs on disk that are predicted at once
-EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
-EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum when the evidence is measured
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
-Inputs = Float[Tensor, "rows *features"] | Rows
 
 
 class Seeds(NamedTuple):
@@ -116,7 +103,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class InvariantEstimator(BaseEstimator):
+class InvariantEstimator(ChecksData, BaseEstimator):
     """The arguments, ``fit`` and the latent predictions of both estimators."""
 
     orbit: Orbit | str | None = None
@@ -136,8 +123,6 @@ class InvariantEstimator(BaseEstimator):
     verbose: bool | int = False
     inference: InferenceName = "auto"
     training: TrainingOptions | None = None
-
-    _y_checks = MappingProxyType({"multi_output": False, "y_numeric": False})
 
     # A constructor of scikit-learn takes anything, and ``fit`` complains. So shape checkers leave the constructor alone.
     __no_type_check__ = True
@@ -315,7 +300,7 @@ class InvariantEstimator(BaseEstimator):
         )
         with run.around(climber, list(seeds), problem.shift):
             solution = climber.run()
-            evidence = _exact_evidence(climber, solution)
+            evidence = exact_evidence(climber, solution)
             plausible = plausible_ranges(climber)
         self._keep(model, problem.likelihood, climber.history, evidence, problem.shift)
         self.converged_: bool = climber.converged
@@ -337,7 +322,7 @@ class InvariantEstimator(BaseEstimator):
         try:
             with run.around(trainer, list(seeds), problem.shift):
                 history = trainer.run()
-                evidence = _evidence(trainer, fresh)
+                evidence = sparse_evidence(trainer, fresh)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise FloatingPointError(
                 f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
@@ -406,72 +391,6 @@ class InvariantEstimator(BaseEstimator):
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _training_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
-        """Inputs on the device, and targets; of all processes, if several share them."""
-        x, targets = processes.together(lambda: self._own_data(X, y, device))
-        if processes.count() == 1:
-            return x, targets
-        check_same_everywhere(self, self.input_shape_)
-        return SharedRows(x), np.concatenate(processes.everyones(targets))
-
-    def _own_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
-        """The data of this process."""
-        on_disk = stored(X)
-        if on_disk is not None and not on_disk.is_small:
-            return self._stored_data(on_disk, y, device)
-        array, targets = self._checked_data(X if on_disk is None else on_disk.loaded(), y)
-        return self._tensor(array, device), targets
-
-    def _stored_data(self, X: Stored, y: Any, device: torch.device) -> tuple[StoredRows, np.ndarray]:
-        """Inputs that stay on disk. Their first rows are checked now, the others when they are read."""
-        head, _ = self._checked_data(X.read(np.arange(min(2, X.shape[0]))), None, targeted=False)
-        targets = check_array(y, ensure_2d=False, dtype=None, input_name="y", estimator=self)
-        check_consistent_length(np.empty((X.shape[0], 0)), targets)
-        shape, dtype = (X.shape[0], *self.input_shape_), torch.from_numpy(head).dtype
-        return StoredRows(X.read, shape, dtype, device), targets
-
-    def _checked_data(self, X: Any, y: Any, targeted: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """Flat inputs and targets, as scikit-learn checks them; sets ``input_shape_`` and ``n_features_in_``."""
-        if issparse(y):
-            raise TypeError("y must be a dense array, got a sparse one.")
-        shape = image_shape(self.image_shape)
-        images = shape is not None or _rank(X) > 2
-        # Tables are small and their columns may be far from zero; images are many and between 0 and 1.
-        dtype = training_options(self.training).dtype
-        name = dtype if dtype != "auto" else "float32" if images else "float64"
-        X, shape = self._flat(X, shape, name)
-        if not targeted:
-            array, targets = validate_data(self, X, dtype=name), np.empty(0)
-        else:
-            array, targets = validate_data(self, X, y, dtype=name, **self._y_checks)
-        if shape is not None and prod(shape) != array.shape[1]:
-            raise ValueError(f"image_shape={shape} holds {prod(shape)} pixels, but X has {array.shape[1]} features.")
-        self.input_shape_ = (array.shape[1],) if shape is None else shape
-        return array, targets
-
-    def _new_inputs(self, X: Any) -> np.ndarray:
-        """Flat inputs, checked against those of ``fit``."""
-        name = str(self.model_.dtype).removeprefix("torch.")
-        X, _ = self._flat(X, self.input_shape_, name)
-        array: np.ndarray = validate_data(self, X, reset=False, dtype=name)
-        return array
-
-    def _tensor(self, array: np.ndarray, device: torch.device) -> Float[Tensor, "rows *features"]:
-        # A copy of our own: the user's array may be read-only, or a view that runs backwards.
-        return torch.tensor(np.ascontiguousarray(array), device=device).reshape(len(array), *self.input_shape_)
-
-    def _flat(self, X: Any, shape: tuple[int, ...] | None, dtype: str) -> tuple[Any, tuple[int, ...] | None]:
-        """Images as rows, with their shape; whatever else is left as it is."""
-        rank = _rank(X)
-        if rank <= 2:
-            return X, shape
-        X = channels_first(X)
-        X = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=self)
-        if rank > 4 or (shape is not None and X.shape[1:] != shape):
-            expected = "(N, H, W) or (N, C, H, W)" if shape is None else f"(N, {', '.join(map(str, shape))})"
-            raise ValueError(f"X must have shape {expected}, got {X.shape}.")
-        return X.reshape(len(X), -1), X.shape[1:]
-
     def _keep(
         self, model: InvariantGP | ExactGP, likelihood: Likelihood, history: list[Record], evidence: Evidence, shift: float
     ) -> None:
@@ -491,7 +410,7 @@ class InvariantEstimator(BaseEstimator):
         samples = predict_samples(self.orbit_, training_options(self.training).num_predict_samples)
         model = _on(device, self.model_)
         found = []
-        for part in _parts(X):
+        for part in parts(X):
             x = self._tensor(self._new_inputs(part), device)
             found.append([values.cpu() for values in model.predict(x, samples, seed=PREDICT_SEED)])
         means, variances = zip(*found, strict=True)
@@ -507,71 +426,7 @@ def _kind(cls: type) -> str:
     return "classifier" if issubclass(cls, ClassifierMixin) else "regressor"
 
 
-def _parts(X: Any) -> Iterator[Any]:
-    """The inputs as they are, or a part after the other where they are on disk."""
-    on_disk = stored(X)
-    if on_disk is None:
-        yield X
-        return
-    rows = on_disk.shape[0]
-    step = max(1, PREDICT_BYTES // (4 * prod(on_disk.shape[1:])))
-    for start in range(0, rows, step):
-        yield on_disk.read(np.arange(start, min(rows, start + step)))
-
-
-def _rank(X: Any) -> int:
-    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
-
-
 def _on(device: torch.device, model: InvariantGP | ExactGP) -> InvariantGP | ExactGP:
     if device.type == "cpu":
         return model
     return model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
-
-
-def _exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:
-    """The evidence of the model as it is; its error covers other draws, and half as many."""
-    return Evidence(
-        value=solution.log_evidence,
-        stderr=climber.evidence_error,
-        num_data=len(climber.x),
-        num_samples=climber.model.num_samples,
-        likelihood=type(climber.likelihood).__name__,
-        exact=not climber.likelihood.num_locals,
-        num_learned=climber.learn_rows,
-    )
-
-
-def _evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
-    """The bound on draws that training has not seen."""
-    settings = trainer.options
-    samples, groups = settings.num_samples, settings.num_groups
-    if samples is not None and samples < EVIDENCE_SAMPLES:
-        samples = -(-EVIDENCE_SAMPLES // groups) * groups
-    evidence = measure_evidence(
-        trainer.model,
-        trainer.likelihood,
-        trainer.x,
-        trainer.y,
-        samples,
-        groups,
-        settings.sampler,
-        generator=generator,
-        most_rows=EVIDENCE_ROWS if on_disk(trainer.x) else None,
-    )
-    return replace(evidence, upper=_upper(trainer, evidence))
-
-
-def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
-    """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, and not too many data."""
-    model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
-    if isinstance(x, Rows) or likelihood.num_locals or likelihood.couples:
-        return None
-    samples = None if evidence.num_samples is None else UPPER_SAMPLES
-    size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
-    work = Workload(size, feature_dim(model, x), x.device, double=True)
-    quick = work.conditioning(len(x)).seconds < UPPER_SECONDS
-    if not quick and len(x) > UPPER_ROWS:
-        return None
-    bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
-    return max(bounds.upper, evidence.value)

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
-from orbitgp.estimators.base import Inputs, InvariantEstimator, Problem
+from orbitgp.estimators.base import InvariantEstimator, Problem
+from orbitgp.estimators.data import Inputs
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for

@@ -1,0 +1,69 @@
+"""The evidence of a fitted model, with its error and, where that can be computed, an upper bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from orbitgp.estimators.defaults import feature_dim
+from orbitgp.inference.cost import Workload
+from orbitgp.inference.evidence import Evidence, measure_evidence
+from orbitgp.inference.exact import Solution
+from orbitgp.inference.rows import Rows, on_disk
+from orbitgp.inference.upper_bound import two_sided_bounds
+from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.trainer import Trainer
+
+UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound may cost
+UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
+EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
+EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum
+
+
+def exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:
+    """The evidence of the model as it is; its error covers other draws, and half as many."""
+    return Evidence(
+        value=solution.log_evidence,
+        stderr=climber.evidence_error,
+        num_data=len(climber.x),
+        num_samples=climber.model.num_samples,
+        likelihood=type(climber.likelihood).__name__,
+        exact=not climber.likelihood.num_locals,
+        num_learned=climber.learn_rows,
+    )
+
+
+def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
+    """The bound on draws that training has not seen."""
+    settings = trainer.options
+    samples, groups = settings.num_samples, settings.num_groups
+    if samples is not None and samples < EVIDENCE_SAMPLES:
+        samples = -(-EVIDENCE_SAMPLES // groups) * groups
+    evidence = measure_evidence(
+        trainer.model,
+        trainer.likelihood,
+        trainer.x,
+        trainer.y,
+        samples,
+        groups,
+        settings.sampler,
+        generator=generator,
+        most_rows=EVIDENCE_ROWS if on_disk(trainer.x) else None,
+    )
+    return replace(evidence, upper=_upper(trainer, evidence))
+
+
+def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
+    """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, and not too many data."""
+    model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
+    if isinstance(x, Rows) or likelihood.num_locals or likelihood.couples:
+        return None
+    samples = None if evidence.num_samples is None else UPPER_SAMPLES
+    size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
+    work = Workload(size, feature_dim(model, x), x.device, double=True)
+    quick = work.conditioning(len(x)).seconds < UPPER_SECONDS
+    if not quick and len(x) > UPPER_ROWS:
+        return None
+    bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
+    return max(bounds.upper, evidence.value)

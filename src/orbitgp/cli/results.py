@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from orbitgp.cli.own import named_again
 from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -227,7 +228,8 @@ def print_next(folder: RunFolder) -> None:
     print_line("report", str(folder.report))
     print_line("model", str(folder.model))
     print_line("open the report", f"orbitgp show {run} --open")
-    print_line("predict", f"orbitgp predict {run} INPUT")
+    config = folder.read_json(folder.config)
+    print_line("predict", f"orbitgp predict {run} INPUT{named_again([config['orbit']], config['settings'])}")
 
 
 def print_line(name: str, value: str) -> None:

@@ -89,7 +89,8 @@ def load_inputs(spec: str | Path, options: ReadOptions) -> Inputs:
         raise DatasetError(f"there is no file or folder {spec}.")
     raw = _read(path, options, training=False)
     x = checked_inputs(raw.x, str(path), options)
-    return Inputs(x, raw.rows or _numbered(x), None if raw.y is None else checked_targets(raw.y, len(x), str(path)))
+    y = None if raw.y is None else checked_targets(raw.y, len(x), str(path))
+    return Inputs(x, raw.rows or _numbered(x), y, list(raw.notes))
 
 
 def _numbered(x: Shaped[np.ndarray, "rows *features"]) -> list[str]:

@@ -501,6 +501,13 @@ def test_workers_are_counted_in_models(stream, monkeypatch):
     assert "left" not in text
 
 
+def test_the_time_goes_on_while_workers_are_silent(capsys, monkeypatch):
+    monkeypatch.setattr("orbitgp.cli.progress._EVERY", 0.0)
+    with Progress(2, None, live=False):
+        time.sleep(1.2)
+    assert "0 of 2 models done, 00:01" in capsys.readouterr().err
+
+
 def run(*arguments: str, **options):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
     return subprocess.Popen(

@@ -24,8 +24,8 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
-from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, number, part
 from orbitgp.cli.own import named_again
+from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, number, part
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder

@@ -122,8 +122,8 @@ def _one_hot(path: Path, column: Series, words: list[str]) -> dict[str, Shaped[n
     if (unknown := ~np.isin(values, words)).any():
         row = int(np.argmax(unknown))
         raise DatasetError(
-            f"column {column.name!r} of {path} is {values[row][:40]!r} in row {column.index[row]}, which the training data do not have: "
-            f"{', '.join(words)}."
+            f"column {column.name!r} of {path} is {values[row][:40]!r} in row {column.index[row]}, which the training data do "
+            f"not have: {', '.join(words)}."
         )
     return {f"{column.name}={word}": (values == word).astype(np.float64) for word in (words[1:] if len(words) == 2 else words)}
 

@@ -47,9 +47,12 @@ def report_content(
         y=data.y_train,
         start=start,
         test=None if data.x_test is None else (data.x_test, data.y_test),
+        names=data.rows_train,
         test_names=data.rows_test,
+        target=data.read_options.target or "y",
         inverted=data.read_options.invert,
         columns=data.read_options.features,
+        scales=data.read_options.scales or (),
         plain=plain,
         certain=certain,
         comparison=comparison,
@@ -217,7 +220,7 @@ def print_result(result: dict[str, Any], folder: RunFolder) -> None:
         print_line("test error", f"{100 * test['error']:.2f} % of {test['count']:,}")
     elif test:
         print_line("test RMSE", f"{test['rmse']:.4g} over {test['count']:,}")
-    print_line("training", f"{result['steps']:,} steps, {result['seconds']:,.0f} s")
+    print_line("training", f"{result['steps']:,} steps, {result['seconds']:,.{0 if result['seconds'] >= 10 else 1}f} s")
     typer.echo("")
     print_next(folder)
 

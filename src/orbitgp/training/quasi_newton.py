@@ -51,7 +51,7 @@ EARLY_SETTLED = 0.2  # the same, for a stage between the first and the last
 START_SETTLED = 0.2  # and for a start
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
 _OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little
-_OF_DRAWS = 0.05  # nothing finer is sought than this part of what the last doubling of S has moved
+_OF_DRAWS = 0.05  # nothing finer is sought than this part of what other draws would change, or a doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
 _FLAT = 0.5  # nats for a natural unit of a parameter
 _STALLED = 12  # evaluations of one line search, after which rounding hides what is left to gain
@@ -238,7 +238,7 @@ class QuasiNewton:
     def _climb_rung(self, rows: int) -> None:
         with self.subset(rows):
             self.model.num_samples = self._samples
-            self._climb(EARLY_SETTLED)
+            self._climb(max(EARLY_SETTLED, _OF_DRAWS * self._noise_of_draws()))
         self._rungs += 1
         self._best, self._local = None, None
         if self._curvature is not None:  # the more data there are, the more the evidence curves
@@ -264,9 +264,18 @@ class QuasiNewton:
         self.model.num_samples = samples
         # The first stage is the cheapest, so that is where curvature is learned. Those between it and the last need less.
         between = self._value is not None and samples is not None and samples < min(LEAST_SAMPLES, self.most_samples)
+        noise = self._noise_of_draws() if self._value is None else self.draw_error
         # Of many data, only some are learned from: what these determine is not worth many digits.
-        enough = max(SETTLED, _OF_DRAWS * self.draw_error, _OF_ROWS * self._num_learned)
+        enough = max(SETTLED, _OF_DRAWS * noise, _OF_ROWS * self._num_learned)
         return self._climb(max(enough, EARLY_SETTLED) if between else enough)[0]
+
+    def _noise_of_draws(self) -> float:
+        """By how much the evidence would differ here with other draws; draws that the user fixed are a model of their own."""
+        if self.model.num_samples is None or self.num_samples is not None:
+            return 0.0
+        local, seed = self._known_local(), self.model.seed
+        here, other = (self.model.log_evidence(self.likelihood, self.y, local, seed + i) for i in range(2))
+        return abs(other - here)
 
     def _first_samples(self) -> int | None:
         """Draws of the first stage; None where a finite orbit is enumerated."""

@@ -114,7 +114,7 @@ def page(content: Content) -> str:
             version=orbitgp.__version__,
             charts=charts,
             content=content,
-            **_said(content),
+            **_said(content.finding.text, content.comparison),
             supported=content.finding.supported,
             cards=_cards(content, scores),
             comparison=content.comparison,
@@ -170,12 +170,14 @@ def _examples(x: Shaped[np.ndarray, "rows *features"], content: Content) -> list
     return [(x[row], name(row)) for row in typical_rows(x, y).tolist()]
 
 
-def _said(content: Content) -> dict[str, Any]:
+def _said(finding: str, compared: Any = None) -> dict[str, Any]:
     """The headline, which fits one line where it can, and the sentences below it, each with the name of what it is about."""
-    found, compared = _unbroken(content.finding.text), content.comparison
+    found = _unbroken(finding)
     if compared is None:
         short = _first_clause(found)
         rest = found if "(plausible" in found else found[len(short) + 1 :]
+        if (once := re.fullmatch(r"([^()]*) \((plausible [^()]*)\)(; [^()]*)", found)) and f"{once[1]}." == short:
+            rest = once[2] + once[3]
         return {"headline": short, "lead": [("", rest[0].upper() + rest[1:])] if rest else []}
     verdict = _unbroken(compared.sentences[0])
     short = verdict if len(verdict) <= _ONE_LINE else _first_clause(verdict)

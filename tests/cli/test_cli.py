@@ -290,7 +290,7 @@ def test_long_work_is_announced(capsys, monkeypatch):
     print_estimate(load("digits", max_data=600), {"settings": settings}, [Rotation()], quiet=False)
     said = capsys.readouterr().err
     assert "this will take about" in said
-    assert "--max-data 300 would take about" in said
+    assert "--max-data 300 would take a quarter" in said
     sparse = {**settings, "inference": "sparse"}
     print_estimate(load("digits", max_data=600), {"settings": sparse}, [Rotation()], quiet=False)
     assert capsys.readouterr().err == ""

@@ -105,10 +105,11 @@ class Progress:
         self.bar.set_postfix_str(text, refresh=False)
         if name not in self.done and self.bar.total is not None:  # more models than were planned, where they decide
             self.bar.total = max(self.bar.total, (len(self.done) + 1) * self.whole_model)
-        self.bar.update(max(done - self.done[name], 0))
-        self.done[name] = max(done, self.done[name])
+        before = self.done[name]
+        self.bar.update(max(done - before, 0))
+        self.done[name] = max(done, before)
         if self.quiet or self.terminal:
             return
-        all_done = self.bar.total is not None and self.bar.n >= self.bar.total
-        if time.monotonic() - self.told >= _EVERY or all_done or not self.live:
+        last = done > before and self.bar.total is not None and self.bar.n >= self.bar.total
+        if time.monotonic() - self.told >= _EVERY or last or not self.live:
             self._print_line()

@@ -121,7 +121,8 @@ class Comparison:
             chart = picture(self.plot().figure, "evidence against the best")
         except ImportError:  # without matplotlib
             chart = ""
-        return f"<div><p><b>{escape(self.sentences[0])}</b></p>{chart}<pre>{escape(str(self))}</pre></div>"
+        table = "\n".join([str(self).partition("\n\n")[0], *([""] * (len(self.sentences) > 1)), *self.sentences[1:]])
+        return f"<div><p><b>{escape(self.sentences[0])}</b></p>{chart}<pre>{escape(table)}</pre></div>"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain numbers, lists and strings."""

@@ -13,4 +13,4 @@ def progress_bar(show: bool, unit: str, total: int | None = None) -> Any:
         warnings.filterwarnings("ignore", message="IProgress not found")
         from tqdm.auto import tqdm
     in_notebook = "ipykernel" in sys.modules  # where the output is no terminal, but is shown
-    return tqdm(total=total, unit=unit, disable=not show or (False if in_notebook else None), dynamic_ncols=True)
+    return tqdm(total=total, unit=f" {unit}", disable=not show or (False if in_notebook else None), dynamic_ncols=True)

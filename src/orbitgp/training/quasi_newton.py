@@ -161,7 +161,7 @@ class QuasiNewton:
     def run(self) -> Solution:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
         self._clock = time.perf_counter() - self.seconds
-        with progress_bar(self.progress, "evaluation") as self._bar:
+        with progress_bar(self.progress, "evaluations") as self._bar:
             try:
                 while self.parameters and not self.converged:
                     self._stage()

@@ -122,7 +122,7 @@ class Trainer:
     def run(self) -> list[Record]:
         """Train until the bound has stopped rising or the budget is spent, refit q(u), and return the history."""
         every = max(1, self.options.max_steps // 100)
-        with progress_bar(self.progress, "step", self.options.max_steps) as bar:
+        with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
             if not self.screened:
                 bar.set_postfix_str("choosing a start")
                 screening.choose_start(self)

@@ -221,6 +221,17 @@ def test_without_test_data_it_says_how_to_have_some(regressor):
             "Stopped after 1 step, so this is no result yet.",
             "So far rotations within ±2°.",
         ),
+        (
+            "Cannot tell whether an invariance helps: with rotations within ±4° (plausible ±2° to ±6°), the evidence is higher.",
+            "Cannot tell whether an invariance helps.",
+            "With rotations within ±4° (plausible ±2° to ±6°), the evidence is higher.",
+        ),
+        (
+            "Insensitive to shifts within ±4 px (plausible ±2 px to ±6 px) sideways and ±1 px (plausible ±0 px to ±2 px) down; "
+            "evidence +12 nats over no invariance.",
+            "Insensitive to shifts within ±4 px sideways and ±1 px down.",
+            "Evidence +12 nats over no invariance.",
+        ),
     ],
 )
 def test_the_headline_is_the_first_clause_and_the_rest_stands_below(found, headline, lead):

@@ -30,6 +30,7 @@ from orbitgp.saving.atomic import replace
 from orbitgp.training.diagnostics import Record
 
 _ONE_LINE = 60  # characters of a headline
+_PLAUSIBLE = re.compile(r" \((plausible [^)]*)\)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -173,19 +174,22 @@ def _examples(x: Shaped[np.ndarray, "rows *features"], content: Content) -> list
 def _said(finding: str, compared: Any = None) -> dict[str, Any]:
     """The headline, which fits one line where it can, and the sentences below it, each with the name of what it is about."""
     found = _unbroken(finding)
+    if found.count("(plausible") > 1:  # they stand in the table of ranges
+        found = _PLAUSIBLE.sub("", found)
     if compared is None:
-        short = _first_clause(found)
-        rest = found if "(plausible" in found else found[len(short) + 1 :]
-        if (once := re.fullmatch(r"([^()]*) \((plausible [^()]*)\)(; [^()]*)", found)) and f"{once[1]}." == short:
-            rest = once[2] + once[3]
-        return {"headline": short, "lead": [("", rest[0].upper() + rest[1:])] if rest else []}
+        short, rest = _first_clause(found)
+        return {"headline": short, "lead": [("", rest)] * bool(rest)}
     verdict = _unbroken(compared.sentences[0])
-    short = verdict if len(verdict) <= _ONE_LINE else _first_clause(verdict)
-    return {"headline": short, "lead": [("", verdict)] * (short != verdict) + [(f"{compared.best}: ", found)]}
+    short, rest = (verdict, "") if len(verdict) <= _ONE_LINE else _first_clause(verdict)
+    return {"headline": short, "lead": [("", rest)] * bool(rest) + [(f"{compared.best}: ", found)]}
 
 
-def _first_clause(sentence: str) -> str:
-    return re.split(r"[;:] ", re.sub(r" \(plausible [^)]*\)", "", sentence))[0].rstrip(".") + "."
+def _first_clause(sentence: str) -> tuple[str, str]:
+    """The first clause as a sentence, and the rest as another, which begins with what is plausible in the first."""
+    first, *others = re.split(r"(?<=[;:]) ", sentence, maxsplit=1)
+    plausible = _PLAUSIBLE.findall(first)
+    rest = "; ".join([*plausible, *others])
+    return _PLAUSIBLE.sub("", first).rstrip(".;:") + ".", rest[:1].upper() + rest[1:]
 
 
 def _unbroken(sentence: str) -> str:

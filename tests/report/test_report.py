@@ -222,9 +222,9 @@ def test_without_test_data_it_says_how_to_have_some(regressor):
             "So far rotations within ±2°.",
         ),
         (
-            "Cannot tell whether an invariance helps: with rotations within ±4° (plausible ±2° to ±6°), the evidence is higher.",
+            "Cannot tell whether an invariance helps: with turns within ±4° (plausible ±2° to ±6°), the evidence is higher.",
             "Cannot tell whether an invariance helps.",
-            "With rotations within ±4° (plausible ±2° to ±6°), the evidence is higher.",
+            "With turns within ±4° (plausible ±2° to ±6°), the evidence is higher.",
         ),
         (
             "Insensitive to shifts within ±4 px (plausible ±2 px to ±6 px) sideways and ±1 px (plausible ±0 px to ±2 px) down; "

@@ -267,15 +267,17 @@ def test_an_orbit_and_a_feature_map_of_ones_own(some, here, monkeypatch):
     found = json.loads(Path("run/result.json").read_text())
     assert list(found["learned"]) == ["width"]
     assert json.loads(Path("run/config.json").read_text())["read_options"]["scales"] is None
+    assert f"orbitgp predict run INPUT {shlex.join(own)}" in result.stdout
     refused = call("predict", "run", some / "table.csv")
-    assert "name it again, --orbit mine_own.py:Slide(width=0.3)" in refused.stderr
+    assert "name it again, --orbit 'mine_own.py:Slide(width=0.3)'" in refused.stderr
     assert call("predict", "run", some / "table.csv", *own).exit_code == 0
     for text, sentence in {
         "nowhere.py:Slide": "there is no file nowhere.py to take Slide from",
-        "mine_own.py:Slip": "has no class Slip that is an Orbit",
-        "mine_own.py:Half": "has no class Half that is an Orbit",
+        "mine_own.py:Slip": "has no class Slip that derives from Orbit: it has Slide.",
+        "mine_own.py:Half": "has no class Half that derives from Orbit: it has Slide.",
         "mine_own.py:Slide(x)": "must be numbers",
         "mine_own.py:Slide(1, 2)": "is not possible",
+        "mine_own.py:Slide*noise": "a class of your own stands alone on the command line",
     }.items():
         assert sentence in call("learn", some / "table.csv", "--target", "sum", "--orbit", text).stderr
 
@@ -292,7 +294,7 @@ def test_long_work_is_announced(capsys, monkeypatch):
     print_estimate(load("digits", max_data=600), {"settings": settings}, [Rotation()], quiet=False)
     said = capsys.readouterr().err
     assert "this will take about" in said
-    assert "--max-data 300 would take about" in said
+    assert "--max-data 300 would take a quarter" in said
     sparse = {**settings, "inference": "sparse"}
     print_estimate(load("digits", max_data=600), {"settings": sparse}, [Rotation()], quiet=False)
     assert capsys.readouterr().err == ""
@@ -504,6 +506,13 @@ def test_workers_are_counted_in_models(stream, monkeypatch):
     assert "rotation, seed 1: " in text
     assert "2 of 3 models done" in text
     assert "left" not in text
+
+
+def test_the_time_goes_on_while_workers_are_silent(capsys, monkeypatch):
+    monkeypatch.setattr("orbitgp.cli.progress._EVERY", 0.0)
+    with Progress(2, None, live=False):
+        time.sleep(1.2)
+    assert "0 of 2 models done, 00:01" in capsys.readouterr().err
 
 
 def run(*arguments: str, **options):

@@ -87,7 +87,7 @@ class Fake(InvariantGPRegressor):
 
     def __init__(self, value: float, upper: float | None = None, points: int = 8, draws: int | None = None, error: float = 0.0):
         self.inference_ = "exact" if upper is None else "sparse"
-        self.converged_ = True if upper is None else None
+        self.converged_ = True
         self.evidence_ = Evidence(value, error, ROWS, draws, "Gaussian", upper is None, upper)
         self.model_ = InvariantGP(RBFKernel().double(), Identity(), torch.zeros(points, 2, dtype=torch.float64))
         self.likelihood_ = SimpleNamespace(couples=False)
@@ -150,6 +150,14 @@ class TestLoop:
         assert (found.job.settings["num_samples"], found.words) == (128, "128 draws")
         assert next_refinement(trained(job("a"), Fake(10.0, draws=512, error=2.0)), ROWS) is None
         assert next_refinement(trained(job("a"), Fake(10.0)), ROWS) is None
+
+    @pytest.mark.parametrize("best", [Fake(100.0), Fake(100.0, 101.0)], ids=["exact", "sparse"])
+    def test_the_data_support_nothing_that_has_not_converged(self, best):
+        best.converged_ = False
+        plain = standing([trained(job("none"), Fake(10.0))], ROWS)
+        first, *others = verdict([standing([trained(job("a"), best)], ROWS), plain], "none")
+        assert first == "a has not converged, so this is no verdict yet: let it train for longer."
+        assert others == ["So far it is ahead: +90 (at least +90) nats over no invariance."]
 
     def test_a_run_that_met_a_limit_may_rise_to_anything(self):
         model = Fake(10.0)

@@ -397,14 +397,28 @@ def test_an_id_names_the_rows_and_words_become_inputs_of_0_and_1(tmp_path):
 def test_missing_inputs_are_imputed_on_request(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,y\n1,red,1.5\n,red,2.5\n3,blue,3.5\n8,,4.5\n9,red,5.5\n")
     with pytest.raises(
-        DatasetError, match=r"column 'a' .* has no value in row 2: .*--drop-missing, or let --impute put the median"
+        DatasetError,
+        match=r"column 'a' .* has no value in row 2 and column 'b' in row 4: .*--drop-missing, or let --impute put the median",
     ):
         load(tmp_path / "t.csv")
     data = load(tmp_path / "t.csv", ReadOptions(impute=True))
     np.testing.assert_array_equal(data.x_train, [[1, 1], [5.5, 1], [3, 0], [8, 1], [9, 1]])
     assert "column 'a' has no value in row 2: 5.5 is put there." in data.notes
     (tmp_path / "new.csv").write_text("a,b\n,\n7,blue\n")
-    np.testing.assert_array_equal(load_inputs(tmp_path / "new.csv", data.read_options).x, [[5.5, 1], [7, 0]])
+    new = load_inputs(tmp_path / "new.csv", data.read_options)
+    np.testing.assert_array_equal(new.x, [[5.5, 1], [7, 0]])
+    assert new.notes == [
+        f"column {name!r} has no value in row 1: {fill} is put there." for name, fill in (("a", 5.5), ("b", "red"))
+    ]
+
+
+def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n1,\n2,1.5\n,2.5\n4,3.5\n")
+    data = load(tmp_path / "t.csv", ReadOptions(impute=True, drop_missing=True))
+    assert "column 'a' has no value in row 3: 3.0 is put there." in data.notes
+    (tmp_path / "t.csv").write_text("a,y\n1,\n2,1.5\nx,2.5\n4,3.5\n")
+    with pytest.raises(DatasetError, match=r"column 'a' .* is 'x' in row 3"):
+        load(tmp_path / "t.csv", ReadOptions(drop_missing=True))
 
 
 def test_decimal_commas(tmp_path):

@@ -1,4 +1,4 @@
-"""Where predictions hang: gradients of the mean against differences of predictions, and a function that sees one place."""
+"""Where predictions look: gradients of the mean against differences of predictions, and a function that sees one place."""
 
 from __future__ import annotations
 

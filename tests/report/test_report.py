@@ -26,7 +26,7 @@ from orbitgp.orbits.description import Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.cases import score
 from orbitgp.report.charts import STYLE, svg
-from orbitgp.report.page import Content, page, write_report
+from orbitgp.report.page import Content, _said, page, write_report
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import MIN_NATS, finding, is_certain, nats
 
@@ -139,7 +139,7 @@ def test_a_classifier_with_everything(classifier, tmp_path):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     checker = checked(text)
-    words = "".join(checker.text)
+    words = "".join(checker.text).replace("\u00a0", " ")
     assert EVIL in words
     assert "Cannot tell" in words
     assert "+41 (+40 to +42) nats over no invariance" in words  # as the comparison has it
@@ -206,6 +206,44 @@ def test_without_test_data_it_says_how_to_have_some(regressor):
     assert "--test-fraction" in "".join(checked(page(Content("vectors", model, x, y, start))).text)
 
 
+@pytest.mark.parametrize(
+    ("found", "headline", "lead"),
+    [
+        (
+            "Insensitive to shifts within ±4 px (plausible ±2 px to ±6 px); evidence +12 nats over no invariance.",
+            "Insensitive to shifts within ±4 px.",
+            "Plausible ±2 px to ±6 px; evidence +12 nats over no invariance.",
+        ),
+        (
+            "Insensitive to mirror images; evidence +8.0 nats over no invariance.",
+            "Insensitive to mirror images.",
+            "Evidence +8.0 nats over no invariance.",
+        ),
+        (
+            "Stopped after 1 step, so this is no result yet: so far rotations within ±2°.",
+            "Stopped after 1 step, so this is no result yet.",
+            "So far rotations within ±2°.",
+        ),
+        (
+            "Cannot tell whether an invariance helps: with turns within ±4° (plausible ±2° to ±6°), the evidence is higher.",
+            "Cannot tell whether an invariance helps.",
+            "With turns within ±4° (plausible ±2° to ±6°), the evidence is higher.",
+        ),
+        (
+            "Insensitive to shifts within ±4 px (plausible ±2 px to ±6 px) sideways and ±1 px (plausible ±0 px to ±2 px) down; "
+            "evidence +12 nats over no invariance.",
+            "Insensitive to shifts within ±4 px sideways and ±1 px down.",
+            "Evidence +12 nats over no invariance.",
+        ),
+    ],
+)
+def test_the_headline_is_the_first_clause_and_the_rest_stands_below(found, headline, lead):
+    said = _said(found)
+    assert said["headline"].replace("\u00a0", " ") == headline
+    assert [text.replace("\u00a0", " ") for _, text in said["lead"]] == [lead]
+    assert "4\u00a0px" in said["headline"] or "px" not in said["headline"]
+
+
 def test_png_can_be_read_back():
     rng = np.random.default_rng(0)
     for shape in ((4, 6), (3, 4, 6)):
@@ -222,7 +260,7 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
         chart = svg(axes, EVIL)
     checker = Checker()
     checker.feed(chart)
-    words = "".join(checker.text)
+    words = "".join(checker.text).replace("\u00a0", " ")
     assert words.count(EVIL) == 2  # the title and the name of an orbit
     assert "$x$ and #000000" in words
     assert set(re.findall(r"(?:stroke|fill): ([^;\"]+)", chart)) == {"none", "var(--accent)", "var(--soft)"}

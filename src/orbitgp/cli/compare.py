@@ -23,6 +23,7 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
+from orbitgp.cli.own import named_again
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_next, print_notes, print_reading, report_content, result_of, test_errors
 from orbitgp.cli.run_folder import RunFolder
@@ -30,9 +31,6 @@ from orbitgp.cli.run_folder import RunFolder
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
     from orbitgp.orbits import Orbit
-
-if TYPE_CHECKING:
-    from orbitgp.datasets.files import Data
 
 Orbits = Annotated[
     list[str] | None,
@@ -140,7 +138,8 @@ def compare(
         if not folder.path.exists():
             raise
         done = len(list(folder.models.glob("*")))
-        again = f"orbitgp compare --resume {shlex.quote(str(folder.path))}"
+        own = named_again(config["orbits"], config["settings"])
+        again = f"orbitgp compare --resume {shlex.quote(str(folder.path))}{own}"
         typer.echo(f"stopped; models that are done ({done}) are kept: go on with {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 

@@ -24,6 +24,7 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
+from orbitgp.cli.own import named_again
 from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, number, part
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
@@ -90,7 +91,9 @@ def learn(
 
 
 def _go_on(folder: RunFolder) -> str:
-    return f"orbitgp learn --resume {shlex.quote(str(folder.path))}"
+    config = folder.read_json(folder.config)
+    again = named_again(config["orbits"], config["settings"])
+    return f"orbitgp learn --resume {shlex.quote(str(folder.path))}{again}"
 
 
 def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data, callback: Callable[..., None]) -> Any:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,16 +26,27 @@ def is_own(text: str) -> bool:
     return _FORM.fullmatch(text.strip()) is not None
 
 
+def named_again(orbits: Iterable[str], settings: Mapping[str, Any]) -> str:
+    """The options that name classes of the user's own again, with a space before each; empty where there are none."""
+    options = [*(("--orbit", orbit) for orbit in orbits), ("--feature-map", settings["feature_map"])]
+    return "".join(f" {option} {shlex.quote(text)}" for option, text in options if is_own(text))
+
+
 def make_own(text: str, kind: type[nn.Module]) -> Any:
     """The object: its class from the file, with the arguments in parentheses."""
+    from orbitgp.orbits.description import listed
+
     found = _FORM.fullmatch(text.strip())
     assert found is not None
     path, name = Path(found["file"]), found["name"]
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to take {name} from.")
-    made = getattr(_module(path), name, None)
+    module = _module(path)
+    made = getattr(module, name, None)
     if not (isinstance(made, type) and issubclass(made, kind)):
-        raise TypeError(f"{path} has no class {name} that is an {kind.__name__}.")
+        own = [n for n, c in vars(module).items() if isinstance(c, type) and issubclass(c, kind) and c.__module__ == path.stem]
+        has = f"it has {listed(own)}" if own else "it has none"
+        raise TypeError(f"{path} has no class {name} that derives from {kind.__name__}: {has}.")
     try:
         call = ast.parse(f"f{found['arguments'] or '()'}", mode="eval").body
         assert isinstance(call, ast.Call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import fields
 from math import prod
 from pathlib import Path
@@ -65,6 +66,8 @@ def predict(
     new = load_inputs(inputs, options)
     _check_shape(model, new, inputs)
     _warn_of_units(new, known)
+    for note in new.notes:
+        typer.echo(f"note: {note}", err=True)
     table = _predictions(model, new, proba)
     text = table.to_csv(index=False) if form == ".csv" else json.dumps(table.to_dict(orient="records"), indent=1) + "\n"
     if out is None:
@@ -105,7 +108,7 @@ def _open(run: Path, **own: Any) -> tuple[Any, ReadOptions, dict[str, float]]:
     missing = [("--orbit", config["orbit"]), ("--feature-map", config["settings"]["feature_map"])]
     for option, text in missing:
         if is_own(text) and option.strip("-").replace("-", "_") not in own:
-            raise ValueError(f"{run} was trained with a class of your own: name it again, {option} {text}.")
+            raise ValueError(f"{run} was trained with a class of your own: name it again, {option} {shlex.quote(text)}.")
     return folder.load_model(**own), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]
 
 

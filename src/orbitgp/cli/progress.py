@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _EVERY = 10.0  # seconds between plain lines
 _OPEN = "{n_fmt} steps, {elapsed}{postfix}"
 _STEPS = "{n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"
-_MODELS = "{n_fmt} of {total_fmt} models done{postfix}"
+_MODELS = "{n_fmt} of {total_fmt} models done, {elapsed}{postfix}"
 
 
 class Progress:
@@ -26,7 +27,7 @@ class Progress:
         steps: of each model; None where a model ends when it has converged.
         units: the unit of each learned quantity, by name.
         live: whether records arrive while a model trains. Steps are counted then, and the time left is estimated. Workers send
-            their records when a model is done, so only the models that are done are counted.
+            their records when a model is done, so only the models that are done are counted, and the time goes on in between.
         quiet: print nothing.
     """
 
@@ -52,12 +53,30 @@ class Progress:
             leave=False,
             disable=quiet,
         )
+        self._ended = threading.Event()
 
     def __enter__(self) -> Progress:
+        if not (self.live or self.quiet):
+            threading.Thread(target=self._tell_the_time, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         self.bar.close()
+
+    def _tell_the_time(self) -> None:
+        """Nobody should wonder whether anything happens while workers are silent."""
+        while not self._ended.wait(1.0):
+            if time.monotonic() - self.told >= _EVERY:
+                self.bar.set_description_str("", refresh=False)  # the model that was done last
+            if self.terminal:
+                self.bar.refresh()
+            elif time.monotonic() - self.told >= _EVERY:
+                self._print_line()
+
+    def _print_line(self) -> None:
+        self.told = time.monotonic()
+        print(self.bar, file=sys.stderr, flush=True)
 
     def begin_at(self, name: str, steps: int) -> None:
         """A model goes on after so many steps, which say nothing about the time that is left."""
@@ -86,11 +105,11 @@ class Progress:
         self.bar.set_postfix_str(text, refresh=False)
         if name not in self.done and self.bar.total is not None:  # more models than were planned, where they decide
             self.bar.total = max(self.bar.total, (len(self.done) + 1) * self.whole_model)
-        self.bar.update(max(done - self.done[name], 0))
-        self.done[name] = max(done, self.done[name])
+        before = self.done[name]
+        self.bar.update(max(done - before, 0))
+        self.done[name] = max(done, before)
         if self.quiet or self.terminal:
             return
-        now = time.monotonic()
-        if now - self.told >= _EVERY or (self.bar.total is not None and self.bar.n >= self.bar.total):
-            self.told = now
-            print(self.bar, file=sys.stderr, flush=True)
+        last = done > before and self.bar.total is not None and self.bar.n >= self.bar.total
+        if time.monotonic() - self.told >= _EVERY or last or not self.live:
+            self._print_line()

@@ -66,7 +66,7 @@ def standing(models: Sequence[Trained], rows: int) -> Standing:
 def _of_exact(trained: Trained) -> Standing:
     name, value, error = trained.job.name, trained.evidence, 2 * trained.stderr
     if not trained.model.converged_:
-        return Standing(name, value, value - error, inf, "its training met a limit")
+        return Standing(name, value, value - error, inf, "its training met a limit", converged=False)
     draws = trained.model.evidence_.num_samples
     reason = "" if draws is None else f"{draws} draws stand for the orbit"
     return Standing(name, value, value - error, value + error, reason)
@@ -76,7 +76,8 @@ def _of_bounds(models: Sequence[Trained]) -> Standing:
     best = max(models, key=lambda trained: trained.evidence)
     name, value, low = best.job.name, best.evidence, best.evidence - 2 * best.stderr
     if len(models) == 1:
-        return Standing(name, value, low, inf, "one run does not say what more inducing points and steps gain")
+        reason = "one run does not say what more inducing points and steps gain"
+        return Standing(name, value, low, inf, reason, converged=best.model.converged_)
     *earlier, last = models
     previous = max(earlier, key=lambda trained: trained.evidence)
     gain, slack, before, after = last.evidence - previous.evidence, _slack(best), _slack(previous), _slack(last)
@@ -86,7 +87,7 @@ def _of_bounds(models: Sequence[Trained]) -> Standing:
     if gain > MIN_NATS and before is not None and after is not None:
         high = max(high, value + slack * gain / (before - after) + gain) if before > after else inf
     reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} with twice the inducing points and steps"
-    return Standing(name, value, low, high + 2 * best.stderr, reason)
+    return Standing(name, value, low, high + 2 * best.stderr, reason, converged=best.model.converged_)
 
 
 def _slack(trained: Trained) -> float | None:

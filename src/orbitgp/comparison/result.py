@@ -51,7 +51,7 @@ class Comparison:
     Attributes:
         rows: the ranking, best first.
         sentences: what the numbers say, or that they cannot tell, and why; ``verdict`` is all of them.
-        settled: whether one orbit is certainly better than every other.
+        settled: whether one orbit is certainly better than every other, and its training has converged.
         tied: the names that cannot be told from the best, the best included.
         standings: the numbers that the verdict rests on.
         models: a fitted estimator for each orbit, that with the most evidence.
@@ -62,7 +62,7 @@ class Comparison:
         self.trained, self.plain = trained, plain
         first, self.against = leaders(standings)
         self.tied = [standing.name for standing in first]
-        self.settled = len(first) == 1
+        self.settled = len(first) == 1 and first[0].converged
         self.sentences = verdict(standings, plain)
         best = {standing.name: _best(trained[standing.name]) for standing in self.standings}
         self.models: dict[str, Estimator] = {name: found.model for name, found in best.items()}
@@ -121,7 +121,8 @@ class Comparison:
             chart = picture(self.plot().figure, "evidence against the best")
         except ImportError:  # without matplotlib
             chart = ""
-        return f"<div><p><b>{escape(self.sentences[0])}</b></p>{chart}<pre>{escape(str(self))}</pre></div>"
+        table = "\n".join([str(self).partition("\n\n")[0], *([""] * (len(self.sentences) > 1)), *self.sentences[1:]])
+        return f"<div><p><b>{escape(self.sentences[0])}</b></p>{chart}<pre>{escape(table)}</pre></div>"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain numbers, lists and strings."""

@@ -27,6 +27,7 @@ class Standing:
         low, high: what the log evidence at the best hyperparameters lies between; ``high`` may be infinite.
         reason: why the interval is as wide as it is, in a few words.
         needs: what would narrow it, in a few words; empty where nothing would.
+        converged: whether the training of its best model came to its end.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Standing:
     high: float
     reason: str = ""
     needs: str = ""
+    converged: bool = True
 
     @property
     def width(self) -> float:
@@ -105,6 +107,10 @@ def verdict(standings: Sequence[Standing], plain: str | None = None) -> list[str
     first, against = leaders(standings)
     names = [standing.name for standing in first]
     beaten = [difference for name, difference in against.items() if name not in names]
+    doubts = [f"{names[0]} against {name}: {against[name].doubt()}." for name in names[1:]]
+    if not first[0].converged:
+        ahead = [f"So far it is ahead: {_over(beaten, plain)}."] if beaten else []
+        return [f"{names[0]} has not converged, so this is no verdict yet: let it train for longer.", *ahead, *doubts]
     if len(first) == 1:
         if names[0] == plain:
             return [f"The data support no invariance among these: {_over(beaten, None)}."]
@@ -112,7 +118,7 @@ def verdict(standings: Sequence[Standing], plain: str | None = None) -> list[str
     sentences = [f"Cannot tell {listed(names)} apart{', so not whether any invariance helps' if plain in names else ''}."]
     if beaten:
         sentences.append(f"What is certain of {names[0]}: {_over(beaten, plain)}.")
-    return sentences + [f"{names[0]} against {name}: {against[name].doubt()}." for name in names[1:]]
+    return sentences + doubts
 
 
 def _over(beaten: Sequence[Difference], plain: str | None) -> str:

@@ -38,7 +38,7 @@ def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> Non
     warps = any(isinstance(part, Warp) for orbit in orbits for part in orbit.modules())
     if warps and (level := border_level(x)) is not None:
         warnings.warn(
-            f"the border of these images is about {level:.2g}, and what lies outside an image counts as 0: bring the "
+            f"the border of these images is about {level:.3g}, and what lies outside an image counts as 0: bring the "
             "background to 0, as by 1 - X for dark ink on white, and do not standardise pixels."
         )
 

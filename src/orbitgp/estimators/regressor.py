@@ -44,7 +44,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
         device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.
         random_state: a number makes ``fit`` reproducible.
-        verbose: whether to show a progress bar, in a terminal.
+        verbose: whether to show a progress bar, in a terminal or a notebook.
         inference: ``exact`` conditions on all data, ``sparse`` goes through inducing points, and ``auto`` is exact where that
             can be afforded, unless ``num_inducing``, ``batch_size`` or an option of sparse training is given.
         training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and grid

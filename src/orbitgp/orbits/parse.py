@@ -85,6 +85,11 @@ def parse(text: str) -> list[Factor]:
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
+        if ".py:" in text:
+            raise ValueError(
+                f"cannot read the orbit {text!r}: a class of your own stands alone on the command line; in Python, give the "
+                "object itself, or a product of objects."
+            ) from None
         raise ValueError(
             f"cannot read the orbit {text!r}: write a name, arguments in parentheses if any, and * between factors, "
             "as in rotation(30) or affine*deformation."

@@ -133,8 +133,10 @@ def _values(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
         off = np.abs(mean - y) / np.maximum(std, 1e-300)
 
         def case(i: int) -> Case:
-            said = f"{number(float(mean[i]))} ± {number(float(std[i]))}"
-            return Case(i, said, number(float(y[i])), bool(off[i] > 2))
+            error = number(float(std[i]))
+            places = len(error.partition(".")[2])  # as many as the error has
+            said = f"{number(float(mean[i]), decimals=places)} ± {error}"
+            return Case(i, said, number(float(y[i]), decimals=places), bool(off[i] > 2))
 
         uncertain = [case(i) for i in np.argsort(-std, kind="stable")[:cases].tolist()]
         wrong = [case(i) for i in np.argsort(-off, kind="stable")[:cases].tolist()]

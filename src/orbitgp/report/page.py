@@ -29,6 +29,8 @@ from orbitgp.report.words import Finding, finding_of, nats
 from orbitgp.saving.atomic import replace
 from orbitgp.training.diagnostics import Record
 
+_ONE_LINE = 60  # characters of a headline
+_PLAUSIBLE = re.compile(r" \((plausible [^)]*)\)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -42,12 +44,14 @@ class Content:
         x, y: training data; a few inputs are shown.
         start: what the orbit was before training (``orbit.describe()``).
         test: held-out inputs and targets, if any.
-        test_names: what the test rows are called, such as file names.
+        names, test_names: what the rows are called, such as file names.
+        target: the name of the target.
         plain: the evidence without any invariance, if known.
         certain: whether the difference to that is certain.
         comparison, profile: results of :mod:`orbitgp.comparison`, if any.
         inverted: whether pixels p were turned into 1 - p.
         columns: the names of the columns of a table.
+        scales: the (shift, unit) of each column of a table that was standardised.
         command: the command that repeats the run.
         settings, versions, notes: what to list at the end.
     """
@@ -58,13 +62,16 @@ class Content:
     y: Shaped[np.ndarray, "rows *outputs"]
     start: Description
     test: tuple[Any, Any] | None = None
+    names: Sequence[str] | None = None
     test_names: Sequence[str] | None = None
+    target: str = "y"
     plain: float | int | None = None
     certain: bool = True
     comparison: Any = None
     profile: Any = None
     inverted: bool = False
     columns: Sequence[str] = ()
+    scales: Sequence[tuple[float, float]] = ()
     command: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -103,12 +110,12 @@ def page(content: Content) -> str:
         undefined=StrictUndefined,
     ).get_template("report.html")
     with rc_context(charts.STYLE):
-        pictures = Pictures(model.orbit_, x, content.columns, content.inverted)
+        pictures = Pictures(model.orbit_, x, content.columns, content.inverted, content.scales)
         rendered: str = template.render(
             version=orbitgp.__version__,
             charts=charts,
             content=content,
-            said=content.finding.text,
+            **_said(content.finding.text, content.comparison),
             supported=content.finding.supported,
             cards=_cards(content, scores),
             comparison=content.comparison,
@@ -116,7 +123,7 @@ def page(content: Content) -> str:
             freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
             pictures=pictures,
             sensitivity=pictures.sensitivity(model, x),
-            examples=_examples(x, content.y) if learned else [],
+            examples=_examples(x, content) if learned else [],
             changes=changes(content.start, learned),
             history=model.history_,
             exact=model.inference_ == "exact",
@@ -150,11 +157,41 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
     return entries
 
 
-def _examples(x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"]) -> list[tuple[Any, str]]:
+def _examples(x: Shaped[np.ndarray, "rows *features"], content: Content) -> list[tuple[Any, str]]:
     """A few inputs and their names."""
-    y = np.asarray(y)
+    y = np.asarray(content.y)
     labelled = y.ndim == 1 and y.dtype.kind != "f"
-    return [
-        (x[row], str(y[row]) if labelled else f"row {row}: y = {np.array2string(np.asarray(y[row]), precision=3)}")
-        for row in typical_rows(x, y)
-    ]
+
+    def name(row: int) -> str:
+        if labelled:
+            return str(y[row])
+        value = np.array2string(np.asarray(y[row]), precision=3)
+        return f"{content.names[row] if content.names else f'row {row}'}: {content.target} = {value}"
+
+    return [(x[row], name(row)) for row in typical_rows(x, y).tolist()]
+
+
+def _said(finding: str, compared: Any = None) -> dict[str, Any]:
+    """The headline, which fits one line where it can, and the sentences below it, each with the name of what it is about."""
+    found = _unbroken(finding)
+    if found.count("(plausible") > 1:  # they stand in the table of ranges
+        found = _PLAUSIBLE.sub("", found)
+    if compared is None:
+        short, rest = _first_clause(found)
+        return {"headline": short, "lead": [("", rest)] * bool(rest)}
+    verdict = _unbroken(compared.sentences[0])
+    short, rest = (verdict, "") if len(verdict) <= _ONE_LINE else _first_clause(verdict)
+    return {"headline": short, "lead": [("", rest)] * bool(rest) + [(f"{compared.best}: ", found)]}
+
+
+def _first_clause(sentence: str) -> tuple[str, str]:
+    """The first clause as a sentence, and the rest as another, which begins with what is plausible in the first."""
+    first, *others = re.split(r"(?<=[;:]) ", sentence, maxsplit=1)
+    plausible = _PLAUSIBLE.findall(first)
+    rest = "; ".join([*plausible, *others])
+    return _PLAUSIBLE.sub("", first).rstrip(".;:") + ".", rest[:1].upper() + rest[1:]
+
+
+def _unbroken(sentence: str) -> str:
+    """A unit stays in the line of its number."""
+    return re.sub(r"(?<=\d) (?!(?:to|and|of|over|by)\b)(?=[^\W\d_]{1,5}\b)", "\u00a0", sentence)

@@ -28,15 +28,21 @@ class Pictures:
         axis: of signals, the distance between samples, and its unit.
         ink: whether images look like ink on a page.
         inverted: whether colours were inverted when the images were read: they are shown as they were.
+        columns, scales: the names of the columns of a table, and the (shift, unit) of each if it was standardised.
     """
 
     def __init__(
-        self, orbit: Orbit, x: Shaped[np.ndarray, "rows *features"], columns: Sequence[str] = (), inverted: bool = False
+        self,
+        orbit: Orbit,
+        x: Shaped[np.ndarray, "rows *features"],
+        columns: Sequence[str] = (),
+        inverted: bool = False,
+        scales: Sequence[tuple[float, float]] = (),
     ) -> None:
         self.orbit = orbit
         self.axis = signal_axis(orbit)
         self.inverted = inverted and x.ndim == 4
-        self.columns = columns
+        self.columns, self.scales = columns, scales
         self.images = x.ndim > 2 and self.axis is None
         self.scale = GreyScale(x[:1000])
         self.ink = self.scale.ink and not (x.ndim == 4 and x.shape[1] == 3)
@@ -53,18 +59,29 @@ class Pictures:
         """Samples of the orbit of one input, in the order of their first base draw."""
         return np.asarray(draw(self.orbit, torch.as_tensor(np.asarray(x, dtype=np.float32)), count, seed=0).numpy())
 
-    def chart(self, x: Input, count: int, label: str, height: float) -> Markup:
-        """A vector or a signal among the samples of its orbit, so many inches high."""
-        axes = new_axes(4.2 if x.shape[-1] <= 2 else SIZE[0], height)
-        draw_vector(axes, x, self.samples(x, count), PAPER, self.axis, self.columns)
+    def chart(self, x: Input, count: int, label: str, height: float = 1.7, whole: bool = False) -> Markup:
+        """A vector or a signal among the samples of its orbit. Small charts are drawn small: letters keep their size."""
+        axes = new_axes(4.2 if x.shape[-1] <= 2 else SIZE[0], height) if whole else new_axes(2.9, height)
+        draw_vector(axes, x, self.samples(x, count), PAPER, self.axis, self._column_names(x))
+        if not whole:
+            axes.locator_params("y", nbins=3)
+        if not (whole or self.columns):
+            axes.locator_params("x", nbins=4)
         return svg(axes, f"{label} and samples of its orbit")
 
+    def _column_names(self, x: Input) -> Sequence[str]:
+        """The columns of a table; those that were standardised with the value of this row, in its own unit."""
+        if not self.scales or len(x) <= 2:
+            return self.columns
+        values = [shift + unit * float(value) for value, (shift, unit) in zip(x, self.scales, strict=True)]
+        return [f"{name}\n{value:.4g}" for name, value in zip(self.columns, values, strict=True)]
+
     def sensitivity(self, model: Any, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
-        """Where on the axis of signals the predictions hang; None where there is no such picture."""
+        """Where on the axis of signals the predictions look; None where there is no such picture."""
         if self.axis is None or model.inference_ != "exact":
             return None
         heights = sensitivities(model, x[np.linspace(0, len(x) - 1, min(_ROWS, len(x))).round().astype(int)])
-        axes = new_axes(6.4, 1.6)
+        axes = new_axes(SIZE[0], 1.6)
         for height in heights:
             draw_sensitivity(axes, height, self.axis, PAPER)
         return svg(axes, "How much predictions move with each sample")

@@ -15,6 +15,8 @@ def summary(model: Any, over_plain: float | None = None) -> str:
     """What may be said, what was learned, the evidence, and how it was found."""
     evidence, last = model.evidence_, model.history_[-1]
     how = "exact" if model.inference_ == "exact" else f"sparse, {len(model.model_.inducing):,} inducing points"
+    if model.inference_ == "sparse" and model.describe():
+        how += " (what else is plausible, only exact inference says)"
     lines = [f"evidence   {evidence}", f"inference  {how}; {last['step']:,} steps, {last['seconds']:,.1f} s"]
     described = model.describe()
     learned = [repr(described), ""] if described else []

@@ -20,7 +20,8 @@ MOST_PARAMETERS = 24  # four evaluations of the evidence for each
 _ROWS = 400  # data that the curvature is measured by; that of all data is in proportion
 _DRAWS = 400
 _LEVELS = (0.025, 0.975)
-_WIDEST = 1.0  # a standard deviation of a parameter, above which the top is too flat to be taken for a Gaussian
+_WIDEST = 1.0  # a standard deviation of a parameter, above which the top is too flat to be taken for a Gaussian,
+_WIDEST_SHARE = 0.25  # unless it is no more than this share of the parameter: an orbit may have parameters in any unit
 _SAMPLES = 16  # draws of an infinite orbit are enough for a curvature
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.05, 0.005, 0.3
 
@@ -73,8 +74,8 @@ def _descriptions(
     values, vectors = np.linalg.eigh(hessian)
     if values.min() <= 0:  # no top: the evidence says nothing about some direction
         return {}
-    deviations = np.sqrt(np.square(vectors) @ (1 / values))
-    if deviations[_of_orbit(climber)].max() > _WIDEST:
+    deviations, widest = np.sqrt(np.square(vectors) @ (1 / values)), np.maximum(_WIDEST, _WIDEST_SHARE * np.abs(best))
+    if (deviations > widest)[_of_orbit(climber)].any():
         return {}
     spread = vectors / np.sqrt(values)
     draws = np.random.default_rng(0).standard_normal((_DRAWS, len(best)))

@@ -30,7 +30,6 @@ import torch
 from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from orbitgp.inference.cost import FIRST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
@@ -39,6 +38,7 @@ from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
+from orbitgp.training.progress import progress_bar
 from orbitgp.training.starts import Start, move_to, natural_units, possible_starts
 from orbitgp.training.state import copied_to
 
@@ -161,7 +161,7 @@ class QuasiNewton:
     def run(self) -> Solution:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
         self._clock = time.perf_counter() - self.seconds
-        with tqdm(disable=not self.progress or None, unit="evaluation", dynamic_ncols=True) as self._bar:
+        with progress_bar(self.progress, "evaluations") as self._bar:
             try:
                 while self.parameters and not self.converged:
                     self._stage()

@@ -25,7 +25,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Parameter
-from tqdm.auto import tqdm
 
 from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
@@ -42,6 +41,7 @@ from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperpar
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.priors import log_prior
+from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
 
 
@@ -122,7 +122,7 @@ class Trainer:
     def run(self) -> list[Record]:
         """Train until the bound has stopped rising or the budget is spent, refit q(u), and return the history."""
         every = max(1, self.options.max_steps // 100)
-        with tqdm(total=self.options.max_steps, disable=not self.progress or None, unit="step", dynamic_ncols=True) as bar:
+        with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
             if not self.screened:
                 bar.set_postfix_str("choosing a start")
                 screening.choose_start(self)

@@ -122,11 +122,12 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Inputs to predict for, a name for each row, and targets if the file had any."""
+    """Inputs to predict for, a name for each row, targets if the file had any, and what to know of how it was read."""
 
     x: Shaped[np.ndarray, "rows *features"]
     rows: list[str]
     y: Shaped[np.ndarray, " rows"] | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarray, "rows *features"]:

@@ -69,12 +69,14 @@ def load(
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
         train, kept = split(data.y_train, test_fraction, seed)
         x, y, names = data.x_train, data.y_train, data.rows_train
-        data = replace(data, x_train=x[train], y_train=y[train], x_test=x[kept], y_test=y[kept], rows_train=None)
-        data = replace(data, rows_test=None if names is None else [names[i] for i in kept])
+        data = replace(data, x_train=x[train], y_train=y[train], x_test=x[kept], y_test=y[kept])
+        if names is not None:
+            data = replace(data, rows_train=[names[i] for i in train], rows_test=[names[i] for i in kept])
     if max_data is not None and max_data < len(data.x_train):
         others, rows = split(data.y_train, max_data / len(data.x_train), seed)
         rows = np.concatenate([rows, others])[:max_data]  # shares of classes are rounded, the number of rows is not
-        data = replace(data, x_train=data.x_train[rows], y_train=data.y_train[rows])
+        names = None if data.rows_train is None else [data.rows_train[i] for i in rows]
+        data = replace(data, x_train=data.x_train[rows], y_train=data.y_train[rows], rows_train=names)
     return data
 
 
@@ -89,7 +91,8 @@ def load_inputs(spec: str | Path, options: ReadOptions) -> Inputs:
         raise DatasetError(f"there is no file or folder {spec}.")
     raw = _read(path, options, training=False)
     x = checked_inputs(raw.x, str(path), options)
-    return Inputs(x, raw.rows or _numbered(x), None if raw.y is None else checked_targets(raw.y, len(x), str(path)))
+    y = None if raw.y is None else checked_targets(raw.y, len(x), str(path))
+    return Inputs(x, raw.rows or _numbered(x), y, list(raw.notes))
 
 
 def _numbered(x: Shaped[np.ndarray, "rows *features"]) -> list[str]:

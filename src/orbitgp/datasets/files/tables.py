@@ -14,6 +14,7 @@ from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Raw, ReadOptions
+from orbitgp.orbits.description import listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -55,14 +56,8 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
         used, missing = used[keep], missing[keep]
         if not len(used):
             raise DatasetError(f"{path} has no row without a missing value.")
-    for name in used if training else wanted:
-        if missing[name].any() and not (options.impute and name in wanted):
-            drop = ", or leave out such rows with --drop-missing" if training else ""
-            impute = ", or let --impute put the median" if training and name != target else ""
-            what = "the target column" if name == target else "column"
-            raise DatasetError(
-                f"{what} {name!r} of {path} has no value in {_rows(missing[name])}: fill in what is missing{drop}{impute}."
-            )
+    needed = [name for name in (used if training else wanted) if not (options.impute and name in wanted)]
+    _refuse_missing(path, missing[needed], target, training)
     fills, levels = dict(options.fills), dict(options.levels)
     features: dict[str, Shaped[np.ndarray, " rows"]] = {}
     for name in wanted:
@@ -71,7 +66,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
             levels[name] = words
         if options.impute and (training or holes.any()):
             fills.setdefault(name, _typical(path, column[~holes], name in levels))
-            if training and holes.any():
+            if holes.any():
                 notes.append(f"column {name!r} has no value in {_rows(holes)}: {fills[name]} is put there.")
             column = column.mask(holes, fills[name])
         features |= _one_hot(path, column, levels[name]) if name in levels else {name: _numbers(path, column)}
@@ -88,6 +83,23 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
         features=tuple(features),
     )
     return Raw(x, y, decided, rows=rows, notes=notes)
+
+
+def _refuse_missing(path: Path, missing: DataFrame, target: str | None, training: bool) -> None:
+    """Name all that is missing at once: nobody wants to be told of one column after the other."""
+    holes = [name for name in missing if missing[name].any()]
+    if not holes:
+        return
+    said = [f"{'the target column' if name == target else 'column'} {name!r}" for name in holes]
+    places = [f"{what} in {_rows(missing[name])}" for what, name in zip(said[1:6], holes[1:6], strict=True)]
+    places += [f"{len(holes) - 6:,} more columns"] if len(holes) > 6 else []
+    drop = ", or leave out such rows with --drop-missing" if training else ""
+    impute = ", or let --impute put the median" if training and holes != [target] else ""
+    impute += " for inputs" if impute and target in holes else ""
+    raise DatasetError(
+        f"{listed([f'{said[0]} of {path} has no value in {_rows(missing[holes[0]])}', *places])}: "
+        f"fill in what is missing{drop}{impute}."
+    )
 
 
 def _words(path: Path, column: Series) -> list[str] | None:
@@ -110,8 +122,8 @@ def _one_hot(path: Path, column: Series, words: list[str]) -> dict[str, Shaped[n
     if (unknown := ~np.isin(values, words)).any():
         row = int(np.argmax(unknown))
         raise DatasetError(
-            f"column {column.name!r} of {path} is {values[row][:40]!r} in row {row + 1}, which the training data do not have: "
-            f"{', '.join(words)}."
+            f"column {column.name!r} of {path} is {values[row][:40]!r} in row {column.index[row]}, which the training data do "
+            f"not have: {', '.join(words)}."
         )
     return {f"{column.name}={word}": (values == word).astype(np.float64) for word in (words[1:] if len(words) == 2 else words)}
 
@@ -124,8 +136,8 @@ def _typical(path: Path, column: Series, is_word: bool) -> Any:
 
 
 def _rows(mask: Series) -> str:
-    """The rows where this is true, counted from 1: "row 3", "rows 3, 5", "rows 1, 2, 3, 4, 5 and 7 more"."""
-    rows = (np.flatnonzero(mask) + 1).tolist()
+    """The rows where this is true, as the file counts them: "row 3", "rows 3, 5", "rows 1, 2, 3, 4, 5 and 7 more"."""
+    rows = mask.index[mask].tolist()
     more = f" and {len(rows) - 5:,} more" if len(rows) > 5 else ""
     return f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows[:5]))}{more}"
 
@@ -155,7 +167,7 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
     except (ValueError, TypeError):
         row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
     raise DatasetError(
-        f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {row + 1}: "
+        f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {column.index[row]}: "
         f"every input must be a number; leave the column out with --drop {column.name}, or turn it into numbers."
     )
 
@@ -203,7 +215,7 @@ def _read_frame(path: Path) -> DataFrame:
         raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0]!r}.")
     if not len(frame):
         raise DatasetError(f"{path} has a header but no rows.")
-    return frame
+    return frame.set_axis(range(1, len(frame) + 1))  # rows keep their numbers, from 1, when others are left out
 
 
 def _read_text(path: Path) -> DataFrame:

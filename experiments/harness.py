@@ -191,7 +191,7 @@ def execute(runs: Sequence[Run], path: Path, device: str = "cpu", jobs: int = 1)
     known = load(path)
     todo = [run for run in runs if known.get(run.name(), {}).get("settings") != json.loads(json.dumps(asdict(run)))]
     failures: list[Exception] = []
-    with tqdm(total=len(todo), unit="model", disable=None) as bar:
+    with tqdm(total=len(todo), unit="model", mininterval=5) as bar:
         for _, outcome in as_done(partial(_attempt, device=device), todo, jobs):
             if isinstance(outcome, Exception):
                 failures.append(outcome)

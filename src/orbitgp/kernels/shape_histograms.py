@@ -85,7 +85,7 @@ class ShapeHistograms(LearnedConstants):
 
 _FLAT = 1e-6  # squared length of an arrow that has no direction
 _TILE = 32  # samples whose derivatives are found at once
-_AT_ONCE = 2**17  # arrows
+_AT_ONCE = {False: 2**17, True: 2**25}  # arrows: few on a CPU, with its small cache, and more on a GPU
 
 
 def _derivatives(x: Float[Tensor, "rows length"], widths: list[Tensor]) -> Float[Tensor, "2 widths rows length"]:
@@ -160,8 +160,8 @@ class _PairMeans(torch.autograd.Function):
 
 def _arrows(terms: Tensor, tuning: Tensor) -> Iterator[Float[Tensor, "directions scales rows length"]]:
     """The arrows of few signals at a time."""
-    _, scales, rows, length = terms.shape
-    for part in terms.split(max(1, _AT_ONCE // (len(tuning) * scales * length)), 2):
+    _, scales, _, length = terms.shape
+    for part in terms.split(max(1, _AT_ONCE[terms.is_cuda] // (len(tuning) * scales * length)), 2):
         yield (tuning @ part.flatten(1)).exp_().unflatten(1, part.shape[1:])
 
 

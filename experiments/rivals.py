@@ -33,14 +33,15 @@ def _warped(a: np.ndarray, b: np.ndarray, band: float) -> np.ndarray:
     # (T, C, signals), so that the pairs of one step lie side by side.
     a, b = (np.ascontiguousarray(np.moveaxis(c.reshape(len(c), -1, length), 0, 2).swapaxes(0, 1)) for c in (a, b))
     reach = max(1, round(band * length))
-    last = np.full((length + 1, a.shape[2], b.shape[2]), np.inf, dtype=np.float32)
+    last, row = np.full((2, length + 1, a.shape[2], b.shape[2]), np.inf, dtype=np.float32)
     last[0] = 0.0
     for i in range(length):
-        row = np.full_like(last, np.inf)
-        for j in range(max(0, i - reach), min(length, i + reach + 1)):
+        low, high = max(0, i - reach), min(length, i + reach + 1)
+        row[low] = np.inf
+        for j in range(low, high):
             cost = np.square(a[i][:, :, None] - b[j][:, None]).sum(0)
             row[j + 1] = cost + np.minimum(np.minimum(last[j], last[j + 1]), row[j])
-        last = row
+        last, row = row, last
     return last[length]
 
 

@@ -137,7 +137,7 @@ def plan(options: argparse.Namespace) -> list[Signals]:
     """Every model and every rival of every data set and seed, all data sets with one seed before the next."""
     runs = []
     for seed in range(options.seeds):
-        for data in options.data if seed == 0 else [data for data in options.data if data != "Tecator"]:
+        for data in options.data if seed == 0 else [data for data in options.data if data in FIVE]:
             usual = rivals.PREPARATIONS if data == "Tecator" else rivals.CLASSIFIERS
             runs += [Signals(data, name, seed=seed) for name in usual if name != "MiniROCKET" or find_spec("aeon")]
             if not options.rivals:

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from orbitgp import _native
 from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.kernels.spectra import derivatives, differences
 from orbitgp.orbits.constants import constant
@@ -132,6 +133,8 @@ class _PairMeans(torch.autograd.Function):
         weights: Float[Tensor, "windows length"],
     ) -> Float[Tensor, "rows pairs windows directions directions"]:
         ctx.save_for_backward(terms, tuning, weights)
+        if _compiled(terms, tuning):
+            return _native.pair_means(terms, tuning, weights)
         means = [_weighted(fine, weights) @ coarse.mT for _, fine, coarse in map(_sides, _arrows(terms, tuning))]
         pairs = [part.unflatten(0, (terms.shape[1] - 1, -1)) for part in means]
         return torch.cat(pairs, 1).movedim(0, 1).unflatten(2, (len(weights), -1)).contiguous()
@@ -140,6 +143,8 @@ class _PairMeans(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         terms, tuning, weights = ctx.saved_tensors
+        if _compiled(terms, tuning):
+            return _native.pair_means_back(grad, terms, tuning, weights)
         to_terms, to_tuning, to_weights = torch.empty_like(terms), torch.zeros_like(tuning), torch.zeros_like(weights)
         grads = grad.movedim(1, 0)
         start = 0
@@ -158,6 +163,10 @@ class _PairMeans(torch.autograd.Function):
         return to_terms, to_tuning, to_weights
 
 
+def _compiled(terms: Tensor, tuning: Tensor) -> bool:
+    return _native.serves(terms, dtype=torch.float64) and len(tuning) <= _native.MOST_DIRECTIONS
+
+
 def _arrows(terms: Tensor, tuning: Tensor) -> Iterator[Float[Tensor, "directions scales rows length"]]:
     """The arrows of few signals at a time."""
     _, scales, _, length = terms.shape
@@ -167,7 +176,8 @@ def _arrows(terms: Tensor, tuning: Tensor) -> Iterator[Float[Tensor, "directions
 
 def _sides(arrows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The arrows, and those of the finer and of the coarser scale of each pair (pairs of signals, directions, length)."""
-    return arrows, *(side.flatten(1, 2).movedim(1, 0) for side in (arrows[:, :-1], arrows[:, 1:]))
+    fine, coarse = (side.flatten(1, 2).movedim(1, 0) for side in (arrows[:, :-1], arrows[:, 1:]))
+    return arrows, fine, coarse
 
 
 def _back(side: Tensor, arrows: Tensor) -> Float[Tensor, "directions scales rows length"]:

@@ -136,7 +136,7 @@ def candidates(data: str, seed: int) -> list[tuple[str, str]]:
 
 
 def plan(options: argparse.Namespace) -> list[Signals]:
-    """Every model and every rival of every data set and seed, resample after resample, and what is slow and tells little last."""
+    """Every model and rival of every data set and seed, resample after resample; what is slow and tells little comes last."""
     runs = []
     for seed in range(options.seeds):
         for data in options.data if seed == 0 else [data for data in options.data if data in FIVE]:

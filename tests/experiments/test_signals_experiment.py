@@ -24,7 +24,8 @@ def test_time_warping_is_its_recursion():
 
 def record(data: str, orbit: str, feature_map: str, evidence: float, accuracy: float, seed: int = 0) -> dict:
     settings = {"data": data, "model": f"{orbit}, {feature_map}", "orbit": orbit, "feature_map": feature_map, "seed": seed}
-    return {"settings": settings, "evidence": {"value": evidence, "stderr": 0.1}, "metrics": {"accuracy": accuracy}}
+    found = {"settings": settings, "evidence": {"value": evidence, "stderr": 0.1}, "metrics": {"accuracy": accuracy}}
+    return {**found, "seconds": 10.0, "hardware": {"cpus": 2}}
 
 
 def test_the_evidence_picks_and_the_test_set_does_not():
@@ -35,6 +36,12 @@ def test_the_evidence_picks_and_the_test_set_does_not():
     assert [holds for claim, holds in claims.items() if "mean accuracy" in claim] == [False]  # 0.9, though another had 1.0
     assert [holds for claim, holds in claims.items() if "an orbit in time" in claim] == [True, False, True]  # not of shapes
     assert "timeshift, values" in signals.table(found)
+
+
+def test_seconds_are_of_what_a_user_runs():
+    found = [record("Coffee", o, m, -10.0, 0.9) for o, m in signals.candidates("Coffee", 0)]
+    assert "| Coffee | 10 | 10 | 20 |" in signals.table(found)
+    assert [holds for claim, holds in signals.check(found).items() if "default comparison" in claim] == [True]
 
 
 def test_a_resample_counts_when_all_its_candidates_are_there():

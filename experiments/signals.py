@@ -3,7 +3,7 @@
 Five data sets of the public archive (ArrowHead, Coffee, GunPoint, ItalyPowerDemand, OSULeaf), BasicMotions with six channels,
 and the Tecator spectra. Every model is fitted with the library's defaults. Of all models of one data set, the one with the
 highest evidence of the training data counts. Seed 0 is the archive's own split, other seeds are stratified resamples of it.
-Resamples have fewer candidates, so that they can be afforded: which was decided before any of them was run.
+On resamples the evidence chooses between feature maps without an orbit, so that they can be afforded.
 
 ``ORBITGP_SIGNALS=FOLDER python -m experiments signals``, where FOLDER has NAME.npz with x_train, y_train, x_test and y_test.
 MiniROCKET is run where aeon is installed.
@@ -45,12 +45,6 @@ MAPS: dict[str, Callable[[], nn.Module | None]] = {
 }
 FOR_CLASSES, FOR_SPECTRA = ("values", "shapes"), ("values", "SNV", "slope", "curvature")
 OF_SPECTRA = ("none", "gain*offset", "baseline", "timeshift")
-# Shapes do not change with gain and offset, so that orbit is left out.
-OF_RESAMPLES = {
-    "values": ("none", "gain*offset", "timeshift", "circularshift", "timewarp"),
-    "shapes": ("none", "timeshift", "circularshift", "timewarp"),
-}
-OF_LEAVES = {"values": ("none", "circularshift"), "shapes": ("none",)}  # the slowest, OSULeaf
 BY_DEFAULT = ("none, values", "timeshift, values", "timewarp, values", "gain*offset, values")  # what orbitgp compare tries
 # The archive's table for the same splits: 1-NN DTW with a tuned window, BOSS, shapelets and COTE.
 PUBLISHED = {
@@ -130,14 +124,14 @@ def candidates(data: str, seed: int) -> list[tuple[str, str]]:
     """The models that the evidence chooses from: orbits and feature maps."""
     if data == "Tecator":
         return [(orbit, feature_map) for feature_map in FOR_SPECTRA for orbit in OF_SPECTRA]
-    if seed == 0:
-        return [(o, m) for m in FOR_CLASSES for o in ORBITS if (o, m) != ("gain*offset", "shapes")]
-    of_maps = OF_LEAVES if data == "OSULeaf" else OF_RESAMPLES
-    return [(orbit, feature_map) for feature_map, orbits in of_maps.items() for orbit in orbits]
+    if seed:
+        return [("none", feature_map) for feature_map in FOR_CLASSES]
+    # Shapes do not change with gain and offset.
+    return [(o, m) for m in FOR_CLASSES for o in ORBITS if (o, m) != ("gain*offset", "shapes")]
 
 
 def plan(options: argparse.Namespace) -> list[Signals]:
-    """Every model and rival of every data set and seed, resample after resample; what is slow and tells little comes last."""
+    """Every model and rival of every data set and seed, resample after resample."""
     runs = []
     for seed in range(options.seeds):
         for data in options.data if seed == 0 else [data for data in options.data if data in FIVE]:
@@ -145,13 +139,7 @@ def plan(options: argparse.Namespace) -> list[Signals]:
             runs += [Signals(data, name, seed=seed) for name in usual if name != "MiniROCKET" or find_spec("aeon")]
             if not options.rivals:
                 runs += [Signals(data, f"{o}, {m}", o, m, seed) for o, m in candidates(data, seed) if m in options.maps]
-    return sorted(runs, key=_late)
-
-
-def _late(run: Signals) -> bool:
-    """Whether a run can wait: these take minutes, and what wins by far without an orbit is known."""
-    slow = run.data in ("OSULeaf", "BasicMotions") and run.feature_map == "shapes" and run.orbit != "none"
-    return slow and (run.data, run.orbit) != ("OSULeaf", "circularshift")
+    return runs
 
 
 def picked(records: Records, data: str, seed: int) -> Record | None:
@@ -205,11 +193,6 @@ def table(records: Records) -> str:
         rows = [[data, *_gains(records, data, feature_map)] for data in FIVE if _evidence(records, data)]
         if rows:
             parts.append(harness.markdown([f"of {feature_map}: nats above none", *ORBITS[1:]], rows))
-    rows = [[data, *_preferences(records, data)] for data in FIVE if resamples(records, data)]
-    if rows:
-        ahead = f"time at least {MIN_NATS:g} nats ahead"
-        titles = ["resamples", "number", *(f"{m}: {what}" for m in FOR_CLASSES for what in ("time ahead", ahead))]
-        parts.append(harness.markdown(titles, rows))
     times = {data: found for data in SETS if (found := _times(records, data))}
     if times:
         rows = [[data, *(f"{seconds:.0f}" for seconds in found)] for data, found in times.items()]
@@ -243,11 +226,11 @@ def _over_seeds(values: dict[int, float]) -> str:
     return (f"{values[0]:.3f}" if 0 in values else "") + (f" ({np.mean(further):.3f})" if further else "")
 
 
-def _evidence(records: Records, data: str, seed: int = 0) -> dict[str, tuple[float, float]]:
+def _evidence(records: Records, data: str) -> dict[str, tuple[float, float]]:
     return {
         r["settings"]["model"]: (r["evidence"]["value"], r["evidence"]["stderr"])
         for r in records
-        if (r["settings"]["data"], r["settings"]["seed"]) == (data, seed) and "evidence" in r
+        if _is(r, data) and "evidence" in r
     }
 
 
@@ -256,13 +239,6 @@ def _gains(records: Records, data: str, feature_map: str) -> list[str]:
     none = found.get(f"none, {feature_map}")
     values = [found.get(f"{orbit}, {feature_map}") for orbit in ORBITS[1:]]
     return ["" if one is None or none is None else f"{one[0] - none[0]:+.1f}" for one in values]
-
-
-def _preferences(records: Records, data: str) -> list[str]:
-    """On how many resamples the best orbit in time is ahead of none, and of gain and offset."""
-    seeds = resamples(records, data)
-    gains = {m: [_gain_of_time(records, data, (m,), seed) for seed in seeds] for m in FOR_CLASSES}
-    return [str(len(seeds)), *(str(sum(gain > least for gain in gains[m])) for m in FOR_CLASSES for least in (0, MIN_NATS))]
 
 
 def check(records: Records) -> Claims:
@@ -297,9 +273,9 @@ def check(records: Records) -> Claims:
     return claims
 
 
-def _gain_of_time(records: Records, data: str, maps: tuple[str, ...], seed: int = 0) -> float:
+def _gain_of_time(records: Records, data: str, maps: tuple[str, ...]) -> float:
     """Nats, less twice their error, by which the best orbit in time is above none and above gain and offset."""
-    found = _evidence(records, data, seed)
+    found = _evidence(records, data)
     named = {o: [found[name] for m in maps if (name := f"{o}, {m}") in found] for o in ORBITS}
     times = [value - 2 * error for orbit in TIME for value, error in named[orbit]]
     others = [value for orbit in ORBITS if orbit not in TIME for value, _ in named[orbit]]

@@ -175,7 +175,7 @@ def load(path: Path) -> dict[str, Record]:
 
 def store(path: Path, records: Iterable[Record]) -> None:
     """Write the records, a line each; a reader finds the old file or the new one, never a part."""
-    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    text = "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 

@@ -262,7 +262,7 @@ def check(records: Records) -> Claims:
         if len(five) == len(FIVE):
             better = f"an orbit in time is {MIN_NATS:g} nats above none and above gain and offset"
             claims[f"where g sees {seen}, {better} on {len(sure)} of five, at least three"] = len(sure) >= 3
-    if times := [found[2] for data in FIVE if (found := _times(records, data))]:
+    if times := [spent[2] for data in FIVE if (spent := _times(records, data))]:
         said = f"the default comparison takes {max(times):.0f} s on two cores for the slowest of {len(times)} sets, under 120 s"
         claims[said] = max(times) < 120
     if spectra := chosen["Tecator"]:

@@ -175,7 +175,7 @@ def load(path: Path) -> dict[str, Record]:
 
 def store(path: Path, records: Iterable[Record]) -> None:
     """Write the records, a line each; a reader finds the old file or the new one, never a part."""
-    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    text = "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
@@ -191,7 +191,7 @@ def execute(runs: Sequence[Run], path: Path, device: str = "cpu", jobs: int = 1)
     known = load(path)
     todo = [run for run in runs if known.get(run.name(), {}).get("settings") != json.loads(json.dumps(asdict(run)))]
     failures: list[Exception] = []
-    with tqdm(total=len(todo), unit="model", disable=None) as bar:
+    with tqdm(total=len(todo), unit="model", mininterval=5) as bar:
         for _, outcome in as_done(partial(_attempt, device=device), todo, jobs):
             if isinstance(outcome, Exception):
                 failures.append(outcome)

@@ -1,14 +1,12 @@
-"""What signals are usually classified and regressed with: nearest neighbours, dynamic time warping, SVM, ROCKET, PLS."""
+"""What signals are usually classified and regressed with: nearest neighbours, dynamic time warping, SVM, MiniROCKET, PLS."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from scipy.signal import savgol_filter
 from sklearn.cross_decomposition import PLSRegression
-from sklearn.linear_model import RidgeClassifierCV
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -26,26 +24,24 @@ def euclidean(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, seed: int) -> np
 
 def time_warping(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, seed: int, band: float = 0.1) -> np.ndarray:
     """The nearest neighbour by dynamic time warping, within a band of a tenth of the length."""
-    labels = [y[_warped(x, one, band).argmin()] for one in x_test]
-    return np.array(labels)
+    return np.asarray(y[_warped(x_test, x, band).argmin(1)])
 
 
-def _warped(x: np.ndarray, one: np.ndarray, band: float) -> np.ndarray:
-    """Distances of one signal from all: the recursion runs over samples, for all signals at a time."""
-    x, one = (a.reshape(*a.shape[:-2], -1, a.shape[-1]) if a.ndim > k else a[..., None, :] for a, k in ((x, 2), (one, 1)))
-    length = x.shape[-1]
+def _warped(a: np.ndarray, b: np.ndarray, band: float) -> np.ndarray:
+    """Distances between all signals: the recursion runs over samples, for all pairs at a time."""
+    length = a.shape[-1]
+    # (T, C, signals), so that the pairs of one step lie side by side.
+    a, b = (np.ascontiguousarray(np.moveaxis(c.reshape(len(c), -1, length), 0, 2).swapaxes(0, 1)) for c in (a, b))
     reach = max(1, round(band * length))
-    last = np.full((length + 1, len(x)), np.inf)
+    last, row = np.full((2, length + 1, a.shape[2], b.shape[2]), np.inf, dtype=np.float32)
     last[0] = 0.0
-    columns = np.ascontiguousarray(np.moveaxis(x, -1, 0))  # (T, N, C)
     for i in range(length):
         low, high = max(0, i - reach), min(length, i + reach + 1)
-        cost = np.square(columns[low:high] - one[:, i]).sum(-1)
-        row = np.full_like(last, np.inf)
-        before = np.minimum(last[low:high], last[low + 1 : high + 1])
-        for j in range(high - low):
-            row[low + j + 1] = cost[j] + np.minimum(before[j], row[low + j])
-        last = row
+        row[low] = np.inf
+        for j in range(low, high):
+            cost = np.square(a[i][:, :, None] - b[j][:, None]).sum(0)
+            row[j + 1] = cost + np.minimum(np.minimum(last[j], last[j + 1]), row[j])
+        last, row = row, last
     return last[length]
 
 
@@ -57,37 +53,19 @@ def svm(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, seed: int) -> np.ndarr
     return np.asarray(search.fit(x.reshape(len(x), -1), y).predict(x_test.reshape(len(x_test), -1)))
 
 
-def rocket(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, seed: int, kernels: int = 2000) -> np.ndarray:
-    """ROCKET (Dempster et al. 2020): random convolutions, their largest value and part above zero, and a ridge classifier.
+def minirocket(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, seed: int) -> np.ndarray:
+    """MiniROCKET (Dempster et al. 2021), as in aeon: 10,000 features of random convolutions and a ridge classifier."""
+    from aeon.classification.convolution_based import MiniRocketClassifier
 
-    Written from the paper, with fewer kernels than its 10,000 and one channel for each kernel of signals with several.
-    """
-    rng = np.random.default_rng(seed)
-    channels = 1 if x.ndim == 2 else x.shape[1]
-    both = torch.tensor(np.concatenate([x, x_test]), dtype=torch.float32).reshape(len(x) + len(x_test), channels, -1)
-    length = both.shape[-1]
-    features = []
-    for _ in range(kernels):
-        size = int(rng.choice([s for s in (7, 9, 11) if s <= length]))
-        weights = rng.normal(size=size)
-        most = np.log2(max(1.0, (length - 1) / (size - 1)))
-        dilation = int(2 ** rng.uniform(0, most))
-        padding = (size - 1) * dilation // 2 if rng.random() < 0.5 else 0
-        kernel = torch.tensor(weights - weights.mean(), dtype=torch.float32)[None, None]
-        channel = int(rng.integers(channels))
-        found = torch.nn.functional.conv1d(both[:, channel : channel + 1], kernel, padding=padding, dilation=dilation)
-        found = found[:, 0] + float(rng.uniform(-1, 1))
-        features += [found.max(1).values, (found > 0).float().mean(1)]
-    table = torch.stack(features, 1).numpy()
-    model = make_pipeline(StandardScaler(), RidgeClassifierCV(alphas=np.logspace(-3, 3, 10)))
-    return np.asarray(model.fit(table[: len(x)], y).predict(table[len(x) :]))
+    three = [a.reshape(len(a), -1, a.shape[-1]) for a in (x, x_test)]
+    return np.asarray(MiniRocketClassifier(random_state=seed).fit(three[0], y).predict(three[1]))
 
 
 CLASSIFIERS: dict[str, Classifier] = {
     "1-NN Euclidean": euclidean,
     "1-NN DTW": time_warping,
     "RBF SVM": svm,
-    "ROCKET": rocket,
+    "MiniROCKET": minirocket,
 }
 
 

@@ -292,6 +292,8 @@ def draw_vector(
             axes.plot(place, around.T - channel * step, color=colours.soft, linewidth=0.7, alpha=0.7)
             axes.plot(place, line - channel * step, color=colours.accent, linewidth=2.2)
         axes.set_xlabel(unit)
+        if x.ndim > 1:  # the heights of lower bands are not their values
+            axes.set_yticks([])
         if interval == 1:
             axes.locator_params("x", integer=True)
         return

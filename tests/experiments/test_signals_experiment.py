@@ -12,19 +12,20 @@ def naive(a: np.ndarray, b: np.ndarray, reach: int) -> float:
     cost[0, 0] = 0.0
     for i in range(len(a)):
         for j in range(max(0, i - reach), min(len(b), i + reach + 1)):
-            cost[i + 1, j + 1] = (a[i] - b[j]) ** 2 + min(cost[i, j], cost[i, j + 1], cost[i + 1, j])
+            cost[i + 1, j + 1] = np.square(a[i] - b[j]).sum() + min(cost[i, j], cost[i, j + 1], cost[i + 1, j])
     return float(cost[-1, -1])
 
 
 def test_time_warping_is_its_recursion():
-    x = np.random.default_rng(0).normal(size=(4, 20))
-    found = rivals._warped(x[1:], x[0], band=0.1)
-    np.testing.assert_allclose(found, [naive(one, x[0], 2) for one in x[1:]])
+    x = np.random.default_rng(0).normal(size=(5, 2, 20))
+    found = rivals._warped(x[3:], x[:3], band=0.1)
+    np.testing.assert_allclose(found, [[naive(a.T, b.T, 2) for b in x[:3]] for a in x[3:]], rtol=1e-5)
 
 
-def record(data: str, orbit: str, feature_map: str, evidence: float, accuracy: float) -> dict:
-    settings = {"data": data, "model": f"{orbit}, {feature_map}", "orbit": orbit, "feature_map": feature_map, "seed": 0}
-    return {"settings": settings, "evidence": {"value": evidence, "stderr": 0.1}, "metrics": {"accuracy": accuracy}}
+def record(data: str, orbit: str, feature_map: str, evidence: float, accuracy: float, seed: int = 0) -> dict:
+    settings = {"data": data, "model": f"{orbit}, {feature_map}", "orbit": orbit, "feature_map": feature_map, "seed": seed}
+    found = {"settings": settings, "evidence": {"value": evidence, "stderr": 0.1}, "metrics": {"accuracy": accuracy}}
+    return {**found, "seconds": 10.0, "hardware": {"cpus": 2}}
 
 
 def test_the_evidence_picks_and_the_test_set_does_not():
@@ -33,5 +34,19 @@ def test_the_evidence_picks_and_the_test_set_does_not():
         found += [record(data, "none", "values", -20.0, 1.0), record(data, "timeshift", "values", -10.0, 0.9)]
     claims = signals.check(found)
     assert [holds for claim, holds in claims.items() if "mean accuracy" in claim] == [False]  # 0.9, though another had 1.0
-    assert [holds for claim, holds in claims.items() if "an orbit in time" in claim] == [True]
+    assert [holds for claim, holds in claims.items() if "an orbit in time" in claim] == [True, False, True]  # not of shapes
     assert "timeshift, values" in signals.table(found)
+
+
+def test_seconds_are_of_what_a_user_runs():
+    found = [record("Coffee", o, m, -10.0, 0.9) for o, m in signals.candidates("Coffee", 0)]
+    assert "| Coffee | 10 | 10 | 20 |" in signals.table(found)
+    assert [holds for claim, holds in signals.check(found).items() if "default comparison" in claim] == [True]
+
+
+def test_a_resample_counts_when_all_its_candidates_are_there():
+    found = [record("Coffee", "none", "values", -9.0, 0.8)]
+    found += [record("Coffee", o, m, -10.0 - len(o), 0.9, seed=3) for o, m in signals.candidates("Coffee", 3)]
+    assert signals.accuracies(found, "Coffee", None) == {0: 0.8, 3: 0.9}
+    assert signals.accuracies(found[:-1], "Coffee", None) == {0: 0.8}
+    assert "| Coffee | none, values | 0.800 (0.900) |" in signals.table(found)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.kernels import SNV, SavitzkyGolay, ShapeHistograms, SmoothDerivative
+from orbitgp.kernels import SNV, SavitzkyGolay, ShapeHistograms, SmoothDerivative, shape_histograms
 from orbitgp.kernels.spectra import derivatives, smoothing
 from orbitgp.orbits import TimeShift
 
@@ -88,9 +88,13 @@ def shapes_of_one(x: np.ndarray, directions=6, scales=4, windows=4, width=1.0, s
     return np.array(found)
 
 
-@pytest.mark.parametrize("shape", [(17,), (2, 12)], ids=str)
-def test_shapes_by_hand(shape):
-    settings = {"directions": 3, "scales": 3, "windows": 2, "width": 0.8, "spread": 0.7, "sharpness": 4.0, "rare": 0.05}
+@pytest.mark.parametrize("shape", [(17,), (2, 12), (90,)], ids=str)  # from 58 samples on, the finer scales see near samples
+@pytest.mark.parametrize("compiled", [True, False])
+def test_shapes_by_hand(shape, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(shape_histograms, "_compiled", lambda *_: False)
+    monkeypatch.setitem(shape_histograms._AT_ONCE, False, 300)  # one signal at a time
+    settings = {"directions": 3, "scales": 3, "windows": 2, "width": 0.6, "spread": 0.7, "sharpness": 4.0, "rare": 0.05}
     x = signals(2, *shape)
     found = ShapeHistograms(**settings)(x)
     for row, signal in zip(found, x, strict=True):
@@ -106,10 +110,20 @@ def test_shapes_ignore_gain_and_offset_and_with_wide_windows_the_place():
     assert far < 0.02 * near
 
 
-@pytest.mark.parametrize("make", [lambda: SmoothDerivative(2), lambda: ShapeHistograms(2, 2, 2)])
-def test_gradcheck(make):
+@pytest.mark.parametrize(
+    ("make", "length"),
+    [
+        (lambda: SmoothDerivative(2), 9),
+        (lambda: ShapeHistograms(2, 2, 2), 9),
+        (lambda: ShapeHistograms(3, 3, 2, width=0.3), 70),
+    ],
+)
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gradcheck(make, length, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(shape_histograms, "_compiled", lambda *_: False)
     mapped = make()
-    x = signals(2, 2, 9).requires_grad_()
+    x = signals(2, 2, length).requires_grad_()
     assert gradcheck(lambda x, *_: mapped(x), (x, *mapped.parameters()), fast_mode=True)
     grads = torch.autograd.grad(mapped(x).square().sum(), mapped.parameters())
     assert all(grad != 0 for grad in grads)

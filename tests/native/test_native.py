@@ -239,6 +239,38 @@ def test_only_single_precision_on_a_cpu():
     assert not _native.serves(torch.ones(1, device="meta"))
 
 
+# ---- Shapes of signals
+
+
+@pytest.mark.parametrize(("directions", "scales", "windows"), [(6, 4, 4), (1, 2, 1), (8, 3, 2), (4, 2, 3)])
+def test_pair_means_are_those_of_torch(directions, scales, windows, threads):
+    generator = torch.Generator().manual_seed(0)
+    terms, tuning, weights, grad = (
+        torch.randn(*size, generator=generator, dtype=torch.float64, requires_grad=True)
+        for size in (
+            (3, scales, 5, 37),
+            (directions, 3),
+            (windows, 37),
+            (5, scales - 1, windows, directions, directions),
+        )
+    )
+    arrows = torch.einsum("dk,ksnt->sndt", tuning, terms).exp()
+    expected = torch.einsum("wt,sndt,snet->nswde", weights, arrows[:-1], arrows[1:])
+    torch.testing.assert_close(_native.pair_means(terms, tuning, weights), expected)
+    gradients = torch.autograd.grad(expected, (terms, tuning, weights), grad)
+    for found, one in zip(_native.pair_means_back(grad, terms, tuning, weights), gradients, strict=True):
+        torch.testing.assert_close(found, one)
+
+
+def test_arrows_have_a_least_and_a_largest_length_and_not_a_number_stays():
+    terms = torch.tensor([-1e6, 1e6, float("nan"), -1.0], dtype=torch.float64).reshape(1, 1, 4, 1).expand(3, 2, 4, 1)
+    tuning, weights = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
+    low, high, unknown, plain = _native.pair_means(terms, tuning, weights).flatten()
+    assert 0 <= low < 1e-300 < 1e300 < high
+    assert unknown.isnan()
+    torch.testing.assert_close(plain, torch.tensor(-2.0, dtype=torch.float64).exp())
+
+
 def test_tensors_with_gaps_or_of_another_kind_are_an_error():
     with pytest.raises(AssertionError, match="contiguous"):
         _native.exp2_means(torch.rand(4, 5, 6).mT, torch.rand(4, 5))

@@ -1,4 +1,4 @@
-"""The loops of ``loops.c``, for float32 tensors on a CPU.
+"""The loops of ``loops.c``, for float32 tensors on a CPU; those of shapes of signals for float64.
 
 Interpolation and the kernel between samples take many small steps for each number. Torch needs a pass over memory for each
 step; the compiled loops need one pass for all. They are compiled when the package is installed, and they are optional. Torch
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_VERSION = 3  # of the arguments, as in loops.c: a library that was compiled for another version is not used
+_VERSION = 4  # of the arguments, as in loops.c: a library that was compiled for another version is not used
 
 
 def _load() -> ModuleType | None:
@@ -31,15 +31,15 @@ def _load() -> ModuleType | None:
 _library = _load()
 
 
-def serves(*tensors: Tensor) -> bool:
+def serves(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether the compiled loops are there and can take these tensors."""
-    return _library is not None and all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
+    return _library is not None and all(t.device.type == "cpu" and t.dtype == dtype for t in tensors)
 
 
-def _call(name: str, *arguments: Tensor | int | None) -> None:
+def _call(name: str, *arguments: Tensor | int | None, dtype: torch.dtype = torch.float32) -> None:
     """Call a loop. Tensors are passed as addresses, and None as zero."""
     tensors = [a for a in arguments if isinstance(a, Tensor)]
-    assert serves(*tensors), f"{name} needs float32 on a CPU"
+    assert serves(*tensors, dtype=dtype), f"{name} needs {dtype} on a CPU"
     assert all(t.is_contiguous() for t in tensors), f"{name} needs contiguous tensors"
     plain = (a.data_ptr() if isinstance(a, Tensor) else a or 0 for a in arguments)
     getattr(_library, name)(*plain, torch.get_num_threads())
@@ -153,3 +153,56 @@ def mirror(matrix: Float[Tensor, "size size"]) -> None:
     """Copy the lower triangle to the upper."""
     assert matrix.shape == (len(matrix), len(matrix))
     _call("mirror", matrix, len(matrix))
+
+
+MOST_DIRECTIONS = 8  # of shapes
+
+
+def pair_means(
+    terms: Float[Tensor, "3 scales rows length"],
+    tuning: Float[Tensor, "directions 3"],
+    weights: Float[Tensor, "windows length"],
+) -> Float[Tensor, "rows pairs windows directions directions"]:
+    """Products of exp(tuning terms) at neighbouring scales, averaged with weights."""
+    sizes = _shape_sizes(terms, tuning, weights)
+    scales, rows, length, directions, windows = sizes
+    each = scales * length * MOST_DIRECTIONS + MOST_DIRECTIONS
+    room = terms.new_empty(torch.get_num_threads(), each)
+    out = terms.new_empty(rows, scales - 1, windows, directions, directions)
+    _call("pair_means", *_contiguous(terms, tuning, weights), room, out, *sizes, each, dtype=torch.float64)
+    return out
+
+
+def pair_means_back(
+    grad: Float[Tensor, "rows pairs windows directions directions"],
+    terms: Float[Tensor, "3 scales rows length"],
+    tuning: Float[Tensor, "directions 3"],
+    weights: Float[Tensor, "windows length"],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of terms, of tuning and of weights."""
+    sizes = _shape_sizes(terms, tuning, weights)
+    scales, rows, length, directions, windows = sizes
+    assert grad.shape == (rows, scales - 1, windows, directions, directions)
+    threads = torch.get_num_threads()
+    each = 2 * scales * length * MOST_DIRECTIONS + MOST_DIRECTIONS + 2 * windows * MOST_DIRECTIONS**2
+    room = terms.new_empty(threads, each)
+    to_terms = torch.empty_like(terms, memory_format=torch.contiguous_format)
+    to_tuning, to_weights = terms.new_zeros(threads, 3, MOST_DIRECTIONS), terms.new_zeros(threads, *weights.shape)
+    given = _contiguous(terms, tuning, weights, grad)
+    _call("pair_means_back", *given, room, to_terms, to_tuning, to_weights, *sizes, each, dtype=torch.float64)
+    return to_terms, to_tuning.sum(0)[:, :directions].mT, to_weights.sum(0)
+
+
+def _shape_sizes(terms: Tensor, tuning: Tensor, weights: Tensor) -> tuple[int, int, int, int, int]:
+    """Scales, rows, length, directions and windows, after a check that the tensors agree on them."""
+    _, scales, rows, length = terms.shape
+    directions, windows = len(tuning), len(weights)
+    assert terms.shape[0] == tuning.shape[1] == 3
+    assert weights.shape[1] == length
+    assert scales >= 2
+    assert 1 <= directions <= MOST_DIRECTIONS
+    return scales, rows, length, directions, windows
+
+
+def _contiguous(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.contiguous() for tensor in tensors]

@@ -1,4 +1,4 @@
-/* Loops in single precision on a CPU, each one pass over memory where torch needs several. orbitgp/_native/__init__.py checks
+/* Loops on a CPU, in single precision but for the shapes of signals, each one pass over memory where torch needs several. orbitgp/_native/__init__.py checks
  * shapes and calls them. Each has a plain version in torch, which serves where this file was not compiled.
  *
  * Tensors come as addresses of contiguous numbers. No function allocates, keeps or returns anything.
@@ -15,7 +15,7 @@
 #include <omp.h>
 #endif
 
-enum { VERSION = 3 }; /* of the functions' arguments, as __init__.py expects them */
+enum { VERSION = 4 }; /* of the functions' arguments, as __init__.py expects them */
 
 typedef Py_ssize_t size;
 
@@ -443,9 +443,159 @@ static void mirror_rows(float *matrix, size n, size begin) {
             for (size j = other; j < least(other + 32, i); j++) matrix[j * n + i] = matrix[i * n + j];
 }
 
+/* ---- Shapes of signals, in double precision: orbitgp/kernels/shape_histograms.py ---- */
+
+enum { LANES8 = 8, AT_ONCE = 3 }; /* the arrows of a sample, padded with zeros; and directions that are summed at once */
+
+/* Eight numbers, in vectors that the processor has. */
+#ifdef __x86_64__
+typedef double Vector __attribute__((vector_size(32)));
+typedef int64_t Bits __attribute__((vector_size(32)));
+#else
+typedef double Vector __attribute__((vector_size(16)));
+typedef int64_t Bits __attribute__((vector_size(16)));
+#endif
+enum { LONG = sizeof(Vector) / sizeof(double), PIECES = LANES8 / LONG };
+typedef struct {
+    Vector at[PIECES];
+} Eight;
+
+static inline void add_product(Eight *to, double factor, const double *from) {
+    for (int i = 0; i < PIECES; i++) {
+        Vector piece;
+        memcpy(&piece, from + i * LONG, sizeof piece);
+        to->at[i] += factor * piece;
+    }
+}
+
+static inline void add_eight(Eight *to, double factor, const Eight *from) {
+    for (int i = 0; i < PIECES; i++) to->at[i] += factor * from->at[i];
+}
+
+typedef struct {
+    const double *terms, *tuning, *weights;
+    size scales, rows, length, directions, windows;
+} Shapes;
+
+/* x becomes e^x, to two units of its last place, for x between -700 and 700; beyond, what it is there. NaN stays NaN. */
+static inline void exponential(Vector *x) {
+    const Vector zero = {0}, lowest = zero - 700.0, highest = zero + 700.0;
+    const Bits below = *x < lowest, above = *x > highest;
+    const Vector y = (Vector)(((Bits)*x & ~(below | above)) | ((Bits)lowest & below) | ((Bits)highest & above));
+    const Vector shifted = y * 1.4426950408889634 + 6755399441055744.0; /* 1.5 2^52: the last bits are the nearest integer */
+    const Vector n = shifted - 6755399441055744.0;
+    const Vector r = (y - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+    Vector p = zero + 1.0 / 6227020800.0;
+    p = p * r + 1.0 / 479001600.0, p = p * r + 1.0 / 39916800.0, p = p * r + 1.0 / 3628800.0, p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0, p = p * r + 1.0 / 5040.0, p = p * r + 1.0 / 720.0, p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0, p = p * r + 1.0 / 6.0, p = p * r + 0.5, p = p * r + 1.0, p = p * r + 1.0;
+    *x = (Vector)((Bits)p + ((Bits)shifted << 52));
+}
+
+/* The arrows of one signal, (scales, length, 8). */
+VECTORS static void fill_arrows(const Shapes *s, size row, double *restrict arrows) {
+    const size kind = s->scales * s->rows * s->length;
+    double tuning[3][LANES8] = {{0}};
+    for (size d = 0; d < s->directions; d++)
+        for (size k = 0; k < 3; k++) tuning[k][d] = s->tuning[3 * d + k];
+    for (size scale = 0; scale < s->scales; scale++) {
+        const double *terms = s->terms + (scale * s->rows + row) * s->length;
+        for (size t = 0; t < s->length; t++) {
+            Eight found = {0};
+            for (int k = 0; k < 3; k++) add_product(&found, terms[k * kind + t], tuning[k]);
+            for (int i = 0; i < PIECES; i++) exponential(found.at + i);
+            double *at = arrows + (scale * s->length + t) * LANES8;
+            memcpy(at, &found, sizeof found);
+            for (size d = s->directions; d < LANES8; d++) at[d] = 0.0;
+        }
+    }
+}
+
+/* out: (pairs, windows, directions, directions) of one signal. */
+VECTORS static void pair_means_row(const Shapes *s, const double *restrict arrows, double *restrict out) {
+    const size length = s->length, directions = s->directions;
+    for (size pair = 0; pair + 1 < s->scales; pair++) {
+        const double *restrict fine = arrows + pair * length * LANES8, *restrict coarse = fine + length * LANES8;
+        for (size w = 0; w < s->windows; w++, out += directions * directions) {
+            const double *restrict weights = s->weights + w * length;
+            for (size d = 0; d < directions; d += AT_ONCE) {
+                Eight sums[AT_ONCE] = {0};
+                for (size t = 0; t < length; t++) {
+                    const double *restrict f = fine + t * LANES8 + d, *restrict c = coarse + t * LANES8;
+                    for (int i = 0; i < AT_ONCE; i++) add_product(sums + i, weights[t] * f[i], c);
+                }
+                for (size i = 0; i < AT_ONCE && d + i < directions; i++)
+                    memcpy(out + (d + i) * directions, sums + i, sizeof(double) * directions);
+            }
+        }
+    }
+}
+
+/* The gradient of one signal. grads is room for two paddings of grad; to_tuning is (3, 8). */
+VECTORS static void pair_means_back_row(const Shapes *s, size row, const double *restrict arrows, const double *restrict grad,
+                                        double *restrict grads, double *restrict to_arrows, double *restrict to_terms,
+                                        double *restrict to_tuning, double *restrict to_weights) {
+    const size length = s->length, directions = s->directions, windows = s->windows, block = LANES8 * LANES8;
+    double *restrict turned = grads + windows * block;
+    Eight tunings[3];
+    memcpy(tunings, to_tuning, sizeof tunings);
+    memset(to_arrows, 0, sizeof(double) * length * LANES8);
+    memset(grads, 0, sizeof(double) * 2 * windows * block);
+    for (size pair = 0; pair + 1 < s->scales; pair++) {
+        for (size w = 0; w < windows; w++)
+            for (size d = 0; d < directions; d++)
+                for (size e = 0; e < directions; e++, grad++)
+                    grads[w * block + d * LANES8 + e] = turned[w * block + e * LANES8 + d] = *grad;
+        for (size t = 0; t < length; t++) {
+            const size at = (pair * length + t) * LANES8, next = at + length * LANES8;
+            const double *restrict fine = arrows + at, *restrict coarse = arrows + next;
+            Eight to_fine = {0}, to_coarse = {0};
+            for (size w = 0; w < windows; w++) {
+                const double *restrict g = grads + w * block, *restrict h = turned + w * block;
+                const double weight = s->weights[w * length + t];
+                Eight p = {0}, q = {0};
+                for (size k = 0; k < directions; k++) {
+                    add_product(&p, fine[k], g + k * LANES8);
+                    add_product(&q, coarse[k], h + k * LANES8);
+                }
+                add_eight(&to_fine, weight, &q);
+                add_eight(&to_coarse, weight, &p);
+                Vector total = {0};
+                for (int i = 0; i < PIECES; i++) {
+                    Vector piece;
+                    memcpy(&piece, fine + i * LONG, sizeof piece);
+                    total += piece * q.at[i];
+                }
+                for (int i = 0; i < LONG; i++) to_weights[w * length + t] += total[i];
+            }
+            Eight before;
+            memcpy(&before, to_arrows + at, sizeof before);
+            add_eight(&before, 1.0, &to_fine);
+            memcpy(to_arrows + at, &before, sizeof before);
+            memcpy(to_arrows + next, &to_coarse, sizeof to_coarse); /* the next pair adds what it has */
+        }
+    }
+    const size kind = s->scales * s->rows * length;
+    for (size scale = 0; scale < s->scales; scale++) {
+        for (size t = 0; t < length; t++) {
+            const size place = (scale * s->rows + row) * length + t, at = (scale * length + t) * LANES8;
+            double to_exponents[LANES8];
+            for (size d = 0; d < LANES8; d++) to_exponents[d] = to_arrows[at + d] * arrows[at + d];
+            for (size k = 0; k < 3; k++) {
+                double total = 0.0;
+                for (size d = 0; d < directions; d++) total += s->tuning[3 * d + k] * to_exponents[d];
+                to_terms[k * kind + place] = total;
+                add_product(tunings + k, s->terms[k * kind + place], to_exponents);
+            }
+        }
+    }
+    memcpy(to_tuning, tunings, sizeof tunings);
+}
+
 /* ---- Python ---- */
 
 #define NUMBERS(address) ((float *)(uintptr_t)(address))
+#define DOUBLES(address) ((double *)(uintptr_t)(address))
 
 static PyObject *py_interpolate(PyObject *self, PyObject *args) {
     unsigned long long images, cx, cy, basis, room, out;
@@ -548,6 +698,50 @@ static PyObject *py_mirror(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
+/* room holds, for each thread, the arrows of one signal. */
+static PyObject *py_pair_means(PyObject *self, PyObject *args) {
+    unsigned long long terms, tuning, weights, room, out;
+    Shapes s;
+    size each;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKKKKnnnnnni", &terms, &tuning, &weights, &room, &out, &s.scales, &s.rows, &s.length,
+                          &s.directions, &s.windows, &each, &threads))
+        return NULL;
+    s.terms = DOUBLES(terms), s.tuning = DOUBLES(tuning), s.weights = DOUBLES(weights);
+    const size found = (s.scales - 1) * s.windows * s.directions * s.directions;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size row = 0; row < s.rows; row++) {
+            double *arrows = DOUBLES(room) + thread_number() * each;
+            fill_arrows(&s, row, arrows);
+            pair_means_row(&s, arrows, DOUBLES(out) + row * found);
+        }
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* Here room holds the gradients of arrows, too, and grad for each window; to_tuning and to_weights are for each thread. */
+static PyObject *py_pair_means_back(PyObject *self, PyObject *args) {
+    unsigned long long terms, tuning, weights, grad, room, to_terms, to_tuning, to_weights;
+    Shapes s;
+    size each;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKKKKKKKnnnnnni", &terms, &tuning, &weights, &grad, &room, &to_terms, &to_tuning, &to_weights,
+                          &s.scales, &s.rows, &s.length, &s.directions, &s.windows, &each, &threads))
+        return NULL;
+    s.terms = DOUBLES(terms), s.tuning = DOUBLES(tuning), s.weights = DOUBLES(weights);
+    const size found = (s.scales - 1) * s.windows * s.directions * s.directions, many = s.scales * s.length * LANES8;
+    Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (size row = 0; row < s.rows; row++) {
+            const int thread = thread_number();
+            double *arrows = DOUBLES(room) + thread * each, *to_arrows = arrows + many + LANES8, *grads = to_arrows + many;
+            fill_arrows(&s, row, arrows);
+            pair_means_back_row(&s, row, arrows, DOUBLES(grad) + row * found, grads, to_arrows, DOUBLES(to_terms),
+                                DOUBLES(to_tuning) + thread * 3 * LANES8, DOUBLES(to_weights) + thread * s.windows * s.length);
+        }
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"interpolate", py_interpolate, METH_VARARGS, NULL},
     {"interpolate_back", py_interpolate_back, METH_VARARGS, NULL},
@@ -557,6 +751,8 @@ static PyMethodDef methods[] = {
     {"pair_gradients", py_pair_gradients, METH_VARARGS, NULL},
     {"scale", py_scale, METH_VARARGS, NULL},
     {"mirror", py_mirror, METH_VARARGS, NULL},
+    {"pair_means", py_pair_means, METH_VARARGS, NULL},
+    {"pair_means_back", py_pair_means_back, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -122,15 +122,19 @@ class ExactGP(nn.Module):
 
     @torch.no_grad()
     def _seen_and_means(self, x: Rows) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
-        parts = [self.samples(part) for part in x.split(self._rows(x))]
-        seen = [self.covariance.features(part) for part in parts]
-        means = [self.prior_mean(part[:, None])[:, 0] for part in parts]
-        return torch.cat(seen), torch.cat(means)
+        parts = [self._seen_and_means_of_few(part) for part in x.split(self._rows(x))]
+        return torch.cat([seen for seen, _ in parts]), torch.cat([means for _, means in parts])
+
+    def _seen_and_means_of_few(self, x: Rows) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
+        samples = self.samples(x)
+        return self.covariance.features(samples), self.prior_mean(samples[:, None])[:, 0]
 
     @torch.no_grad()
     def _training_inputs(self) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
         """What g sees of the data, and their prior mean less a bias that is to be found."""
-        seen, means = self._seen_and_means(self.x)
+        return self._without_bias(*self._seen_and_means(self.x))
+
+    def _without_bias(self, seen: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
         return seen, means - self.prior_mean.bias if self.prior_mean.bias.requires_grad else means
 
     def _rows(self, x: Rows) -> int:
@@ -219,7 +223,10 @@ class ExactGP(nn.Module):
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
-        seen, means = self._training_inputs()
+        # What few data take to be seen is kept for the gradient; that of many is computed again.
+        few = self._seen_and_means_of_few(self.x) if self._learns_inputs() and len(self.x) <= self._rows(self.x) else None
+        with torch.no_grad():
+            seen, means = self._training_inputs() if few is None else self._without_bias(*few)
         vectors = self.covariance.of_features
         gram = orbit_gram.gram(vectors, seen)
         solution = self._solve_with_locals(gram, means, likelihood, y, local)
@@ -230,7 +237,7 @@ class ExactGP(nn.Module):
         # d/dt = -alpha; of the quadratic's own constants autograd takes care.
         _backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
         to_seen = orbit_gram.pull_back(vectors, seen, gradient, self._learns_inputs())
-        self._pull_back_to_inputs(to_seen, weights)
+        self._pull_back_to_inputs(to_seen, weights, few)
         return solution
 
     def _learns_inputs(self) -> bool:
@@ -238,7 +245,7 @@ class ExactGP(nn.Module):
         inner = [p for p in (*self.orbit.parameters(), *self.covariance.parameters()) if id(p) not in vectors]
         return any(p.requires_grad for p in inner)
 
-    def _pull_back_to_inputs(self, to_seen: Tensor | None, weights: Tensor) -> None:
+    def _pull_back_to_inputs(self, to_seen: Tensor | None, weights: Tensor, few: tuple[Tensor, Tensor] | None) -> None:
         """From what g sees, and from the prior mean, to feature map, orbit and weights of a linear mean."""
         linear = self.prior_mean.weight is not None
         if to_seen is None and not linear:
@@ -246,15 +253,10 @@ class ExactGP(nn.Module):
         step = self._rows(self.x)
         for start in range(0, len(self.x), step):
             rows = slice(start, start + step)
-            samples = self.samples(self.x[rows])
-            outputs, gradients = [], []
-            if to_seen is not None:
-                outputs.append(self.covariance.features(samples))
-                gradients.append(to_seen[rows])
-            if linear:
-                outputs.append(self.prior_mean(samples[:, None])[:, 0])
-                gradients.append(weights[rows])
-            _backward(outputs, gradients)
+            seen, means = few or self._seen_and_means_of_few(self.x[rows])
+            pairs = [(seen, to_seen[rows])] if to_seen is not None else []
+            pairs += [(means, weights[rows])] if linear else []
+            _backward(*map(list, zip(*pairs, strict=True)))
 
     @in_smaller_chunks
     @torch.no_grad()

@@ -21,6 +21,8 @@ from orbitgp.orbits.sampling import Pairing
 Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
 
+_LEAST_BLOCK = 2**21  # values of k_g; smaller blocks take longer than they save
+
 
 @in_smaller_chunks
 @torch.no_grad()
@@ -38,7 +40,7 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
 @torch.no_grad()
 def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "rows others"]:
     """K_f between data and others."""
-    step = _rows(seen, len(others))
+    step = _rows(seen, len(others), chunk_elements(seen.device))
     return torch.cat([covariance.cross(part, others) for part in seen.split(step)])
 
 
@@ -64,15 +66,18 @@ def _values(covariance: Covariance, left: Seen, right: Others) -> Float[Tensor, 
 
 def _blocks(seen: Seen) -> Iterator[tuple[slice, slice]]:
     """Rows, and the columns up to their end: the lower triangle and the diagonal blocks."""
+    elements = chunk_elements(seen.device)
+    if not seen.is_cuda:  # several blocks, so that little is computed above the diagonal
+        elements = min(elements, max(_LEAST_BLOCK, (len(seen) * seen.shape[1]) ** 2 // 4))
     start = 0
     while start < len(seen):
         # Blocks grow shorter as their columns grow more.
-        step = min(_rows(seen, start + 1), len(seen) - start)
-        stop = min(len(seen), start + max(1, min(step, _rows(seen, start + step))))
+        step = min(_rows(seen, start + 1, elements), len(seen) - start)
+        stop = min(len(seen), start + max(1, min(step, _rows(seen, start + step, elements))))
         yield slice(start, stop), slice(0, stop)
         start = stop
 
 
-def _rows(seen: Seen, columns: int) -> int:
+def _rows(seen: Seen, columns: int, elements: int) -> int:
     samples = seen.shape[1]
-    return max(1, chunk_elements(seen.device) // (samples * samples * max(columns, 1)))
+    return max(1, elements // (samples * samples * max(columns, 1)))

@@ -8,15 +8,19 @@ signal, tells shapes apart.
 
 from __future__ import annotations
 
-from itertools import pairwise
-from math import pi, sqrt
+from collections.abc import Iterator
+from math import ceil, log, pi, sqrt
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from orbitgp import _native
 from orbitgp.kernels.learned_constants import LearnedConstants
-from orbitgp.kernels.spectra import derivatives
+from orbitgp.kernels.spectra import derivatives, differences
 from orbitgp.orbits.constants import constant
 
 
@@ -64,36 +68,137 @@ class ShapeHistograms(LearnedConstants):
         length = x.shape[-1]
         x = x - x.mean(-1, keepdim=True)
         x = x / (x.square().mean(tuple(range(1, x.ndim)), keepdim=True) + torch.finfo(x.dtype).eps ** 2).sqrt()
-        signals = x.reshape(-1, length)
-        compass = _compass(self.directions, dtype=x.dtype, device=x.device)
-        arrows = [self._arrows(signals, 2**scale * width, sharpness, compass) for scale in range(self.scales)]
-        # Windows over the finer scale first: then each pair of scales is one product of matrices.
+        slope, curvature = _derivatives(x.reshape(-1, length), [2**scale * width for scale in range(self.scales)])
         distance = _distances(length, self.windows, dtype=x.dtype, device=x.device) / (spread * length / self.windows)
         weights = torch.softmax(-0.5 * distance.square(), 1)
-        means = [(fine[:, None] * weights[:, None]).flatten(1, 2) @ coarse.mT for fine, coarse in pairwise(arrows)]
-        histogram = torch.stack(means, 1).reshape(len(x), -1)
-        return (histogram / rare).log1p()
-
-    def _arrows(self, x: Tensor, width: Tensor, sharpness: Tensor, compass: Tensor) -> Float[Tensor, "rows directions length"]:
-        """Every direction at every sample: tuning curve times the square root of strength."""
-        length = x.shape[-1]
-        slope, curvature = (x @ derivatives(length, width).mT).unflatten(1, (2, length)).unbind(1)
+        # The logarithm of strength times tuning curve is linear in the direction. A peak has the direction pi / 2.
         squared = slope.square() + curvature.square() / 2 + _FLAT
-        # A peak has the direction pi / 2.
-        cosine = torch.einsum("dk,nkt->ndt", compass, torch.stack([slope, -curvature / sqrt(2)], 1) * squared.rsqrt()[:, None])
-        return (sharpness * (cosine - 1) + 0.25 * squared.log()[:, None]).exp()
+        inverse = squared.rsqrt()
+        terms = torch.stack([slope * inverse, curvature * inverse / -sqrt(2), 0.25 * squared.log() - sharpness])
+        cosine, sine = _compass(self.directions, dtype=x.dtype, device=x.device)
+        tuning = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1)
+        histogram: Tensor = _PairMeans.apply(terms, tuning, weights)
+        return (histogram.reshape(len(x), -1) / rare).log1p()
 
     def extra_repr(self) -> str:
         return self._described(directions=self.directions, scales=self.scales, windows=self.windows)
 
 
 _FLAT = 1e-6  # squared length of an arrow that has no direction
+_TILE = 32  # samples whose derivatives are found at once
+_AT_ONCE = {False: 2**17, True: 2**25}  # arrows: few on a CPU, with its small cache, and more on a GPU
+
+
+def _derivatives(x: Float[Tensor, "rows length"], widths: list[Tensor]) -> Float[Tensor, "2 widths rows length"]:
+    """Slope and curvature under Gaussians of these widths, with respect to time over the width."""
+    length = x.shape[1]
+    found = []
+    for width in widths:
+        # Asked only of a CPU: a GPU would have to be waited for.
+        reach = length if x.is_cuda else ceil(width.item() * _far(x.dtype))
+        if 3 * (_TILE + 2 * reach) < 2 * length:
+            found.append(_near_derivatives(x, width, reach))
+        else:
+            found.append((x @ derivatives(length, width).mT).unflatten(1, (2, length)).movedim(1, 0))
+    return torch.stack(found, 1)
+
+
+def _near_derivatives(x: Float[Tensor, "rows length"], width: Tensor, reach: int) -> Float[Tensor, "2 rows length"]:
+    """The same from samples within ``reach`` only, a stretch of the signal at a time: all stretches have one small matrix."""
+    rows, length = x.shape
+    r = (differences(_TILE + 2 * reach, dtype=x.dtype, device=x.device)[reach : reach + _TILE] / width)[None]
+    bands = (-0.5 * r.square()).exp() * torch.cat([torch.ones_like(r), r, r.square()])
+    # The ones find out how much of the Gaussian lies within the signal.
+    padded = F.pad(torch.cat([x, torch.ones_like(x[:1])]), (reach, reach + -length % _TILE))
+    stretches = padded.unfold(1, _TILE + 2 * reach, _TILE)  # (rows + 1, stretches, samples)
+    moments = stretches.reshape(-1, stretches.shape[2]) @ bands.flatten(0, 1).mT
+    moments = moments.reshape(rows + 1, -1, 3, _TILE).movedim(2, 0).flatten(2)[..., :length]
+    inside = moments[:, -1:]
+    mean, *others = moments[:, :-1] / inside[0]
+    return torch.stack([other - mean * (own / inside[0]) for other, own in zip(others, inside[1:], strict=True)])
+
+
+class _PairMeans(torch.autograd.Function):
+    """Products of arrows at neighbouring scales, averaged under windows: sum_t w_t exp(tuning terms)_st exp(tuning terms)_s't.
+
+    There are many arrows for each sample. They are made for few signals at a time, so that they stay in the cache, and again
+    for the gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        terms: Float[Tensor, "3 scales rows length"],
+        tuning: Float[Tensor, "directions 3"],
+        weights: Float[Tensor, "windows length"],
+    ) -> Float[Tensor, "rows pairs windows directions directions"]:
+        ctx.save_for_backward(terms, tuning, weights)
+        if _compiled(terms, tuning):
+            return _native.pair_means(terms, tuning, weights)
+        means = [_weighted(fine, weights) @ coarse.mT for _, fine, coarse in map(_sides, _arrows(terms, tuning))]
+        pairs = [part.unflatten(0, (terms.shape[1] - 1, -1)) for part in means]
+        return torch.cat(pairs, 1).movedim(0, 1).unflatten(2, (len(weights), -1)).contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        terms, tuning, weights = ctx.saved_tensors
+        if _compiled(terms, tuning):
+            return _native.pair_means_back(grad, terms, tuning, weights)
+        to_terms, to_tuning, to_weights = torch.empty_like(terms), torch.zeros_like(tuning), torch.zeros_like(weights)
+        grads = grad.movedim(1, 0)
+        start = 0
+        for arrows, fine, coarse in map(_sides, _arrows(terms, tuning)):
+            rows = slice(start, start := start + arrows.shape[2])
+            part = grads[:, rows].flatten(0, 1)  # (pairs of signals, windows, directions, directions)
+            to_weighted = (part.flatten(1, 2) @ coarse).unflatten(1, (len(weights), -1)).mul_(fine[:, None])
+            # A product with ones sums faster than a sum over rows.
+            to_weights += (to_weighted.new_ones(len(part)) @ to_weighted.flatten(1)).reshape(to_weighted.shape[1:]).sum(1)
+            to_arrows = torch.zeros_like(arrows)
+            to_arrows[:, :-1] += _back(part.movedim(2, 1).flatten(2) @ _weighted(coarse, weights), arrows)
+            to_arrows[:, 1:] += _back(part.flatten(1, 2).mT @ _weighted(fine, weights), arrows)
+            to_exponents = to_arrows.mul_(arrows).flatten(1)
+            to_terms[:, :, rows] = (tuning.mT @ to_exponents).unflatten(1, arrows.shape[1:])
+            to_tuning += to_exponents @ terms[:, :, rows].flatten(1).mT
+        return to_terms, to_tuning, to_weights
+
+
+def _compiled(terms: Tensor, tuning: Tensor) -> bool:
+    return _native.serves(terms, dtype=torch.float64) and len(tuning) <= _native.MOST_DIRECTIONS
+
+
+def _arrows(terms: Tensor, tuning: Tensor) -> Iterator[Float[Tensor, "directions scales rows length"]]:
+    """The arrows of few signals at a time."""
+    _, scales, _, length = terms.shape
+    for part in terms.split(max(1, _AT_ONCE[terms.is_cuda] // (len(tuning) * scales * length)), 2):
+        yield (tuning @ part.flatten(1)).exp_().unflatten(1, part.shape[1:])
+
+
+def _sides(arrows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The arrows, and those of the finer and of the coarser scale of each pair (pairs of signals, directions, length)."""
+    fine, coarse = (side.flatten(1, 2).movedim(1, 0) for side in (arrows[:, :-1], arrows[:, 1:]))
+    return arrows, fine, coarse
+
+
+def _back(side: Tensor, arrows: Tensor) -> Float[Tensor, "directions scales rows length"]:
+    """What :func:`_sides` has made of arrows, in their order."""
+    return side.movedim(1, 0).unflatten(1, (-1, arrows.shape[2]))
+
+
+def _weighted(side: Tensor, weights: Tensor) -> Float[Tensor, "pairs both length"]:
+    """Arrows times the weights of each window."""
+    return (side[:, None] * weights[:, None]).flatten(1, 2)
+
+
+def _far(dtype: torch.dtype) -> float:
+    """How many widths away a Gaussian is lost in rounding."""
+    return sqrt(-2 * log(torch.finfo(dtype).eps)) + 1
 
 
 @constant
-def _compass(directions: int) -> Float[Tensor, "directions 2"]:
+def _compass(directions: int) -> Float[Tensor, "2 directions"]:
     angles = torch.arange(directions, dtype=torch.float64) * (2 * pi / directions)
-    return torch.stack([angles.cos(), angles.sin()], 1)
+    return torch.stack([angles.cos(), angles.sin()])
 
 
 @constant

@@ -84,7 +84,7 @@ class SmoothDerivative(LearnedConstants):
 
 def smoothing(length: int, width: Float[Tensor, ""]) -> Float[Tensor, "length length"]:
     """The matrix that puts a signal under a Gaussian; its rows sum to one, also at the ends."""
-    r = _differences(length, dtype=width.dtype, device=width.device) / width
+    r = differences(length, dtype=width.dtype, device=width.device) / width
     return torch.softmax(-0.5 * r.square(), 1)
 
 
@@ -94,7 +94,7 @@ def derivatives(length: int, width: Float[Tensor, ""]) -> Float[Tensor, "both le
     Inside the signal these are derivatives of the Gaussian. At the ends, where part of it is missing, they are still zero for
     constants.
     """
-    r = _differences(length, dtype=width.dtype, device=width.device) / width
+    r = differences(length, dtype=width.dtype, device=width.device) / width
     bell = torch.softmax(-0.5 * r.square(), 1)
     moments = (bell * r, bell * r.square())
     return torch.cat([moment - bell * moment.sum(1, keepdim=True) for moment in moments])
@@ -107,7 +107,8 @@ def _deviation(centred: Tensor) -> Tensor:
 
 
 @constant
-def _differences(length: int) -> Float[Tensor, "length length"]:
+def differences(length: int) -> Float[Tensor, "length length"]:
+    """How many samples each is after each other one."""
     t = torch.arange(length, dtype=torch.float64)
     return t - t[:, None]
 

@@ -122,6 +122,7 @@ class QuasiNewton:
         self._curvature: np.ndarray | None = None
         self._first_value = 0.0  # the evidence where the last climb began
         self._local: Tensor | None = None
+        self._posterior: Solution | None = None  # that of all data, where the last stage has found it
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
@@ -189,7 +190,7 @@ class QuasiNewton:
                 if self.after_step is not None:
                     self.after_step(self)
             self.model.num_samples = self._samples
-            solution = self.model.condition(self.likelihood, self.y, self._known_local())
+            solution = self._posterior or self.model.condition(self.likelihood, self.y, self._known_local())
             self._measure_draws(solution)
             self._record(solution.log_evidence)
         self.converged = self.converged or not self.parameters
@@ -285,19 +286,37 @@ class QuasiNewton:
         """Climb with twice the draws. They are enough if that gains little, and the evidence agrees with the last."""
         assert self._samples is not None
         assert self._value is not None
-        last, self._samples, self._best = self._value, min(2 * self._samples, self.most_samples), None
+        last, self._samples = self._value, min(2 * self._samples, self.most_samples)
+        if self._samples >= LEAST_SAMPLES and self._num_learned > _LEAST_RUNG and self._agrees(last):
+            self.converged = True
+            return
+        self._best = None
         self._value = self._climb_with(self._samples)
         # The two tops may agree by chance, although other draws would move the parameters.
         self.draw_error = max(abs(self._value - last), self._value - self._first_value)
         self.converged = self._samples >= LEAST_SAMPLES and self.draw_error < TOLERANCE
 
+    def _agrees(self, value: float) -> bool:
+        """Whether the evidence with these draws is about the same. With many rows, a climb must be worth its time."""
+        model, found = self.model, None
+        model.num_samples = self._samples
+        if len(model.x) == len(self.x):
+            found = model.condition(self.likelihood, self.y, self._local)
+            again = found.log_evidence
+        else:
+            again = model.log_evidence(self.likelihood, self.y, self._local, model.seed)
+        self.draw_error = abs(again - value)
+        agrees = self.draw_error < TOLERANCE
+        self._posterior = found if agrees else None
+        return agrees
+
     def _climb_with(self, samples: int | None) -> float:
         self.model.num_samples = samples
-        # The first stage is the cheapest, so that is where curvature is learned. Those between it and the last need less.
-        between = self._value is not None and samples is not None and samples < min(LEAST_SAMPLES, self.most_samples)
+        # With so few draws it is not the last stage.
+        early = samples is not None and self.num_samples is None and samples < min(LEAST_SAMPLES, self.most_samples)
         # Of many data, only some are learned from: what these determine is not worth many digits.
         enough = max(SETTLED, min(_OF_DRAWS * self.draw_error, EARLY_SETTLED), _OF_ROWS * self._num_learned)
-        return self._climb(max(enough, EARLY_SETTLED) if between else enough).value
+        return self._climb(max(enough, EARLY_SETTLED) if early else enough).value
 
     def _first_samples(self) -> int | None:
         """Draws of the first stage; None where a finite orbit is enumerated."""

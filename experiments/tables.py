@@ -36,9 +36,8 @@ from experiments.harness import Claims, Experiment, Record, Records
 PAGES = ("README.md", "docs/results.md")
 COMPARISONS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, odd_even, rotated_digits)
+    for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, odd_even, rotated_digits, deformations)
 }
-COMPARISONS |= {"rotated_digits_m800": rotated_digits.EXPERIMENT, "deformations": deformations.EXPERIMENT}
 SINGLE = tuple(module.EXPERIMENT for module in (toy, exact, exact_evidence, signals, views, battery, verdicts))
 EXPERIMENTS = {**{experiment.name: experiment for experiment in SINGLE}, **COMPARISONS}
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -21,6 +21,7 @@ against f itself, on a grid over the whole square.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 ORBITS: dict[str, FiniteOrbit] = {"invariant": Permutation.swap(0, 1), "non-invariant": Identity()}
+CHUNKS = 10  # of the data, each predicted from those before it
 STARTS = (0.3, 1.0, 3.0)  # lengthscales to start from; the best marginal likelihood is kept
 
 
@@ -233,14 +235,35 @@ def table(records: Records) -> str:
     return harness.markdown(["model", "inference", "train RMSE", "test RMSE", "log marginal likelihood, or its bound"], cells)
 
 
-def posterior_mean(record: Record) -> Tensor:
-    """The exact posterior mean on the grid, from the hyperparameters of the record."""
+def recorded_model(record: Record) -> tuple[Data, _ExactGP]:
+    """The exact Gaussian process with the hyperparameters of the record."""
     data, learned = make_data(Toy(**record["settings"])), record["learned"]
     kernel = base_kernel(learned["lengthscale"])
     kernel.outputscale = learned["variance"]
     model = _ExactGP(data, InvariantKernel(kernel, ORBITS[record["settings"]["model"]]))
     model.likelihood.noise = learned["noise"] ** 2
+    return data, model
+
+
+def posterior_mean(record: Record) -> Tensor:
+    """The exact posterior mean on the grid."""
+    data, model = recorded_model(record)
     return model.means(data)[len(data.x) :]
+
+
+@torch.no_grad()
+def chunk_predictions(record: Record, chunks: int = CHUNKS) -> Float[Tensor, " chunks"]:
+    """The log density of each chunk of the data, predicted from all chunks before it. Their sum is the log evidence.
+
+    With the factor L of the covariance of y, the entries of L^-1 y are what each datum adds to those before it, in units of
+    the standard deviation L_nn with which it was predicted.
+    """
+    data, model = recorded_model(record)
+    covariance = model.covar_module(data.x).to_dense() + model.likelihood.noise * torch.eye(len(data.x), dtype=data.x.dtype)
+    factor = torch.linalg.cholesky(covariance)
+    added = torch.linalg.solve_triangular(factor, data.y[:, None], upper=False)[:, 0]
+    each = -0.5 * (added.square() + math.log(2 * math.pi)) - factor.diagonal().log()
+    return torch.stack([part.sum() for part in each.tensor_split(chunks)])
 
 
 def figure(records: Records, path: Path) -> None:
@@ -280,6 +303,25 @@ def figure(records: Records, path: Path) -> None:
         ax.set_yticks([-edge, 0, edge])
     axes[0].set_ylabel("b", rotation=0)
     fig.colorbar(shown, ax=axes, shrink=0.8, pad=0.015, label="f")
+    harness.save_figure(fig, path)
+    chunk_figure(invariant, plain, path.with_name(f"{path.stem}_chunks.png"))
+
+
+def chunk_figure(invariant: Record, plain: Record, path: Path) -> None:
+    """How well each tenth of the data is predicted by those before it: a bar for each model; the bars sum to the evidence."""
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(8.5, 3.6), layout="constrained", facecolor="white")
+    ax = fig.subplots()
+    places = torch.arange(1, CHUNKS + 1)
+    for record, name, offset, colour in ((invariant, "invariant", -0.2, "#2166ac"), (plain, "non-invariant", 0.2, "#b2182b")):
+        total = f"{record['evidence']['value']:.1f}".replace("-", "\N{MINUS SIGN}")
+        ax.bar(places + offset, chunk_predictions(record), 0.38, color=colour, label=f"{name}: {total} in all")
+    ax.axhline(0, color="black", lw=0.8)
+    ax.set_xticks(places)
+    ax.set(xlabel="tenth of the data (the last one lies above the diagonal)", ylabel="log density, given those before")
+    ax.legend(frameon=False)
+    ax.spines[["top", "right"]].set_visible(False)
     harness.save_figure(fig, path)
 
 

@@ -174,6 +174,11 @@ def averaged(g: Callable[[np.ndarray], np.ndarray], orbit: Orbit, x: Inputs) -> 
     return np.stack([g(row).mean(0) for row in points])
 
 
+def rounded(nats: float | None) -> float | None:
+    """To what a record needs."""
+    return None if nats is None else round(nats, 3)
+
+
 def scaled(values: np.ndarray) -> np.ndarray:
     """With unit variance in each column."""
     return (values - values.mean(0)) / values.std(0)
@@ -301,24 +306,25 @@ class Verdict(harness.Run):
         which = problem(self.problem)
         begin = time.perf_counter()
         found = self.truth(which) if self.part == "truth" else self.verdict(which)
-        record = {"title": which.title, "seconds": time.perf_counter() - begin, **found}
+        record = {"title": which.title, "seconds": round(time.perf_counter() - begin, 1), **found}
         print(f"{self.name()}: {found.get('verdict') or found['evidence']} ({record['seconds']:.0f} s)", flush=True)
         return record
 
     def truth(self, which: Problem) -> Record:
         """The best evidence of every candidate, and that of its second-best start."""
-        tops = {name: best_of_starts(which, name)[:2] for name in which.orbits}
+        tops = {name: [rounded(value) for value in best_of_starts(which, name)[:2]] for name in which.orbits}
         return {"evidence": {name: values[0] for name, values in tops.items()}, "starts": tops}
 
     def verdict(self, which: Problem) -> Record:
-        """What ``compare`` says, in words and numbers."""
+        """What ``compare`` says in words, and the evidence of each candidate with its interval."""
         settings: Settings = {"task": "regression"}
         if which.likelihood is not None:
             settings = {"task": "classification", "likelihood": which.likelihood}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = orbitgp.compare(which.x, which.y, which.orbits, inference=self.part, **settings)
-        return result.to_dict()
+            result = orbitgp.compare(which.x, which.y, which.orbits, inference=self.part, **settings).to_dict()
+        intervals = {row["orbit"]: [rounded(row[key]) for key in ("evidence", "low", "high")] for row in result["rows"]}
+        return {key: result[key] for key in ("verdict", "settled", "best", "tied")} | {"evidence": intervals}
 
 
 @cache

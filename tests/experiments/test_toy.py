@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from experiments import harness
-from experiments.toy import EXPERIMENT, Toy, base_kernel, fit_exact, make_data, maximise, posterior_mean, target
+from experiments.toy import (
+    EXPERIMENT,
+    Toy,
+    base_kernel,
+    chunk_predictions,
+    fit_exact,
+    make_data,
+    maximise,
+    posterior_mean,
+    recorded_model,
+    target,
+)
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
@@ -141,3 +152,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
         replace(path, lambda beside: beside.write_text("new"))
         assert reader.read() == "old"
     assert path.read_text() == "new"
+
+
+def test_the_evidence_is_the_sum_of_predictions_of_chunks():
+    learned = {"lengthscale": 1.3, "variance": 0.8, "noise": 0.2}
+    record = {"settings": {"model": "invariant", "num_train": 24, "grid": 3}, "learned": learned}
+    found = chunk_predictions(record, 4)
+    data, model = recorded_model(record)
+    with torch.no_grad():
+        c = model.covar_module(data.x).to_dense() + model.likelihood.noise * torch.eye(24, dtype=torch.float64)
+    for chunk in range(4):  # each by conditioning on those before it
+        old, new = slice(0, 6 * chunk), slice(6 * chunk, 6 * chunk + 6)
+        weights = torch.linalg.solve(c[old, old], c[old, new]).mT
+        law = torch.distributions.MultivariateNormal(weights @ data.y[old], c[new, new] - weights @ c[old, new])
+        assert found[chunk].item() == pytest.approx(law.log_prob(data.y[new]).item(), abs=1e-8)
+    assert found.sum().item() == pytest.approx(textbook(data.x, data.y, ORBITS[0], 1.3, 0.8, 0.2), abs=1e-5)

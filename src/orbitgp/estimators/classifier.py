@@ -18,6 +18,7 @@ from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 
 PREPARE_ROWS = 256  # that a likelihood is prepared by, where data are not one tensor
+START_ROWS = 10_000  # whose targets the prior starts from, there
 TWO_CLASSES, MANY_CLASSES = "bernoulli", "dirichlet"  # the likelihoods that "auto" stands for
 
 
@@ -58,19 +59,22 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         if targets.dtype == object and any(label is None for label in targets):
             raise ValueError("y contains None: every row needs a label.")
         check_classification_targets(targets)
-        self.classes_, labels = np.unique(targets, return_inverse=True)
+        self.classes_ = np.unique(targets)
+        labels = np.searchsorted(self.classes_, targets)  # in less memory than np.unique would take for them
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
         if isinstance(x, Tensor):
-            encoded = torch.tensor(labels)
+            encoded = torch.from_numpy(labels)
             likelihood.prepare(x, encoded)
-        else:
-            some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:PREPARE_ROWS].to(x.device)
-            encoded = torch.tensor(labels, device=x.device)  # which has more room than the host has for many data
-            likelihood.prepare(fetch(x, some), encoded[some])
+            y = likelihood.encode(encoded)
+            return Problem(y, likelihood, *likelihood.start(y))
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:START_ROWS].to(x.device)
+        some = order[:PREPARE_ROWS]
+        encoded = torch.from_numpy(labels).to(x.device)  # which has more room than the host has for many data
+        likelihood.prepare(fetch(x, some), encoded[some])
         y = likelihood.encode(encoded)
-        return Problem(y, likelihood, *likelihood.start(y))
+        return Problem(y, likelihood, *likelihood.start(y[order]))
 
     def _likelihood(self, num_classes: int) -> Classification:
         likelihood = self.likelihood

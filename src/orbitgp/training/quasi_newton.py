@@ -53,7 +53,7 @@ _SKETCH_ROWS = 50  # many starts are first tried with so few rows, where there a
 _FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
 _OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little
-_OF_DRAWS = 0.02  # nothing finer is sought than this part of what the last doubling of S has moved
+_OF_DRAWS = 0.05  # nothing finer is sought than this part of what other draws would change, or a doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
 _FLAT = 0.5  # nats for a natural unit of a parameter
 _UNKNOWN = 10.0  # rows for each nat by which the evidence curves at least, in natural units of a parameter
@@ -275,12 +275,10 @@ class QuasiNewton:
         if self._curvature is not None:  # the more data there are, the more the evidence curves
             self._curvature = self._curvature * (before / rows)
         with self.subset(rows):
-            if rows == self._num_learned:
-                self._value = self._climb_with(self._samples)
-            else:
-                self.model.num_samples = self._samples
-                self._climb(EARLY_SETTLED)
+            value = self._climb_with(self._samples)
         self._rungs += 1
+        if rows == self._num_learned:
+            self._value = value
 
     def _double_draws(self) -> None:
         """Climb with twice the draws. They are enough if that gains little, and the evidence agrees with the last."""
@@ -312,11 +310,26 @@ class QuasiNewton:
 
     def _climb_with(self, samples: int | None) -> float:
         self.model.num_samples = samples
-        # With so few draws it is not the last stage.
-        early = samples is not None and self.num_samples is None and samples < min(LEAST_SAMPLES, self.most_samples)
+        rows = len(self.model.x)
+        # With so few rows or draws it is not the last stage.
+        few_draws = samples is not None and self.num_samples is None and samples < min(LEAST_SAMPLES, self.most_samples)
+        early = few_draws or rows < self._num_learned
+        noise = _OF_DRAWS * (self._noise_of_draws() if self._value is None else self.draw_error)
+        if rows <= _LEAST_RUNG:  # evaluations cost little
+            noise = min(noise, EARLY_SETTLED)
         # Of many data, only some are learned from: what these determine is not worth many digits.
-        enough = max(SETTLED, min(_OF_DRAWS * self.draw_error, EARLY_SETTLED), _OF_ROWS * self._num_learned)
-        return self._climb(max(enough, EARLY_SETTLED) if early else enough).value
+        return self._climb(max(EARLY_SETTLED if early else SETTLED, noise, _OF_ROWS * rows)).value
+
+    def _noise_of_draws(self) -> float:
+        """By how much the evidence would differ here with other draws, where there are many rows.
+
+        Draws that the user fixed are a model of their own.
+        """
+        if self.model.num_samples is None or self.num_samples is not None or len(self.model.x) <= _LEAST_RUNG:
+            return 0.0
+        local, seed = self._known_local(), self.model.seed
+        here, other = (self.model.log_evidence(self.likelihood, self.y, local, seed + i) for i in range(2))
+        return abs(other - here)
 
     def _first_samples(self) -> int | None:
         """Draws of the first stage; None where a finite orbit is enumerated."""

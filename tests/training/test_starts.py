@@ -122,10 +122,19 @@ def test_a_richer_family_is_not_behind_its_part(part, whole):
 
 
 @pytest.mark.slow
-def test_affine_maps_are_not_behind_rotations():
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [
+        (Rotation(8.6), Affine()),
+        (Rotation(8.6), Rotation(8.6) * Affine(None, 1.1, 1.1, None, None, None)),
+        (Translation(0.5), Translation(0.5) * Rotation(8.6)),
+    ],
+    ids=["rotation in affine", "rotation in rotation and scale", "translation in translation and rotation"],
+)
+def test_richer_families_of_images_are_not_behind(part, whole):
     x, y = turned_digits(30)
     found = [
         InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=8, random_state=0).fit(x, y).evidence_.value
-        for orbit in (Rotation(8.6), Affine())
+        for orbit in (part, whole)
     ]
     assert found[1] >= found[0] - 1.0

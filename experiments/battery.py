@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,7 +141,10 @@ class Case(harness.Run):
     unit: float
     rows: int
     seed: int
-    known: Record | None = None
+    known: InitVar[Record | None] = None  # no setting: what is drawn does not depend on it
+
+    def __post_init__(self, known: Record | None) -> None:
+        object.__setattr__(self, "reference", known)
 
     def name(self) -> str:
         return harness.slug(f"{self.number:02d}", self.data, self.orbit, self.likelihood, f"{self.unit:g}", self.seed)
@@ -159,7 +162,7 @@ class Case(harness.Run):
         reference = Reference.of(default, x, y)
         reached = reference.condition()
         begin = time.perf_counter()
-        known = self.known or {"num_samples": -1, "plain": math.nan}
+        known = vars(self)["reference"] or {"num_samples": -1, "plain": math.nan}
         same_draws = known["num_samples"] == reference.model.num_samples
         found = known["best"] if same_draws else reference.best(rng, make_orbit(self.orbit))
         plain = known["plain"] if math.isfinite(known["plain"]) else reference.best(rng, Identity())

@@ -126,3 +126,15 @@ class Uniformish(Noise):
 def test_sub_gaussian_noise_is_recognised() -> None:
     with pytest.raises(ValueError, match="not super-Gaussian"):
         Uniformish().predictive(torch.zeros(1, 1), torch.ones(1, 1))
+
+
+@pytest.mark.parametrize("df", [3.0, 1.9e4, 2.1e4, 1e9, 1e16])
+def test_student_t_noise_tends_to_the_gaussian_without_rounding(df):
+    """A tail that is learned may become as light as it likes: the density stays SciPy's, and its slope in df stays small."""
+    r = torch.linspace(-2, 2, 9, dtype=torch.float64)
+    likelihood = StudentT(1, 0.3, df)
+    found = likelihood.log_density(r)
+    expected = scipy.stats.t.logpdf(r, df, scale=0.3) if df < 1e8 else scipy.stats.norm.logpdf(r, scale=0.3)
+    assert found.detach().numpy() == pytest.approx(expected, abs=1e-6)
+    found.sum().backward()
+    assert abs(likelihood.log_df.grad) < 1e6 / df

@@ -90,6 +90,28 @@ def test_draws_double_until_they_do_not_matter():
     assert fixed.model.num_samples == 4
 
 
+def test_draws_are_not_enough_where_a_climb_with_more_of_them_gains(monkeypatch):
+    """Two values that agree are no proof: where the evidence of 16 draws has its top, that of 32 is the same, but not level."""
+    x, y = wave(12)
+    climber = make(GaussianNoise(0.2).double(), x, y, most_samples=64)
+    tops = {16: 0.0, 32: 1.0, 64: 1.0}  # where the evidence has its top, for each number of draws
+
+    def objective(vector):
+        climber.steps += 1
+        top = np.full_like(vector, tops[climber.model.num_samples])
+        away = vector - top
+        value = 20 * (top @ top - away @ away)
+        if climber._best is None or value > climber._best[0]:
+            climber._best = value, vector.copy()
+        climber._seen = vector.copy(), -value, 40 * away
+        return -value, 40 * away
+
+    monkeypatch.setattr(climber, "_objective", objective)
+    climber.run()
+    assert climber.model.num_samples == 64
+    assert climber.vector() == pytest.approx(np.ones(len(climber.vector())), abs=0.1)
+
+
 def test_draws_double_on_the_rows_that_are_learned_from():
     """The posterior is that of all rows, with the last number of draws."""
     x, y = wave(20)

@@ -92,18 +92,33 @@ def test_noise_starts_in_the_unit_of_the_inputs(unit):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", [1e-6, 1e3])
-def test_units_of_inputs_targets_and_orbit_do_not_matter(unit):
+def test_units_of_inputs_and_targets_do_not_matter():
+    """The orbit is given as 0.1 whatever the unit. The evidence is a density, and so has the unit of the targets."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 1, (20, 2))
     y = np.sin(6 * (x[:, 0] + 0.1 * rng.normal(size=20))) + 0.1 * rng.normal(size=20)
-    one, other = (
-        InvariantGPRegressor(GaussianNoise(0.1 * s, num_features=2), num_samples=8, random_state=0).fit(s * x, s * y)
-        for s in (1.0, unit)
-    )
-    assert other.evidence_.value == pytest.approx(one.evidence_.value - 20 * np.log(unit), abs=0.1)
-    lengthscales = [model.kernel_.base_kernel.lengthscale.item() for model in (one, other)]
-    assert lengthscales[1] / unit == pytest.approx(lengthscales[0], rel=0.1)
+    found = []
+    for unit in (1.0, 1e-6, 1e6):
+        model = InvariantGPRegressor(GaussianNoise(0.1), num_samples=8, random_state=0).fit(unit * x, unit * y)
+        evidence = model.evidence_.value + len(y) * np.log(unit)
+        found.append((evidence, model.orbit_.scale.item() / unit, model.predict(unit * x) / unit))
+    for evidence, scale, mean in found[1:]:
+        assert evidence == pytest.approx(found[0][0], abs=0.2)
+        assert abs(scale) == pytest.approx(abs(found[0][1]), rel=0.4)  # 20 rows do not say more
+        assert mean == pytest.approx(found[0][2], abs=0.2 * y.std())
+
+
+@pytest.mark.slow
+def test_units_of_pixels_do_not_matter():
+    x, y = turned_digits(30)
+    found = []
+    for unit in (1.0, 1e-6, 1e6):
+        model = InvariantGPClassifier(Rotation(10), likelihood="gaussian", num_samples=8, random_state=0)
+        model.fit((unit * x).astype(np.float32), y)
+        found.append((model.evidence_.value, model.predict_proba((unit * x).astype(np.float32))))
+    for evidence, probs in found[1:]:
+        assert evidence == pytest.approx(found[0][0], abs=0.2)
+        assert probs == pytest.approx(found[0][1], abs=0.02)
 
 
 @pytest.mark.slow
@@ -122,10 +137,19 @@ def test_a_richer_family_is_not_behind_its_part(part, whole):
 
 
 @pytest.mark.slow
-def test_affine_maps_are_not_behind_rotations():
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [
+        (Rotation(8.6), Affine()),
+        (Rotation(8.6), Rotation(8.6) * Affine(None, 1.1, 1.1, None, None, None)),
+        (Translation(0.5), Translation(0.5) * Rotation(8.6)),
+    ],
+    ids=["rotation in affine", "rotation in rotation and scale", "translation in translation and rotation"],
+)
+def test_richer_families_of_images_are_not_behind(part, whole):
     x, y = turned_digits(30)
     found = [
         InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=8, random_state=0).fit(x, y).evidence_.value
-        for orbit in (Rotation(8.6), Affine())
+        for orbit in (part, whole)
     ]
     assert found[1] >= found[0] - 1.0

@@ -12,6 +12,7 @@ from orbitgp.likelihoods.base import Latents, Quadratic
 from orbitgp.likelihoods.noise import Noise
 
 _MIN_DF = 2.0  # above it the noise has a variance
+_LARGE = 1e4  # half a df, above which the noise is as good as Gaussian, and log Gamma rounds away what is left
 _SHARPEST = 1e-3  # the least |c| of the Laplace bound, in units of its scale
 
 
@@ -38,7 +39,7 @@ class StudentT(Noise):
 
     def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         df, spread = self.df, self.df * self.scale.square()
-        const = torch.lgamma((df + 1) / 2) - torch.lgamma(df / 2) - 0.5 * torch.log(math.pi * spread)
+        const = _log_gamma_ratio(df / 2) - 0.5 * math.log(2 * math.pi) - self.log_scale
         return (const - 0.5 * (df + 1) * torch.log1p(r.square() / spread)).to(r.dtype)
 
     def precision(self, c: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -78,3 +79,10 @@ class Laplace(Noise):
     @torch.no_grad()
     def noise_variance(self) -> float:
         return float(2 * self.scale.square())
+
+
+def _log_gamma_ratio(z: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """The value of log Gamma(z + 1/2) - log Gamma(z) - 1/2 log z: -1/(8 z) + 1/(192 z^3), where z is large."""
+    small = z.clamp_max(_LARGE)
+    exact = torch.lgamma(small + 0.5) - torch.lgamma(small) - 0.5 * torch.log(small)
+    return torch.where(z < _LARGE, exact, -1 / (8 * z) + 1 / (192 * z**3))

@@ -6,8 +6,9 @@ Four things make that safe and quick:
 
 - **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts, and the simpler orbits
   that it contains (``starts``), are each brought close to their top on some of the data, with few draws. The best goes on.
-- **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until the evidence moves by less than a tolerance.
-  Each stage begins with the curvature that the last one has learned.
+  Where there are many starts, very few data say which of them lead to different orbits.
+- **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until a climb with twice the draws gains little,
+  and ends at about the same evidence. Each stage begins with the curvature that the last one has learned.
 - **Rows.** Where learning by all data would take too long, it sees the first ``learn_rows`` of them in an order whose every
   beginning stands for the whole. The posterior is that of all data.
 - **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S.
@@ -23,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,7 +40,7 @@ from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
 from orbitgp.training.progress import progress_bar
-from orbitgp.training.starts import Start, move_to, natural_units, possible_starts
+from orbitgp.training.starts import move_to, natural_units, possible_starts
 from orbitgp.training.state import copied_to
 
 Vector = Float[np.ndarray, " parameters"]
@@ -47,13 +48,17 @@ Vector = Float[np.ndarray, " parameters"]
 LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 SETTLED = 0.02  # nats an iteration, below which a stage ends
-EARLY_SETTLED = 0.2  # the same, for a stage between the first and the last
-START_SETTLED = 0.2  # and for a start
+EARLY_SETTLED = 0.2  # the same, for a start, and for a stage between the first and the last
+_SKETCH_ROWS = 50  # many starts are first tried with so few rows, where there are twice as many
+_FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
 _OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little
 _OF_DRAWS = 0.05  # nothing finer is sought than this part of what other draws would change, or a doubling of S has moved
 _MANY = 300  # parameters, above which curvature is kept in part only
 _FLAT = 0.5  # nats for a natural unit of a parameter
+_UNKNOWN = 10.0  # rows for each nat by which the evidence curves at least, in natural units of a parameter
+_HOPELESS = 10.0  # nats below the best, with very few rows
+_NEAR = 0.15  # natural units by which the reaches of one orbit differ
 _STALLED = 12  # evaluations of one line search, after which rounding hides what is left to gain
 _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence cannot be computed
 
@@ -64,6 +69,14 @@ class Stopped(Exception):
 
 class _Stalled(Exception):
     """A line search finds no better point."""
+
+
+class Top(NamedTuple):
+    """Where a climb has ended: the evidence, the parameters, and the inverse curvature there as far as it is known."""
+
+    value: float
+    vector: Vector
+    curvature: np.ndarray | None
 
 
 @dataclass
@@ -93,6 +106,8 @@ class QuasiNewton:
         learned = (*self.model.parameters(), *self.likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not self.model.prior_mean.bias]
         self._units = self._natural_units()
+        reaches = {id(reach) for reach in self.model.orbit.reaches()}
+        self._is_reach = _flat([torch.full_like(p, id(p) in reaches) for p in self.parameters]) > 0
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
         self.seconds = 0.0
@@ -105,15 +120,17 @@ class QuasiNewton:
         self._steepness = 0.0  # the largest slope at the last point, in nats for a natural unit
         self._best: tuple[float, Vector] | None = None
         self._curvature: np.ndarray | None = None
-        self._start_curvature: np.ndarray | None = None  # that of the best start
+        self._first_value = 0.0  # the evidence where the last climb began
         self._local: Tensor | None = None
+        self._posterior: Solution | None = None  # that of all data, where the last stage has found it
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
         self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
-        # The stages: one for each start, then one for each number of rows, and of draws.
-        self._ends: list[tuple[float, Vector]] = []
-        self._rungs = 0  # climbed with fewer rows than are learned from
+        # The stages: a climb from each start, one for each finalist among them, then for each number of rows, and of draws.
+        self._sketches: list[Top] = []
+        self._tops: list[Top] = []
+        self._rungs = 0
         self._begin = self._vector()
         self._samples = self._first_samples()
         self._value: float | None = None
@@ -173,7 +190,7 @@ class QuasiNewton:
                 if self.after_step is not None:
                     self.after_step(self)
             self.model.num_samples = self._samples
-            solution = self.model.condition(self.likelihood, self.y, self._known_local())
+            solution = self._posterior or self.model.condition(self.likelihood, self.y, self._known_local())
             self._measure_draws(solution)
             self._record(solution.log_evidence)
         self.converged = self.converged or not self.parameters
@@ -197,81 +214,118 @@ class QuasiNewton:
         return self._local if self._local is not None and len(self._local) == len(self.y) else None
 
     def _stage(self) -> None:
-        if len(self._ends) < len(self.starts) and len(self.starts) > 1:
-            self._try_start(self.starts[len(self._ends)])
+        finalists = self._finalists()
+        if len(self._sketches) < len(self.starts) > 1:
+            self._set(self._begin)
+            move_to(self.starts[len(self._sketches)], self.model.orbit, self.model.kernel)
+            self._sketches.append(self._climb_start(self._sketch_rows))
+        elif len(self._tops) < len(finalists):
+            # Few rows say where the orbit goes, but may leave kernel and noise in a corner.
+            self._set(np.where(self._is_reach, finalists[len(self._tops)], self._begin))
+            self._tops.append(self._climb_start(self._start_rows))
         elif self._value is None:
-            if self._ends and not self._rungs:
-                self._forget()
-                self._set(max(self._ends, key=lambda end: end[0])[1])
-                self._curvature = self._start_curvature
-            if self._rungs < len(self._ladder()):
-                self._climb_rung(self._ladder()[self._rungs])
-            else:
-                with self._learning():
-                    self._value = self._climb_with(self._samples)
+            self._climb_rung()
         else:
             with self._learning():
                 self._double_draws()
         if self._value is not None and self._samples == self._last_samples():
             self.converged = True
 
-    def _try_start(self, start: Start) -> None:
-        """Bring the orbit, from another start, close to its top on some of the data."""
-        self._forget()
-        self._set(self._begin)
-        move_to(start, self.model.orbit, self.model.kernel)
-        with self.subset(self.options.start_rows):
+    def _climb_start(self, rows: int) -> Top:
+        """Bring the orbit close to its top on some of the data."""
+        self._best, self._curvature, self._local = None, None, None
+        with self.subset(rows):
             self.model.num_samples = self._first_samples()
             try:
-                self._ends.append(self._climb(START_SETTLED))
+                return self._climb(EARLY_SETTLED)
             except FloatingPointError:  # another start may do
-                self._ends.append((-math.inf, self._begin))
-            if self._curvature is not None and self._ends[-1][0] == max(end[0] for end in self._ends):
-                self._start_curvature = self._curvature * (len(self.model.x) / [*self._ladder(), self._num_learned][0])
+                return Top(-math.inf, self._begin, None)
 
-    def _ladder(self) -> list[int]:
-        """Numbers of rows, each a quarter of the next, that are climbed with before those to learn from: few evaluations
-        with all rows are needed then."""
-        rungs = [self._num_learned // 4**k for k in (3, 2, 1)]
-        return [rows for rows in rungs if rows >= _LEAST_RUNG]
+    def _finalists(self) -> list[Vector]:
+        """Where starts ended at different orbits, the best first, if more rows are to decide between them."""
+        if len(self._sketches) < len(self.starts) or self._sketch_rows == self._start_rows:
+            return []
+        ranked = sorted(self._sketches, key=lambda top: -top.value)
+        different: list[Vector] = []
+        for value, vector, _ in ranked:
+            apart = [np.abs(np.abs(vector) - np.abs(better))[self._is_reach].max() for better in different]
+            if value > ranked[0].value - _HOPELESS and all(distance > _NEAR for distance in apart):
+                different.append(vector)
+        return different[:_FINALISTS]
 
-    def _climb_rung(self, rows: int) -> None:
-        with self.subset(rows):
-            self.model.num_samples = self._samples
-            self._climb(max(EARLY_SETTLED, _OF_DRAWS * self._noise_of_draws()))
-        self._rungs += 1
+    @property
+    def _start_rows(self) -> int:
+        return min(self.options.start_rows, len(self.x))
+
+    @property
+    def _sketch_rows(self) -> int:
+        many = len(self.starts) > _FINALISTS and self._start_rows >= 2 * _SKETCH_ROWS
+        return _SKETCH_ROWS if many else self._start_rows
+
+    def _climb_rung(self) -> None:
+        """Climb with a quarter of the rows of the next rung: few evaluations with all rows are needed then."""
+        rungs = [rows for rows in (self._num_learned // 4**k for k in (3, 2, 1)) if rows >= _LEAST_RUNG]
+        rungs.append(self._num_learned)
+        before, rows = [self._start_rows, *rungs][self._rungs], rungs[self._rungs]
+        if self._sketches and not self._rungs:
+            best = max(self._tops or self._sketches, key=lambda top: top.value)
+            self._set(best.vector)
+            self._curvature = best.curvature
         self._best, self._local = None, None
         if self._curvature is not None:  # the more data there are, the more the evidence curves
-            self._curvature = self._curvature * (rows / [*self._ladder(), self._num_learned][self._rungs])
+            self._curvature = self._curvature * (before / rows)
+        with self.subset(rows):
+            value = self._climb_with(self._samples)
+        self._rungs += 1
+        if rows == self._num_learned:
+            self._value = value
 
     def _double_draws(self) -> None:
-        """Look at twice the draws: go on there, unless there are enough of them and the evidence agrees."""
+        """Climb with twice the draws. They are enough if that gains little, and the evidence agrees with the last."""
         assert self._samples is not None
         assert self._value is not None
-        samples = min(2 * self._samples, self.most_samples)
-        if samples >= LEAST_SAMPLES:
-            self.model.num_samples = samples
-            again = self.model.log_evidence(self.likelihood, self.y, self._local, self.model.seed)
-            self.draw_error = abs(again - self._value)
-            if self.draw_error < TOLERANCE:
-                self._samples, self.converged = samples, True
-                return
-        before, self._samples, self._best = self._value, samples, None
-        self._value = self._climb_with(samples)
-        self.draw_error = abs(self._value - before)
+        last, self._samples = self._value, min(2 * self._samples, self.most_samples)
+        if self._samples >= LEAST_SAMPLES and self._num_learned > _LEAST_RUNG and self._agrees(last):
+            self.converged = True
+            return
+        self._best = None
+        self._value = self._climb_with(self._samples)
+        # The two tops may agree by chance, although other draws would move the parameters.
+        self.draw_error = max(abs(self._value - last), self._value - self._first_value)
+        self.converged = self._samples >= LEAST_SAMPLES and self.draw_error < TOLERANCE
+
+    def _agrees(self, value: float) -> bool:
+        """Whether the evidence with these draws is about the same. With many rows, a climb must be worth its time."""
+        model, found = self.model, None
+        model.num_samples = self._samples
+        if len(model.x) == len(self.x):
+            found = model.condition(self.likelihood, self.y, self._local)
+            again = found.log_evidence
+        else:
+            again = model.log_evidence(self.likelihood, self.y, self._local, model.seed)
+        self.draw_error = abs(again - value)
+        agrees = self.draw_error < TOLERANCE
+        self._posterior = found if agrees else None
+        return agrees
 
     def _climb_with(self, samples: int | None) -> float:
         self.model.num_samples = samples
-        # The first stage is the cheapest, so that is where curvature is learned. Those between it and the last need less.
-        between = self._value is not None and samples is not None and samples < min(LEAST_SAMPLES, self.most_samples)
-        noise = self._noise_of_draws() if self._value is None else self.draw_error
+        rows = len(self.model.x)
+        # With so few rows or draws it is not the last stage.
+        few_draws = samples is not None and self.num_samples is None and samples < min(LEAST_SAMPLES, self.most_samples)
+        early = few_draws or rows < self._num_learned
+        noise = _OF_DRAWS * (self._noise_of_draws() if self._value is None else self.draw_error)
+        if rows <= _LEAST_RUNG:  # evaluations cost little
+            noise = min(noise, EARLY_SETTLED)
         # Of many data, only some are learned from: what these determine is not worth many digits.
-        enough = max(SETTLED, _OF_DRAWS * noise, _OF_ROWS * self._num_learned)
-        return self._climb(max(enough, EARLY_SETTLED) if between else enough)[0]
+        return self._climb(max(EARLY_SETTLED if early else SETTLED, noise, _OF_ROWS * rows)).value
 
     def _noise_of_draws(self) -> float:
-        """By how much the evidence would differ here with other draws; draws that the user fixed are a model of their own."""
-        if self.model.num_samples is None or self.num_samples is not None:
+        """By how much the evidence would differ here with other draws, where there are many rows.
+
+        Draws that the user fixed are a model of their own.
+        """
+        if self.model.num_samples is None or self.num_samples is not None or len(self.model.x) <= _LEAST_RUNG:
             return 0.0
         local, seed = self._known_local(), self.model.seed
         here, other = (self.model.log_evidence(self.likelihood, self.y, local, seed + i) for i in range(2))
@@ -307,8 +361,8 @@ class QuasiNewton:
         finally:
             self.model.x, self.y = x, y
 
-    def _climb(self, enough: float) -> tuple[float, Vector]:
-        """To the top from here: the best evidence, and where it is. The model is left there."""
+    def _climb(self, enough: float) -> Top:
+        """To the top from here. The model is left there."""
         values: list[float] = []
         last = self.steps  # evaluations at the last iteration
 
@@ -327,14 +381,17 @@ class QuasiNewton:
             patience = 2 if self._steepness < _FLAT else 5
             if len(values) > patience and value - values[-1 - patience] < 2 * enough:
                 raise StopIteration
+            if self._seen is not None and self._left(-self._seen[2]) < enough:
+                raise StopIteration
 
         self._seen = None
         start = self._vector()
-        slope = self._objective(start)[1]
-        if self._value is not None and self._curvature is not None and 0.5 * float(slope @ self._curvature @ slope) < enough:
+        value, slope = self._objective(start)
+        self._first_value = -value
+        if self._left(slope) < enough:
             assert self._best is not None
             self._record(self._best[0])
-            return self._best  # no step would gain more, by the curvature of the last stage
+            return Top(*self._best, self._curvature)
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
         if len(start) <= _MANY:
@@ -351,7 +408,14 @@ class QuasiNewton:
                 self._curvature = curvature if _positive_definite(curvature) else None
         assert self._best is not None
         self._restore()
-        return self._best
+        return Top(*self._best, self._curvature)
+
+    def _left(self, slope: Vector) -> float:
+        """What is left to gain, by the curvature that the last stage has learned."""
+        if self._curvature is None:
+            return math.inf
+        # What was learned on the way says little of directions that were hardly taken: any may be this flat.
+        return 0.5 * float(slope @ self._curvature @ slope + slope @ slope * (_UNKNOWN / len(self.model.x)))
 
     def _objective(self, vector: Vector) -> tuple[float, Vector]:
         """Minus the log evidence (and priors), and its gradient."""
@@ -422,10 +486,6 @@ class QuasiNewton:
             parameter.copy_(torch.from_numpy(vector[start:stop].copy()).reshape(parameter.shape).to(unit) * unit)
             start = stop
 
-    def _forget(self) -> None:
-        """Nothing is known of another start: neither curvature, nor local parameters, nor a best point."""
-        self._best, self._curvature, self._local = None, None, None
-
     def _restore(self) -> None:
         if self._best is not None:
             self._set(self._best[1])
@@ -452,11 +512,11 @@ class QuasiNewton:
             "parameters": torch.from_numpy(self._vector()),
             "bias": self.model.prior_mean.bias.detach().clone(),
             "best": None if self._best is None else [self._best[0], torch.from_numpy(self._best[1].copy())],
-            "curvature": None if self._curvature is None else torch.from_numpy(self._curvature.copy()),
-            "start_curvature": None if self._start_curvature is None else torch.from_numpy(self._start_curvature.copy()),
+            "curvature": _tensor(self._curvature),
             "local": self._local,
             "rungs": self._rungs,
-            "ends": [[value, torch.from_numpy(vector.copy())] for value, vector in self._ends],
+            "sketches": [_packed(top) for top in self._sketches],
+            "tops": [_packed(top) for top in self._tops],
             "begin": torch.from_numpy(self._begin.copy()),
             "samples": self._samples,
             "value": self._value,
@@ -479,9 +539,8 @@ class QuasiNewton:
             self.model.prior_mean.bias.copy_(state["bias"])
         self._best = None if state["best"] is None else (state["best"][0], state["best"][1].numpy())
         self._curvature = None if state["curvature"] is None else state["curvature"].numpy()
-        self._start_curvature = None if state["start_curvature"] is None else state["start_curvature"].numpy()
         self._local = None if state["local"] is None else state["local"].to(self.x.device)
-        self._ends = [(value, vector.numpy()) for value, vector in state["ends"]]
+        self._sketches, self._tops = ([_unpacked(top) for top in state[name]] for name in ("sketches", "tops"))
         self._begin, self._samples, self._value = state["begin"].numpy(), state["samples"], state["value"]
         self._rungs = state["rungs"]
         for name in ("draw_error", "steps", "seconds", "history", "converged"):
@@ -504,6 +563,20 @@ def representative_order(y: Float[Tensor, "rows *outputs"], seed: int) -> Int[Te
 
 def _flat(tensors: list[Tensor]) -> Vector:
     return np.concatenate([np.zeros(0), *(t.detach().double().cpu().numpy().ravel() for t in tensors)])
+
+
+def _tensor(array: np.ndarray | None) -> Tensor | None:
+    return None if array is None else torch.from_numpy(array.copy())
+
+
+def _packed(top: Top) -> list[Any]:
+    """A top as a state holds it."""
+    return [top.value, _tensor(top.vector), _tensor(top.curvature)]
+
+
+def _unpacked(state: list[Any]) -> Top:
+    value, vector, curvature = state
+    return Top(value, vector.numpy(), None if curvature is None else curvature.numpy())
 
 
 def _positive_definite(matrix: np.ndarray) -> bool:

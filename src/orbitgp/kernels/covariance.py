@@ -33,6 +33,7 @@ Others = Float[Tensor, "*batch m dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 
 _LOST = {torch.float32: 1e-5, torch.float64: 1e-10}  # by which d^2 / lengthscale^2 may be off
+_LOST_AT_KINK = {torch.float32: 0.0, torch.float64: 1e-13}  # the same, of a kernel that takes its root
 
 
 class Covariance(nn.Module):
@@ -100,16 +101,18 @@ class Covariance(nn.Module):
         return dense
 
 
-def loses_digits(points: InducingSets, sharpness: Float[Tensor, ""], centre: Float[Tensor, " dim"] | None = None) -> bool:
+def loses_digits(
+    points: InducingSets, sharpness: Float[Tensor, ""], centre: Float[Tensor, " dim"] | None = None, smooth: bool = True
+) -> bool:
     """Whether points lie so many lengthscales from the centre that distances from a product cancel.
 
     In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of its
-    largest term. A GPU is not asked, because the host would wait for the answer.
+    largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that. A GPU is not asked, because the host would wait for the answer.
     """
     if points.is_cuda or not points.numel():
         return False
     flat = points.detach().reshape(-1, points.shape[-1])
-    allowed = _LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
+    allowed = (_LOST if smooth else _LOST_AT_KINK)[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
     farthest = _largest_norm(flat)
     if centre is None:
         return not farthest**2 <= allowed

@@ -28,7 +28,7 @@ class Stationary(Covariance):
         dtype = dtype or z.dtype
         centred = z - _mean(z.detach().reshape(-1, z.shape[-1]))
         scaled, gamma, variance = self._scaled(centred, dtype)
-        if loses_digits(scaled, gamma):
+        if loses_digits(scaled, gamma, smooth=self.profile.smooth):
             if dtype != torch.float64:
                 return self.gram(z, torch.float64, jitter).to(dtype)
             points = scaled.reshape(-1, z.shape[-1]).to(dtype)
@@ -44,7 +44,8 @@ class Stationary(Covariance):
         z, gamma, variance = self._scaled(z - centre)
         if self._ard():  # far from zero, x / lengthscale loses digits: centre first
             xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
-        if loses_digits(z, gamma) or loses_digits(xa, gamma, centre):
+        smooth = self.profile.smooth
+        if loses_digits(z, gamma, smooth=smooth) or loses_digits(xa, gamma, centre, smooth):
             if xa.dtype != torch.float64:
                 kfu, kff = self.expectations(given[0].double(), given[1].double(), pairing)
                 return kfu.to(xa.dtype), kff.to(xa.dtype)

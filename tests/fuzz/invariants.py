@@ -78,7 +78,12 @@ def _checked(problem: Problem) -> list[str]:
     said = _said(problem, estimator, problem.X)
     wrong += _predictions(problem, said)
     alone = np.concatenate([_said(problem, estimator, problem.X[i : i + 1]) for i in range(2)])
-    wrong += _differ("rows alone and together", said[:2], alone, 1e-2 if _single(estimator) else 1e-6, problem)
+    x, _ = _data(problem, estimator)
+    # A variance is the difference of two that may be much larger, in double precision at best.
+    rounding = 8 * np.sqrt(np.finfo(float).eps * prior_variance(estimator.kernel_, x))
+    rounding *= 0.0 if problem.classifies else estimator.target_scale_.max()
+    tolerance = 1e-6 if estimator.model_.dtype == torch.float64 else 1e-2
+    wrong += _differ("rows alone and together", said[:2], alone, tolerance, problem, rounding)
     wrong += _saved(problem, estimator, said)
     wrong += _below_brute_force(problem, estimator)
     again = _second_fits(problem)
@@ -128,17 +133,15 @@ def _saved(problem: Problem, estimator: Any, said: np.ndarray) -> list[str]:
     return _differ("saved and loaded", said, _said(problem, loaded, problem.X), 1e-6, problem)
 
 
-def _single(estimator: Any) -> bool:
-    return bool(estimator.model_.dtype != torch.float64)
-
-
-def _differ(what: str, one: np.ndarray, other: np.ndarray, tolerance: float, problem: Problem) -> list[str]:
+def _differ(
+    what: str, one: np.ndarray, other: np.ndarray, tolerance: float, problem: Problem, rounding: float = 0.0
+) -> list[str]:
     """In units of the spread of the targets or of a prediction, whichever is wider; or of probabilities."""
     unit: Any = 1.0
     if not problem.classifies:
         std = np.split(one, 2, axis=1)[1]
         unit = np.maximum(_span(problem.y.reshape(len(problem.y), -1)).max(), np.tile(std, 2))
-    gap = float((np.abs(one - other) / unit).max())
+    gap = float((np.maximum(np.abs(one - other) - rounding, 0.0) / unit).max())
     return [f"{what} differ by {gap:.2g}"] if not gap <= tolerance else []
 
 

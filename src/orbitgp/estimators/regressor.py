@@ -19,6 +19,7 @@ from orbitgp.estimators.base import Inputs, InvariantEstimator, Problem
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
+MIN_NOISE = 1e-6  # the least variance of noise, as a share of that of the targets: without it, constant targets have no top
 
 
 @dataclass(eq=False, repr=False)
@@ -132,10 +133,10 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
 @torch.no_grad()
 def _start_noise(likelihood: Likelihood, variance: float) -> None:
-    """Named likelihoods start for targets of unit variance: move them to the variance there is."""
+    """Named likelihoods start for targets of unit variance: move them to the variance there is, and keep them above zero."""
     if isinstance(likelihood, Gaussian):
         likelihood.log_noise.add_(log(variance))
-        likelihood.min_noise *= variance
+        likelihood.min_noise = MIN_NOISE * variance
     elif isinstance(likelihood, StudentT | Laplace):
         likelihood.log_scale.add_(0.5 * log(variance))
-        likelihood.min_scale *= sqrt(variance)
+        likelihood.min_scale = sqrt(MIN_NOISE * variance)

@@ -63,8 +63,9 @@ class Stationary(Covariance):
         self, a: Float[Tensor, "*batch n dim"], b: Float[Tensor, "*batch m dim"], gamma: Float[Tensor, ""]
     ) -> Float[Tensor, "*batch n m"]:
         """The kernel without its variance, from differences: slower than from a product, and without cancellation."""
-        distances = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-        return self.profile.differentiable(distances.square() * (self.profile.kappa * gamma))
+        d2 = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+        # Equal points have the full variance: a kernel with a kink has a floor on its distances.
+        return torch.where(d2 == 0, 1.0, self.profile.differentiable(d2 * (self.profile.kappa * gamma)))
 
     def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs, 1/lengthscale^2 and variance. With ARD the inputs are scaled; one lengthscale is applied after the GEMM."""

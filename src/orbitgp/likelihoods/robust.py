@@ -13,7 +13,6 @@ from orbitgp.likelihoods.base import Latents, Quadratic
 from orbitgp.likelihoods.noise import Noise
 
 _MIN_DF = 2.0  # above it the noise has a variance
-_MIN_SCALE = 1e-3  # of targets of unit variance; that of Gaussian noise is its square
 _SHARPEST = 1e-3  # the least |c| of the Laplace bound, in units of its scale
 
 
@@ -23,7 +22,7 @@ class StudentT(Noise):
     ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, and ``df`` above 2, so that the noise has a variance.
     """
 
-    def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0, min_scale: float = _MIN_SCALE) -> None:
+    def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0, min_scale: float = 0.0) -> None:
         super().__init__(num_latents)
         self.log_scale, self.min_scale = _learned_above(min_scale, scale), min_scale
         if not df > _MIN_DF:
@@ -61,7 +60,7 @@ class Laplace(Noise):
     learned above ``min_scale``.
     """
 
-    def __init__(self, num_latents: int = 1, scale: float = 0.3, min_scale: float = _MIN_SCALE) -> None:
+    def __init__(self, num_latents: int = 1, scale: float = 0.3, min_scale: float = 0.0) -> None:
         super().__init__(num_latents)
         self.log_scale, self.min_scale = _learned_above(min_scale, scale), min_scale
 

@@ -273,7 +273,9 @@ def _close(problem: Problem, estimator: Any, one: Evidence, other: Evidence, wha
     local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64) if likelihood.num_locals else None
     with torch.no_grad():
         # A kernel is rounded in the precision of the inputs, and multiplied by the precision of the data.
-        terms = prior_variance(estimator.kernel_, _data(problem, estimator)[0]) * float(likelihood.quadratic(y, local).lam.sum())
+        terms = prior_variance(estimator.kernel_, _data(problem, estimator)[0]) * float(
+            likelihood.quadratic(y, local).lam.sum()
+        )
     rounding = torch.finfo(estimator.model_.dtype).eps * terms
     gap = abs(one.value - other.value)
     allowed = 6 * np.hypot(one.stderr, other.stderr) + 1e-6 * (1 + abs(one.value)) + 4 * rounding

@@ -59,9 +59,7 @@ def initial_kernel(
     return mapped
 
 
-def _kernel_of_vectors(
-    kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float, rounding: float = 0.0
-) -> Kernel:
+def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float, rounding: float = 0.0) -> Kernel:
     if kernel is not None:
         kernel = deepcopy(kernel).double().to(x.device)
         _check_kernel(kernel, x)

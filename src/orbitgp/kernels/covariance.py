@@ -107,12 +107,15 @@ def loses_digits(
     """Whether points lie so many lengthscales from the centre that distances from a product cancel.
 
     In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of its
-    largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that. A GPU is not asked, because the host would wait for the answer.
+    largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that. A GPU is not
+    asked, because the host would wait for the answer.
     """
     if points.is_cuda or not points.numel():
         return False
     flat = points.detach().reshape(-1, points.shape[-1])
-    allowed = (_LOST if smooth else _LOST_AT_KINK)[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
+    allowed = (
+        (_LOST if smooth else _LOST_AT_KINK)[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
+    )
     farthest = _largest_norm(flat)
     if centre is None:
         return not farthest**2 <= allowed

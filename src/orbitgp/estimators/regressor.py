@@ -106,8 +106,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         mean, spread = values.mean(0), values.std(0)
         varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
         unit = np.where(varies, spread, np.where(mean != 0, np.abs(mean), 1.0))
-        plain = np.zeros_like(unit), np.ones_like(unit)
-        self.target_mean_, self.target_scale_ = (mean, unit) if self.normalize_y else plain
+        self.target_mean_: np.ndarray = mean if self.normalize_y else np.zeros_like(mean)
+        self.target_scale_: np.ndarray = unit if self.normalize_y else np.ones_like(unit)
         y = torch.tensor((values - self.target_mean_) / self.target_scale_)
         variance = float(np.square(unit / self.target_scale_).mean())
         likelihood = self._likelihood(y, variance)

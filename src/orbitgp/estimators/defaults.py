@@ -54,17 +54,18 @@ def initial_kernel(
     with torch.no_grad():
         _check_map(mapped.feature_map, first(x, 2))
         rows = mapped.map(rows)
-    mapped.base_kernel = _kernel_of_vectors(kernel, rows, variance)
+    # Features are rounded as the inputs are: those of nearly equal inputs differ by chance.
+    mapped.base_kernel = _kernel_of_vectors(kernel, rows, variance, rounding=10 * torch.finfo(x.dtype).eps)
     return mapped
 
 
-def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float) -> Kernel:
+def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float, rounding: float = 0.0) -> Kernel:
     if kernel is not None:
         kernel = deepcopy(kernel).double().to(x.device)
         _check_kernel(kernel, x)
         return kernel
     kernel = _rbf().to(x.device)
-    kernel.base_kernel.lengthscale = median_distance(x)
+    kernel.base_kernel.lengthscale = median_distance(x, rounding)
     kernel.outputscale = variance if variance > 0 else 1.0
     return kernel
 
@@ -129,10 +130,10 @@ def _random_rows(x: Float[Tensor, "rows *features"] | Rows, generator: torch.Gen
     return fetch(x, order[:_MAX_ROWS].to(x.device))
 
 
-def median_distance(x: Float[Tensor, "rows dim"]) -> float:
-    """The median distance between different rows (1 where there are none)."""
+def median_distance(x: Float[Tensor, "rows dim"], rounding: float = 0.0) -> float:
+    """The median distance between rows that differ by more than rounding, as a share of their norm (1 where none do)."""
     distances = torch.pdist(x)
-    distances = distances[distances > 0]
+    distances = distances[distances > rounding * float(x.norm(dim=1).max())]
     return float(distances.median()) if len(distances) else 1.0
 
 

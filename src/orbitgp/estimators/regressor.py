@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
-from math import log
+from math import log, sqrt
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from orbitgp.estimators.data import Inputs
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
+MIN_NOISE = 1e-6  # the least variance of noise, as a share of that of the targets: without it, constant targets have no top
 
 
 @dataclass(eq=False, repr=False)
@@ -102,15 +103,14 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
         self._flat_targets = targets.ndim == 1
         values = targets.reshape(len(targets), -1).astype(np.float64)
-        self.target_mean_, self.target_scale_ = np.zeros(values.shape[1]), np.ones(values.shape[1])
-        if self.normalize_y:
-            self.target_mean_, spread = values.mean(0), values.std(0)
-            # A target that does not vary, up to rounding, has its own size for a unit.
-            size = np.abs(self.target_mean_)
-            varies = spread > 10 * np.finfo(np.float64).eps * size
-            self.target_scale_ = np.where(varies, spread, np.where(size > 0, size, 1.0))
+        # A target that does not vary, up to rounding, has its own size for a unit.
+        mean, spread = values.mean(0), values.std(0)
+        varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
+        unit = np.where(varies, spread, np.where(mean != 0, np.abs(mean), 1.0))
+        self.target_mean_: np.ndarray = mean if self.normalize_y else np.zeros_like(mean)
+        self.target_scale_: np.ndarray = unit if self.normalize_y else np.ones_like(unit)
         y = torch.tensor((values - self.target_mean_) / self.target_scale_)
-        variance = float(y.var(0, correction=0).mean())
+        variance = float(np.square(unit / self.target_scale_).mean())
         likelihood = self._likelihood(y, variance)
         return Problem(y, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
 
@@ -134,11 +134,10 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
 @torch.no_grad()
 def _start_noise(likelihood: Likelihood, variance: float) -> None:
-    """Named likelihoods start for targets of unit variance: move them to the variance there is."""
-    if variance <= 0:
-        return
+    """Named likelihoods start for targets of unit variance: move them to the variance there is, and keep them above zero."""
     if isinstance(likelihood, Gaussian):
         likelihood.log_noise.add_(log(variance))
-        likelihood.min_noise *= variance
+        likelihood.min_noise = MIN_NOISE * variance
     elif isinstance(likelihood, StudentT | Laplace):
         likelihood.log_scale.add_(0.5 * log(variance))
+        likelihood.min_scale = sqrt(MIN_NOISE * variance)

@@ -41,6 +41,7 @@ _PROBES = 4  # data
 _LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 _TURNS = 50  # of local parameters and posterior, at most
 _SETTLED = 1e-3  # nats: what one more turn would gain
+_CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
 
 
 class Observations(NamedTuple):
@@ -149,12 +150,10 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
-        seen, means = self._training_inputs()
-        gram = orbit_gram.gram(self.covariance.of_features, seen)
-        solution = self._solve_with_locals(gram, means, likelihood, y, local, invert=likelihood.num_locals > 0)
+        seen, solution = self._solved(likelihood, y, local, invert=likelihood.num_locals > 0)
         self.weights.copy_(solution.weights)
         self.noise = solution.system.noise
-        self._inverted = {gram.device: solution.system}
+        self._inverted = {seen.device: solution.system}
         return solution
 
     @torch.no_grad()
@@ -163,12 +162,42 @@ class ExactGP(nn.Module):
         before, bias = self.seed, self.prior_mean.bias.detach().clone()
         self.seed = seed
         try:
-            seen, means = self._training_inputs()
-            gram = orbit_gram.gram(self.covariance.of_features, seen)
-            return self._solve_with_locals(gram, means, likelihood, y, local, likelihood.num_locals > 0).log_evidence
+            return self._solved(likelihood, y, local, likelihood.num_locals > 0)[1].log_evidence
         finally:
             self.seed = before
             self.prior_mean.bias.copy_(bias)
+
+    @torch.no_grad()
+    def _solved(
+        self,
+        likelihood: Likelihood,
+        y: Targets,
+        local: Locals | None,
+        invert: bool,
+        few: tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]] | None = None,
+    ) -> tuple[Float[Tensor, "rows samples dim"], Solution]:
+        """The solution, and what g sees of the data, in the precision that the solution needs; ``few`` is what it sees."""
+        seen, means = self._training_inputs() if few is None else self._without_bias(*few)
+        while True:
+            gram = orbit_gram.gram(self.covariance.of_features, seen)
+            try:
+                solution = self._solve_with_locals(gram, means, likelihood, y, local, invert)
+                enough = self._precise(seen, solution.system.noise)
+            except FloatingPointError:
+                enough = seen.double()
+                if enough is seen:
+                    raise
+            if enough is seen:
+                return seen, solution
+            seen = enough
+
+    def _precise(
+        self, seen: Float[Tensor, "rows samples dim"], noise: Float[Tensor, "rows anylatents"]
+    ) -> Float[Tensor, "rows samples dim"]:
+        """What g sees, in double precision where the noise is not far above the rounding of K_f: solutions divide by it."""
+        variance = self.covariance.of_features.expectations(seen[:_PROBES, None], seen[:1, 0], _EXACT)[1].max()
+        rounding = torch.finfo(seen.dtype).eps * float(variance)
+        return seen if float(noise.min()) > _CLEAR * rounding else seen.double()
 
     @torch.no_grad()
     def _solve_with_locals(
@@ -178,7 +207,7 @@ class ExactGP(nn.Module):
         likelihood: Likelihood,
         y: Targets,
         local: Locals | None,
-        invert: bool = True,
+        invert: bool,
     ) -> Solution:
         """The solution at the best local parameters, where the likelihood has any: they and the posterior take turns."""
         if not likelihood.num_locals:
@@ -225,18 +254,14 @@ class ExactGP(nn.Module):
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
         # What few data take to be seen is kept for the gradient; that of many is computed again.
         few = self._seen_and_means_of_few(self.x) if self._learns_inputs() and len(self.x) <= self._rows(self.x) else None
-        with torch.no_grad():
-            seen, means = self._training_inputs() if few is None else self._without_bias(*few)
-        vectors = self.covariance.of_features
-        gram = orbit_gram.gram(vectors, seen)
-        solution = self._solve_with_locals(gram, means, likelihood, y, local)
+        seen, solution = self._solved(likelihood, y, local, invert=True, few=few)
         system, weights = solution.system, solution.weights
         observed = Observations.of(likelihood.quadratic(y, solution.local))
         gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
         to_noise = 0.5 * (weights.square() - system.diagonals())
         # d/dt = -alpha; of the quadratic's own constants autograd takes care.
         _backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
-        to_seen = orbit_gram.pull_back(vectors, seen, gradient, self._learns_inputs())
+        to_seen = orbit_gram.pull_back(self.covariance.of_features, seen, gradient, self._learns_inputs())
         self._pull_back_to_inputs(to_seen, weights, few)
         return solution
 
@@ -262,12 +287,13 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def predict(self, x: Rows, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""
-        vectors, seen = self.covariance.of_features, self._seen_and_means(self.x)[0]
+        vectors, seen = self.covariance.of_features, self._precise(self._seen_and_means(self.x)[0], self.noise)
         system = self._posterior(seen)
         means, variances = [], []
         step = max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))
         for part in x.split(step):
             other, prior = self._seen_and_means(part)
+            other = other.to(seen.dtype)
             cross = orbit_gram.cross(vectors, other, seen).double()
             own = vectors.expectations(other[:, None], other[:1, 0], _EXACT)[1].double()
             means.append(prior + cross @ self.weights)
@@ -277,13 +303,13 @@ class ExactGP(nn.Module):
 
     def mean_gradient(self, x: Rows) -> Float[Tensor, "latents others *features"]:
         """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
-        vectors, seen = self.covariance.of_features, self._seen_and_means(self.x)[0]
+        vectors, seen = self.covariance.of_features, self._precise(self._seen_and_means(self.x)[0], self.noise)
         found = []
         for row in x.split(1):
             row = row.detach().requires_grad_()
             with torch.enable_grad():
                 samples = self.samples(row)
-                cross = vectors.cross(self.covariance.features(samples), seen).double()
+                cross = vectors.cross(self.covariance.features(samples).to(seen.dtype), seen).double()
                 mean = self.prior_mean(samples[:, None])[0, 0] + (cross @ self.weights)[0]
                 found.append(torch.stack([torch.autograd.grad(one, row, retain_graph=True)[0][0] for one in mean]))
         return torch.stack(found, 1)
@@ -291,9 +317,10 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def joint(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        vectors, seen = self.covariance.of_features, self._seen_and_means(self.x)[0]
+        vectors, seen = self.covariance.of_features, self._precise(self._seen_and_means(self.x)[0], self.noise)
         system = self._posterior(seen)
         other, prior = self._seen_and_means(x)
+        other = other.to(seen.dtype)
         cross = orbit_gram.cross(vectors, other, seen).double()
         prior_covariance = orbit_gram.gram(vectors, other).double()
         covariances = [prior_covariance - cross @ system.solve_for(latent, cross.mT) for latent in range(system.noise.shape[1])]

@@ -19,6 +19,7 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.settings import lazily_evaluate_kernels
 from jaxtyping import Float
+from linear_operator import to_dense
 from torch import Tensor, nn
 
 from orbitgp.kernels._kuu import set_means
@@ -27,7 +28,12 @@ from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 Inducing = Float[Tensor, "inducing dim"]
 InducingSets = Float[Tensor, "inducing *samples dim"]  # points, or sets of points
 Gram = Float[Tensor, "inducing inducing"]
+Points = Float[Tensor, "*batch n dim"]
+Others = Float[Tensor, "*batch m dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
+
+_LOST = {torch.float32: 1e-5, torch.float64: 1e-10}  # by which d^2 / lengthscale^2 may be off
+_LOST_AT_KINK = {torch.float32: 0.0, torch.float64: 1e-13}  # the same, of a kernel that takes its root
 
 
 class Covariance(nn.Module):
@@ -67,10 +73,57 @@ class Covariance(nn.Module):
         block = self.expectations(xa[:, None], xb.flatten(0, 1), Pairing.exact())[0]
         return block.reshape(len(xa), len(xb), -1).mean(-1)
 
-    def _dense(self, a: Tensor, b: Tensor) -> Tensor:
+    def _dense(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
+        sharpness = self._sharpness(a.dtype)
+        if sharpness is not None and loses_digits(a, sharpness, a.detach().reshape(-1, a.shape[-1]).mean(0)):
+            if a.dtype != torch.float64:
+                return self._dense(a.double(), b.double()).to(a.dtype)
+            # Pair by pair, GPyTorch takes distances from differences.
+            shape = torch.broadcast_shapes(a[..., :, None, :].shape, b[..., None, :, :].shape)
+            pairs = (a[..., :, None, :].expand(shape), b[..., None, :, :].expand(shape))
+            return self._evaluated(*(side.reshape(-1, shape[-1]) for side in pairs), diag=True).reshape(shape[:-1])
+        return self._evaluated(a, b)
+
+    @torch.no_grad()
+    def _sharpness(self, dtype: torch.dtype) -> Float[Tensor, ""] | None:
+        """1 / lengthscale^2 of the shortest lengthscale, if the kernel is one of distances."""
+        parts = [part for part in self.kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+        if not (parts and self.kernel.is_stationary):
+            return None
+        return torch.stack([part.lengthscale.min() for part in parts]).min().to(dtype).pow(-2)
+
+    def _evaluated(self, a: Points, b: Others, **how: bool) -> Tensor:
         # Hyperparameters are cast to the dtype of the inputs, inside the call, so that gradients reach them.
         state = (*self.kernel.named_parameters(), *self.kernel.named_buffers())
         cast = {name: t.to(a.dtype) for name, t in state if t.is_floating_point()}
         with lazily_evaluate_kernels(False):  # evaluated while they are cast
-            dense: Tensor = torch.func.functional_call(self.kernel, cast, (a, b)).to_dense()
+            dense: Tensor = to_dense(torch.func.functional_call(self.kernel, cast, (a, b), how))
         return dense
+
+
+def loses_digits(
+    points: InducingSets, sharpness: Float[Tensor, ""], centre: Float[Tensor, " dim"] | None = None, smooth: bool = True
+) -> bool:
+    """Whether points lie so many lengthscales from the centre that distances from a product cancel.
+
+    In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of its
+    largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that. A GPU is not
+    asked, because the host would wait for the answer.
+    """
+    if points.is_cuda or not points.numel():
+        return False
+    flat = points.detach().reshape(-1, points.shape[-1])
+    allowed = (
+        (_LOST if smooth else _LOST_AT_KINK)[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
+    )
+    farthest = _largest_norm(flat)
+    if centre is None:
+        return not farthest**2 <= allowed
+    # Most inputs lie near zero as well as near the centre, and need no copy.
+    if (farthest + _largest_norm(centre[None])) ** 2 <= allowed:
+        return False
+    return not _largest_norm(flat - centre) ** 2 <= allowed
+
+
+def _largest_norm(points: Float[Tensor, "points dim"]) -> float:
+    return float(torch.linalg.vecdot(points, points).max()) ** 0.5

@@ -11,7 +11,7 @@ from orbitgp.kernels._expectations_cpu import Sums
 from orbitgp.kernels._expectations_cuda import TensorCoreSums
 from orbitgp.kernels._kuu import PointGram, SetGram, set_means
 from orbitgp.kernels._radial import RBF, Matern, Profile
-from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets
+from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets, loses_digits
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
 
@@ -25,23 +25,30 @@ class Stationary(Covariance):
         self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
 
     def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
+        dtype = dtype or z.dtype
         centred = z - _mean(z.detach().reshape(-1, z.shape[-1]))
-        z, gamma, variance = self._scaled(centred, dtype)
-        if self._loses_digits(z, gamma):
-            points = z.reshape(-1, z.shape[-1]).to(gamma.dtype)
+        scaled, gamma, variance = self._scaled(centred, dtype)
+        if loses_digits(scaled, gamma, smooth=self.profile.smooth):
+            if dtype != torch.float64:
+                return self.gram(z, torch.float64, jitter).to(dtype)
+            points = scaled.reshape(-1, z.shape[-1]).to(dtype)
             k = variance * self._from_differences(points, points, gamma)
             k = k if z.ndim == 2 else set_means(k, z.shape[1])
             return k + jitter * torch.eye(len(k), dtype=k.dtype, device=k.device)
-        kuu: Tensor = (PointGram if z.ndim == 2 else SetGram).apply(z, gamma, variance, self.profile, jitter)
+        kuu: Tensor = (PointGram if z.ndim == 2 else SetGram).apply(scaled, gamma, variance, self.profile, jitter)
         return kuu
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         # Centring costs one pass and wins a digit: squared distances cancel less.
-        centre = _mean(z.detach())
+        given, centre = (xa, z), _mean(z.detach())
         z, gamma, variance = self._scaled(z - centre)
         if self._ard():  # far from zero, x / lengthscale loses digits: centre first
             xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
-        if self._loses_digits(z, gamma):
+        smooth = self.profile.smooth
+        if loses_digits(z, gamma, smooth=smooth) or loses_digits(xa, gamma, centre, smooth):
+            if xa.dtype != torch.float64:
+                kfu, kff = self.expectations(given[0].double(), given[1].double(), pairing)
+                return kfu.to(xa.dtype), kff.to(xa.dtype)
             between = self._from_differences((xa - centre).flatten(0, 2), z, gamma)
             kfu = between.reshape(*xa.shape[:3], len(z)).mean(2)
             kff = (self._from_differences(*pair_sides(xa, pairing), gamma) * pair_weights(xa, pairing)).sum((-2, -1))
@@ -52,24 +59,13 @@ class Stationary(Covariance):
         kfu, kff = function.apply(xa, z, centre, gamma, pairing, self.profile, learns)
         return variance * kfu, variance * kff
 
-    @staticmethod
-    def _loses_digits(z: InducingSets, gamma: Float[Tensor, ""]) -> bool:
-        """Whether points lie so many lengthscales from their centre that distances from a product lose half their digits.
-
-        A GPU is not asked, because the host would wait for the answer.
-        """
-        if z.is_cuda or not z.numel():
-            return False
-        flat = z.detach().reshape(-1, z.shape[-1])
-        farthest = float(torch.linalg.vecdot(flat, flat).max() * gamma.detach())
-        return farthest > torch.finfo(gamma.dtype).eps ** -0.5
-
     def _from_differences(
         self, a: Float[Tensor, "*batch n dim"], b: Float[Tensor, "*batch m dim"], gamma: Float[Tensor, ""]
     ) -> Float[Tensor, "*batch n m"]:
         """The kernel without its variance, from differences: slower than from a product, and without cancellation."""
-        distances = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-        return self.profile.differentiable(distances.square() * (self.profile.kappa * gamma))
+        d2 = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+        # Equal points have the full variance: a kernel with a kink has a floor on its distances.
+        return torch.where(d2 == 0, 1.0, self.profile.differentiable(d2 * (self.profile.kappa * gamma)))
 
     def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs, 1/lengthscale^2 and variance. With ARD the inputs are scaled; one lengthscale is applied after the GEMM."""

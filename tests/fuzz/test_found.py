@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpytorch.kernels import RBFKernel, ScaleKernel
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
-from orbitgp.kernels import OrientedGradients
-from orbitgp.orbits import Brightness, GaussianNoise, Permutation, Rotation
+from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.kernels import OrientedGradients, covariance
+from orbitgp.likelihoods import Dirichlet
+from orbitgp.orbits import Brightness, GaussianNoise, Pairing, Permutation, Rotation
+from tests.fuzz.invariants import brute_force
 
 SMALL: dict[str, Any] = {"max_steps": 4, "num_samples": 4, "random_state": 0}
 
@@ -20,29 +24,31 @@ def within_ten_ranges(model: Any, X: np.ndarray, y: np.ndarray) -> bool:
 
 
 def test_duplicates_do_not_stop_the_choice_of_the_concentration():
-    """A raw Cholesky error, where rows are equal and the noise of a class is small."""
+    """A raw Cholesky error, where all rows are nearly equal: their distances were rounding, and the kernel indefinite."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(2, 2))[np.arange(60) % 2] * (1 + 1e-9 * rng.normal(size=(60, 2)))
-    y = np.arange(60) % 3
-    model = InvariantGPClassifier(likelihood="dirichlet", **SMALL).fit(1e8 * X, y)
-    assert np.isfinite(model.predict_proba(1e8 * X)).all()
+    X = rng.normal(size=(1, 2)) * (1 + 1e-9 * rng.normal(size=(30, 2)))
+    model = InvariantGPClassifier(likelihood="dirichlet", **SMALL).fit(X, np.arange(30) % 3)
+    assert np.isfinite(model.predict_proba(X)).all()
 
 
-def test_prediction_with_inducing_points_that_a_swap_makes_equal():
-    """A raw Cholesky error at prediction: swapped points are the same point, and a tiny jitter does not tell them apart."""
-    X = np.array([[0.0, 1.0], [1.0, 0.0]] * 4)
-    options = TrainingOptions(jitter=1e-20, inducing_samples=2, inducing_rate=0.0)
-    model = InvariantGPRegressor(Permutation.swap(0, 1), inference="sparse", num_inducing=4, training=options, **SMALL)
-    y = np.arange(8.0)
+def test_inducing_points_that_a_swap_makes_equal():
+    """A Cholesky error: swapped points are the same point, many lengthscales from the others, and rounding tells them apart."""
+    a, b = np.random.default_rng(1).normal(size=2)
+    X, y = 1e7 * np.array([[a, b], [b, a]] * 4), np.arange(8.0)
+    options = TrainingOptions(inducing_samples=2, optimizer="adam")
+    kernel = ScaleKernel(RBFKernel())
+    model = InvariantGPRegressor(Permutation.swap(0, 1), kernel, num_inducing=4, training=options, **SMALL)
     assert within_ten_ranges(model.fit(X, y), X, y)
 
 
-def test_jitter_need_not_be_raised_by_hand():
-    """ "raise jitter" on a legitimate problem: Student-t, brightness, gradients, more points than images."""
-    images = np.repeat(np.random.default_rng(0).random((3, 5, 5)), 2, axis=0)
-    options = TrainingOptions(jitter=1e-20, optimizer="adam")
+@pytest.mark.filterwarnings("ignore:the border of these images")
+@pytest.mark.parametrize("optimizer", ["adam", "natural"])
+def test_jitter_need_not_be_raised_by_hand(optimizer):
+    """ "raise jitter" on a legitimate problem: Student-t, brightness, gradients, more points than images, and little light."""
+    images = 1e-6 * np.repeat(np.random.default_rng(0).random((3, 5, 5)), 2, axis=0)
+    given: dict[str, Any] = {**SMALL, "max_steps": 8, "training": TrainingOptions(optimizer=optimizer)}
     model = InvariantGPRegressor(
-        Brightness(), likelihood="student-t", feature_map=OrientedGradients(), num_inducing=14, training=options, **SMALL
+        Brightness(), likelihood="student-t", feature_map=OrientedGradients(), num_inducing=14, **given
     )
     y = np.arange(6.0)
     assert within_ten_ranges(model.fit(images, y), images, y)
@@ -65,10 +71,10 @@ def test_a_linear_mean_has_the_units_of_what_it_sees(num_inducing, inducing_samp
 @pytest.mark.filterwarnings("ignore:the border of these images")
 def test_images_of_two_pixels():
     """An evidence that is not finite: gradients of an image without any, and a likelihood of several decisions."""
-    images = np.random.default_rng(0).random((12, 1, 2)) * 1e-8
-    model = InvariantGPClassifier(
-        Rotation(), likelihood="stick-breaking", feature_map=OrientedGradients(), num_inducing=5, **SMALL
-    )
+    images = 1e-8 * (1e5 + np.random.default_rng(0).random((12, 1, 2)))
+    options = TrainingOptions(inducing_samples=3, optimizer="adam")
+    given: dict[str, Any] = {**SMALL, "max_steps": 8, "training": options, "feature_map": OrientedGradients()}
+    model = InvariantGPClassifier(Rotation(), likelihood="stick-breaking", num_inducing=20, **given)
     assert np.isfinite(model.fit(images, np.arange(12) % 3).evidence_.value)
 
 
@@ -111,6 +117,96 @@ def test_a_target_that_does_not_vary_has_its_own_size_for_a_unit(scale):
     X = np.random.default_rng(0).normal(size=(20, 2))
     model = InvariantGPRegressor(likelihood="student-t", num_inducing=5, **SMALL).fit(X, np.full(20, scale))
     assert np.abs(model.predict(X) / scale - 1).max() < 1
+
+
+@pytest.mark.parametrize("inference", ["exact", "sparse"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "student-t", "laplace"])
+@pytest.mark.parametrize("normalize_y", [True, False])
+def test_targets_that_vary_by_rounding(likelihood, inference, normalize_y):
+    """An evidence or a bound of nan: their variance of 1e-63 was taken for that of f."""
+    X, y = np.random.default_rng(0).normal(size=(46, 2)), np.full(46, 1441.3228767110365)  # their mean is rounded
+    given: dict[str, Any] = {**SMALL, "likelihood": likelihood, "inference": inference, "normalize_y": normalize_y}
+    model = InvariantGPRegressor(training=TrainingOptions(dtype="float32"), **given).fit(X, y)
+    assert np.isfinite(model.evidence_.value)
+    assert np.abs(model.predict(X) / y - 1).max() < 1
+
+
+@pytest.mark.parametrize("likelihood", ["student-t", "laplace"])
+def test_the_evidence_of_constant_targets_has_a_top(likelihood):
+    """1e26 nats: the scale of robust noise went to zero."""
+    X = np.random.default_rng(0).normal(size=(20, 1))
+    model = InvariantGPRegressor(likelihood=likelihood, random_state=0).fit(X, np.ones(20))
+    assert model.converged_
+    assert model.evidence_.value < 20 * np.log(1e3)  # of a density that is no narrower than a thousandth of the targets
+
+
+@pytest.mark.parametrize("kernel", [None, RQKernel(), MaternKernel(nu=0.5), RBFKernel(ard_num_dims=3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_alone_and_together_many_lengthscales_from_zero(kernel, dtype):
+    """Variances of 1e88, and of nan: whether products cancel was asked of the other points, and not of the rows themselves."""
+    rng = np.random.default_rng(0)
+    X = 1e4 * rng.normal(size=3) + rng.normal(size=(12, 3))
+    given: dict[str, Any] = {**SMALL, "inference": "exact", "training": TrainingOptions(dtype=dtype)}
+    orbit = GaussianNoise() * Permutation.swap(0, 1)
+    model = InvariantGPRegressor(orbit, kernel and ScaleKernel(kernel), **given).fit(X, np.sin(X[:, 0]))
+    together = np.stack(model.predict(X, return_std=True))
+    alone = np.concatenate([np.stack(model.predict(row[None], return_std=True)) for row in X], 1)
+    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-9 if dtype == "float64" else 1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e7])
+def test_a_kernel_of_gpytorch_sees_small_distances_of_large_inputs(scale):
+    """It takes distances from products. The kernel of a row with itself, and with its copy, was off by as much as it is."""
+    x = scale * torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    near = x + 0.1
+    expected = RQKernel().double()(x, near, diag=True)  # from differences
+    found = covariance(RQKernel().double()).cross(x[:, None], near[:, None]).diagonal()
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-6, atol=0.0, check_dtype=False)
+
+
+def test_the_names_of_classes_do_not_choose_the_concentration():
+    """48 nats: two concentrations that predict equally well were told apart by an average that favours some classes."""
+    rng = np.random.default_rng(1)
+    x, labels = torch.from_numpy(rng.normal(size=(9, 32))), torch.from_numpy(rng.integers(0, 4, 9))
+    one, other = Dirichlet(4), Dirichlet(4)
+    one.prepare(x, labels)
+    other.prepare(x, 3 - labels)
+    assert one.concentration == other.concentration
+
+
+def test_noise_below_the_rounding_of_single_precision():
+    """The exact evidence was off by 16 nats: a kernel of single precision is off by as much as the noise of equal rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4, 3))[np.arange(16) % 4]
+    y = np.sin(X[:, 0])
+    model = InvariantGPRegressor(inference="exact", training=TrainingOptions(dtype="float32"), random_state=0).fit(X, y)
+    assert float(model.likelihood_.noise.detach()) < 1e-4
+    truth = brute_force(model, X, y)
+    assert truth is not None
+    assert model.evidence_.value == pytest.approx(truth, abs=0.02)
+
+
+def test_a_lengthscale_is_not_the_rounding_of_features():
+    """An evidence above the exact one: nearly equal images have features that differ by rounding alone."""
+    rng = np.random.default_rng(0)
+    images = 1e4 * rng.random((1, 5, 5)) * (1 + 1e-7 * rng.normal(size=(6, 5, 5)))
+    kernel = initial_kernel(
+        None, torch.tensor(images, dtype=torch.float32), 1.0, torch.Generator().manual_seed(0), OrientedGradients()
+    )
+    assert float(kernel.base_kernel.base_kernel.lengthscale.detach()) > 1e-6
+
+
+def test_a_kink_has_no_slope_where_rows_are_equal():
+    """The slope by the lengthscale of Matérn-1/2 was 96 or 0, by the order of the rows: it divided by a rounded distance."""
+    x = 400 + torch.randn(3, 9, generator=torch.Generator().manual_seed(0))[torch.arange(12) % 3]
+    weights = torch.randn(12, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    slopes = []
+    for dtype in (torch.float32, torch.float64):
+        kernel = MaternKernel(nu=0.5).double()
+        means, own = covariance(kernel).expectations(x.to(dtype)[:, None, None], x.to(dtype), Pairing.exact())
+        ((means[:, 0].double() * weights).sum() + own.sum()).backward()
+        slopes.append(float(kernel.raw_lengthscale.grad))
+    assert slopes[0] == pytest.approx(slopes[1], rel=1e-4)
 
 
 def test_a_huge_group_is_refused():

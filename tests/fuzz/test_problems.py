@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.invariants import bad, refusal
 from tests.fuzz.problems import random_problem
 
-COUNT, PARTS = 100, 10
+COUNT, PARTS = 300, 15
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpytorch
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
@@ -313,10 +314,10 @@ def chunk_figure(invariant: Record, plain: Record, path: Path) -> None:
 
     fig = Figure(figsize=(8.5, 3.6), layout="constrained", facecolor="white")
     ax = fig.subplots()
-    places = torch.arange(1, CHUNKS + 1)
+    places = np.arange(1, CHUNKS + 1)
     for record, name, offset, colour in ((invariant, "invariant", -0.2, "#2166ac"), (plain, "non-invariant", 0.2, "#b2182b")):
         total = f"{record['evidence']['value']:.1f}".replace("-", "\N{MINUS SIGN}")
-        ax.bar(places + offset, chunk_predictions(record), 0.38, color=colour, label=f"{name}: {total} in all")
+        ax.bar(places + offset, chunk_predictions(record).numpy(), 0.38, color=colour, label=f"{name}: {total} in all")
     ax.axhline(0, color="black", lw=0.8)
     ax.set_xticks(places)
     ax.set(xlabel="tenth of the data (the last one lies above the diagonal)", ylabel="log density, given those before")

@@ -37,8 +37,7 @@ def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(exact_evidence, "QUICK_DIGITS", TINY)
     monkeypatch.setattr(exact_evidence, "QUICK_ANGLES", FEW_ANGLES)
     monkeypatch.setattr(defaults, "MOST_SAMPLES", 32)
-    monkeypatch.setattr(exact_evidence, "MODELS", {name: exact_evidence.MODELS[name] for name in FEW_MODELS})
-    claims = exact_evidence.EXPERIMENT.main(["--quick", "--out", str(tmp_path)])
+    claims = exact_evidence.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--models", *FEW_MODELS])
     found = harness.load(tmp_path / "exact_evidence.jsonl").values()
     assert [r["settings"]["part"] for r in found] == ["mnist"] * 3 + ["digits"] * 3
     assert len(claims) == 1

@@ -115,7 +115,7 @@ def test_figure_two(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     records = harness.load(out / "toy.jsonl").values()
     assert (out / "toy.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(p.name for p in out.iterdir()) == ["toy.jsonl", "toy.png"]
+    assert sorted(p.name for p in out.iterdir()) == ["toy.jsonl", "toy.png", "toy_chunks.png"]
     results = {(r["settings"]["model"], r["settings"]["inference"]): r for r in records}
     for r in records:
         assert {"torch", "gpytorch", "orbitgp"} <= set(r["versions"])

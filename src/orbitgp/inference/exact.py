@@ -191,6 +191,7 @@ class ExactGP(nn.Module):
                 return seen, solution
             seen = enough
 
+    @torch.no_grad()
     def _precise(
         self, seen: Float[Tensor, "rows samples dim"], noise: Float[Tensor, "rows anylatents"]
     ) -> Float[Tensor, "rows samples dim"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial, wraps
@@ -45,6 +46,8 @@ def check_first_calls(function: Any = None, **options: Any) -> Any:
 if os.environ.get("JAXTYPING_DISABLE") != "1":
     jaxtyping.jaxtyped = check_first_calls
     jaxtyping.install_import_hook("orbitgp", "beartype.beartype")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process that a shell starts in the background ignores Ctrl-C
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)

@@ -42,11 +42,11 @@ def test_the_precision_is_the_second_difference_of_the_evidence():
     model = ExactGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.4).double(), x, 1)
     climber = QuasiNewton(model, Gaussian(1, 0.3), x, torch.sin(x[:, :1]) + 0.1, TrainerSettings(start_rows=0), num_samples=8)
     climber.run()
-    best = climber.vector()
+    best = climber.learned.get()
     found = precision(climber, np.full(len(best), 0.01))
 
     def evidence(vector: np.ndarray) -> float:
-        climber.set(vector)
+        climber.learned.set(vector)
         return climber.model.log_evidence(climber.likelihood, climber.y)
 
     h, size = 0.01, len(best)
@@ -61,10 +61,10 @@ def test_the_precision_is_the_second_difference_of_the_evidence():
 @pytest.mark.slow
 def test_the_run_is_left_as_it_was_and_the_best_is_plausible():
     climber = climbed()
-    before, bias = climber.vector(), climber.model.prior_mean.bias.clone()
+    before, bias = climber.learned.get(), climber.model.prior_mean.bias.clone()
     ((name, (narrow, wide)),) = plausible_ranges(climber).items()
     assert name == "shift_x"
-    np.testing.assert_array_equal(climber.vector(), before)
+    np.testing.assert_array_equal(climber.learned.get(), before)
     assert torch.equal(climber.model.prior_mean.bias, bias)
     assert climber.model.num_samples == 16
     best = climber.model.orbit.describe()["shift_x"]

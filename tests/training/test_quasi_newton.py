@@ -44,7 +44,7 @@ def test_it_reaches_the_top_that_another_optimiser_finds():
 
     def objective(v):
         with torch.no_grad():
-            for parameter, value in zip(climber.parameters, v, strict=True):
+            for parameter, value in zip(climber.learned.parameters, v, strict=True):
                 parameter.fill_(value)
         return -model.condition(likelihood, y).log_evidence
 
@@ -109,7 +109,7 @@ def test_draws_are_not_enough_where_a_climb_with_more_of_them_gains(monkeypatch)
     monkeypatch.setattr(climber, "_objective", objective)
     climber.run()
     assert climber.model.num_samples == 64
-    assert climber.vector() == pytest.approx(np.ones(len(climber.vector())), abs=0.1)
+    assert climber.learned.get() == pytest.approx(np.ones(len(climber.learned.get())), abs=0.1)
 
 
 def test_draws_double_on_the_rows_that_are_learned_from():
@@ -156,7 +156,7 @@ def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):
         again.load_state_dict(state)
         solution = again.run()
         assert solution.log_evidence == end.log_evidence
-        assert np.array_equal(again._vector(), whole._vector())
+        assert np.array_equal(again.learned.get(), whole.learned.get())
         assert [r["bound"] for r in again.history] == [r["bound"] for r in whole.history]
 
 

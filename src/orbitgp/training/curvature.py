@@ -28,13 +28,13 @@ _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.05, 0.005, 0.3
 
 def plausible_ranges(climber: QuasiNewton) -> Plausible:
     """What else the orbit could be, by the name of each learned quantity; nothing where that is not known."""
-    learned = {id(p) for p in climber.parameters}
+    learned = {id(p) for p in climber.learned.parameters}
     if not climber.converged or not any(id(p) in learned for p in climber.model.orbit.parameters()):
         return {}
-    if sum(p.numel() for p in climber.parameters) > MOST_PARAMETERS:
+    if sum(p.numel() for p in climber.learned.parameters) > MOST_PARAMETERS:
         return {}
     bias, samples = climber.model.prior_mean.bias.detach().clone(), climber.model.num_samples
-    best = climber.vector()
+    best = climber.learned.get()
     try:
         climber.model.num_samples = None if samples is None else min(samples, _SAMPLES)
         with climber.subset(_ROWS):
@@ -44,7 +44,7 @@ def plausible_ranges(climber: QuasiNewton) -> Plausible:
     except FloatingPointError:
         return {}
     finally:
-        climber.set(best)
+        climber.learned.set(best)
         climber.model.num_samples = samples
         with torch.no_grad():
             climber.model.prior_mean.bias.copy_(bias)
@@ -54,13 +54,13 @@ def plausible_ranges(climber: QuasiNewton) -> Plausible:
 def _steps(climber: QuasiNewton) -> Float[np.ndarray, " parameters"]:
     """A standard deviation of each parameter with the others fixed. Images have kinks where they are interpolated, so steps are
     as long as the scale that matters, and not shorter."""
-    first = np.full(len(climber.vector()), _FIRST_STEP)
+    first = np.full(len(climber.learned.get()), _FIRST_STEP)
     return (1 / np.sqrt(np.diag(precision(climber, first)).clip(1 / _MOST_STEP**2))).clip(_LEAST_STEP)
 
 
 def precision(climber: QuasiNewton, steps: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "parameters parameters"]:
     """Minus the second derivative of the log evidence (and priors) in all learned parameters, by steps of the gradient."""
-    best = climber.vector()
+    best = climber.learned.get()
     columns = [
         (climber.gradient_at(best - step) - climber.gradient_at(best + step)) / (2 * step.max()) for step in np.diag(steps)
     ]
@@ -81,7 +81,7 @@ def _descriptions(
     draws = np.random.default_rng(0).standard_normal((_DRAWS, len(best)))
     found: dict[str, list[Quantity]] = {}
     for draw in (np.zeros_like(best), *draws):
-        climber.set(best + spread @ draw)
+        climber.learned.set(best + spread @ draw)
         for name, quantity in climber.model.orbit.describe().quantities.items():
             found.setdefault(name, []).append(quantity)
     return {name: quantities for name, quantities in found.items() if len({str(q.value) for q in quantities}) > 1}
@@ -90,7 +90,7 @@ def _descriptions(
 def _of_orbit(climber: QuasiNewton) -> Bool[np.ndarray, " parameters"]:
     """Which of the learned parameters are the orbit's."""
     orbit = {id(p) for p in climber.model.orbit.parameters()}
-    return np.concatenate([np.full(p.numel(), id(p) in orbit) for p in climber.parameters])
+    return np.concatenate([np.full(p.numel(), id(p) in orbit) for p in climber.learned.parameters])
 
 
 def _between(values: list[Quantity]) -> tuple[Quantity, Quantity]:

@@ -37,13 +37,12 @@ from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
+from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
 from orbitgp.training.progress import progress_bar
-from orbitgp.training.starts import move_to, natural_units, possible_starts
+from orbitgp.training.starts import move_to, possible_starts
 from orbitgp.training.state import copied_to
-
-Vector = Float[np.ndarray, " parameters"]
 
 LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
@@ -103,11 +102,7 @@ class QuasiNewton:
     screened: bool = True  # checkpoints may be written from the first stage on
 
     def __post_init__(self) -> None:
-        learned = (*self.model.parameters(), *self.likelihood.parameters())
-        self.parameters = [p for p in learned if p.requires_grad and p is not self.model.prior_mean.bias]
-        self._units = self._natural_units()
-        reaches = {id(reach) for reach in self.model.orbit.reaches()}
-        self._is_reach = _flat([torch.full_like(p, id(p) in reaches) for p in self.parameters]) > 0
+        self.learned = LearnedVector(self.model, self.likelihood)
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
         self.seconds = 0.0
@@ -131,28 +126,10 @@ class QuasiNewton:
         self._sketches: list[Top] = []
         self._tops: list[Top] = []
         self._rungs = 0
-        self._begin = self._vector()
+        self._begin = self.learned.get()
         self._samples = self._first_samples()
         self._value: float | None = None
         self._snapshot = self._state()
-
-    def _natural_units(self) -> list[Tensor]:
-        """The change of each parameter that counts as one, so that the units of the data do not matter.
-
-        A reach counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is
-        learned as it is.
-        """
-        orbit = self.model.orbit
-        units = {id(reach): unit for reach, unit in zip(orbit.reaches(), natural_units(orbit, self.x), strict=True)}
-        for _, raw, constraint in self.model.kernel.named_parameters_and_constraints():
-            if constraint is not None and raw.requires_grad:
-                with torch.enable_grad():
-                    value = constraint.transform(raw)
-                    (slope,) = torch.autograd.grad(value.sum(), raw)
-                units[id(raw)] = (value / slope).detach().abs()
-        ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
-        found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
-        return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
 
     def summary(self) -> str:
         """What happened, in words."""
@@ -180,7 +157,7 @@ class QuasiNewton:
         self._clock = time.perf_counter() - self.seconds
         with progress_bar(self.progress, "evaluations") as self._bar:
             try:
-                while self.parameters and not self.converged:
+                while self.learned.parameters and not self.converged:
                     self._stage()
                     self._snapshot = self._state()
                     if self.after_step is not None:
@@ -193,7 +170,7 @@ class QuasiNewton:
             solution = self._posterior or self.model.condition(self.likelihood, self.y, self._known_local())
             self._measure_draws(solution)
             self._record(solution.log_evidence)
-        self.converged = self.converged or not self.parameters
+        self.converged = self.converged or not self.learned.parameters
         return solution
 
     def _measure_draws(self, solution: Solution) -> None:
@@ -216,12 +193,12 @@ class QuasiNewton:
     def _stage(self) -> None:
         finalists = self._finalists()
         if len(self._sketches) < len(self.starts) > 1:
-            self._set(self._begin)
+            self.learned.set(self._begin)
             move_to(self.starts[len(self._sketches)], self.model.orbit, self.model.kernel)
             self._sketches.append(self._climb_start(self._sketch_rows))
         elif len(self._tops) < len(finalists):
             # Few rows say where the orbit goes, but may leave kernel and noise in a corner.
-            self._set(np.where(self._is_reach, finalists[len(self._tops)], self._begin))
+            self.learned.set(np.where(self.learned.is_reach, finalists[len(self._tops)], self._begin))
             self._tops.append(self._climb_start(self._start_rows))
         elif self._value is None:
             self._climb_rung()
@@ -248,7 +225,7 @@ class QuasiNewton:
         ranked = sorted(self._sketches, key=lambda top: -top.value)
         different: list[Vector] = []
         for value, vector, _ in ranked:
-            apart = [np.abs(np.abs(vector) - np.abs(better))[self._is_reach].max() for better in different]
+            apart = [np.abs(np.abs(vector) - np.abs(better))[self.learned.is_reach].max() for better in different]
             if value > ranked[0].value - _HOPELESS and all(distance > _NEAR for distance in apart):
                 different.append(vector)
         return different[:_FINALISTS]
@@ -269,7 +246,7 @@ class QuasiNewton:
         before, rows = [self._start_rows, *rungs][self._rungs], rungs[self._rungs]
         if self._sketches and not self._rungs:
             best = max(self._tops or self._sketches, key=lambda top: top.value)
-            self._set(best.vector)
+            self.learned.set(best.vector)
             self._curvature = best.curvature
         self._best, self._local = None, None
         if self._curvature is not None:  # the more data there are, the more the evidence curves
@@ -385,7 +362,7 @@ class QuasiNewton:
                 raise StopIteration
 
         self._seen = None
-        start = self._vector()
+        start = self.learned.get()
         value, slope = self._objective(start)
         self._first_value = -value
         if self._left(slope) < enough:
@@ -424,16 +401,14 @@ class QuasiNewton:
         self.seconds = time.perf_counter() - self._clock
         if self.stopped or self.fraction() >= 1.0:
             raise Stopped
-        self._set(vector)
-        for parameter in self.parameters:
-            parameter.grad = None
+        self.learned.set(vector)
         self.steps += 1
         self._bar.update()
         value, gradient = math.nan, np.zeros_like(vector)
         try:
             solution = self.model.evidence_with_gradient(self.likelihood, self.y, self._local)
             value = solution.log_evidence + self._log_prior()
-            gradient = self._gradient()
+            gradient = self.learned.gradient()
         except FloatingPointError:
             pass
         if not (math.isfinite(value) and np.all(np.isfinite(gradient))):
@@ -447,22 +422,12 @@ class QuasiNewton:
         self._seen = vector.copy(), -value, -gradient
         return -value, -gradient
 
-    def vector(self) -> Vector:
-        """All learned parameters, in units of about one."""
-        return self._vector()
-
-    def set(self, vector: Vector) -> None:
-        """Put the learned parameters there."""
-        self._set(vector)
-
     def gradient_at(self, vector: Vector) -> Vector:
         """The gradient of the log evidence (and priors) there."""
-        self._set(vector)
-        for parameter in self.parameters:
-            parameter.grad = None
+        self.learned.set(vector)
         self.model.evidence_with_gradient(self.likelihood, self.y, self._known_local())
         self._log_prior()
-        return self._gradient()
+        return self.learned.gradient()
 
     def _log_prior(self) -> float:
         """The log density of the priors on the kernel's hyperparameters; its gradient is added to them."""
@@ -471,24 +436,9 @@ class QuasiNewton:
             density.backward()
         return float(density.detach())
 
-    def _gradient(self) -> Vector:
-        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
-        return _flat([gradient * unit for gradient, unit in zip(gradients, self._units, strict=True)])
-
-    def _vector(self) -> Vector:
-        return _flat([p / unit for p, unit in zip(self.parameters, self._units, strict=True)])
-
-    @torch.no_grad()
-    def _set(self, vector: Vector) -> None:
-        start = 0
-        for parameter, unit in zip(self.parameters, self._units, strict=True):
-            stop = start + parameter.numel()
-            parameter.copy_(torch.from_numpy(vector[start:stop].copy()).reshape(parameter.shape).to(unit) * unit)
-            start = stop
-
     def _restore(self) -> None:
         if self._best is not None:
-            self._set(self._best[1])
+            self.learned.set(self._best[1])
 
     def _record(self, value: float) -> None:
         self.seconds = time.perf_counter() - self._clock
@@ -509,7 +459,7 @@ class QuasiNewton:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "parameters": torch.from_numpy(self._vector()),
+            "parameters": torch.from_numpy(self.learned.get()),
             "bias": self.model.prior_mean.bias.detach().clone(),
             "best": None if self._best is None else [self._best[0], torch.from_numpy(self._best[1].copy())],
             "curvature": _tensor(self._curvature),
@@ -534,7 +484,7 @@ class QuasiNewton:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the beginning of a stage."""
         state = copied_to(torch.device("cpu"), state)
-        self._set(state["parameters"].numpy())
+        self.learned.set(state["parameters"].numpy())
         with torch.no_grad():
             self.model.prior_mean.bias.copy_(state["bias"])
         self._best = None if state["best"] is None else (state["best"][0], state["best"][1].numpy())
@@ -559,10 +509,6 @@ def representative_order(y: Float[Tensor, "rows *outputs"], seed: int) -> Int[Te
     number = torch.empty_like(order)
     number[by_label] = torch.arange(len(y)) - (counts.cumsum(0) - counts)[which[by_label]]
     return order[torch.argsort((number + 0.5) / counts[which], stable=True)]
-
-
-def _flat(tensors: list[Tensor]) -> Vector:
-    return np.concatenate([np.zeros(0), *(t.detach().double().cpu().numpy().ravel() for t in tensors)])
 
 
 def _tensor(array: np.ndarray | None) -> Tensor | None:

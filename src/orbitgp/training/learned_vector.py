@@ -1,0 +1,66 @@
+"""All learned parameters of a model as one vector, in units that make a step of one mean the same whatever the data's units."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Likelihood
+from orbitgp.training.starts import natural_units
+
+Vector = Float[np.ndarray, " parameters"]
+
+
+class LearnedVector:
+    """What is learned of a model and its likelihood, but for the bias of the prior mean, which has its best value anyway.
+
+    A reach of the orbit counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is
+    learned as it is.
+    """
+
+    def __init__(self, model: ExactGP, likelihood: Likelihood) -> None:
+        learned = (*model.parameters(), *likelihood.parameters())
+        self.parameters = [p for p in learned if p.requires_grad and p is not model.prior_mean.bias]
+        self.units = self._natural_units(model)
+        reaches = {id(reach) for reach in model.orbit.reaches()}
+        reached = [torch.full_like(p, id(p) in reaches) for p in self.parameters]
+        self.is_reach: Bool[np.ndarray, " parameters"] = _flat(reached) > 0
+
+    def _natural_units(self, model: ExactGP) -> list[Tensor]:
+        reaches = zip(model.orbit.reaches(), natural_units(model.orbit, model.x), strict=True)
+        units = {id(reach): unit for reach, unit in reaches}
+        for _, raw, constraint in model.kernel.named_parameters_and_constraints():
+            if constraint is not None and raw.requires_grad:
+                with torch.enable_grad():
+                    value = constraint.transform(raw)
+                    (slope,) = torch.autograd.grad(value.sum(), raw)
+                units[id(raw)] = (value / slope).detach().abs()
+        ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
+        found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
+        return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
+
+    def get(self) -> Vector:
+        """The parameters as they are."""
+        return _flat([p / unit for p, unit in zip(self.parameters, self.units, strict=True)])
+
+    @torch.no_grad()
+    def set(self, vector: Vector) -> None:
+        """Put the parameters there, without a gradient."""
+        start = 0
+        for parameter, unit in zip(self.parameters, self.units, strict=True):
+            stop = start + parameter.numel()
+            parameter.copy_(torch.from_numpy(vector[start:stop].copy()).reshape(parameter.shape).to(unit) * unit)
+            parameter.grad = None
+            start = stop
+
+    def gradient(self) -> Vector:
+        """What was added up in the parameters since they were set."""
+        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
+        return _flat([gradient * unit for gradient, unit in zip(gradients, self.units, strict=True)])
+
+
+def _flat(tensors: list[Tensor]) -> Vector:
+    return np.concatenate([np.zeros(0), *(t.detach().double().cpu().numpy().ravel() for t in tensors)])

@@ -116,14 +116,14 @@ def loses_digits(
     allowed = (
         (_LOST if smooth else _LOST_AT_KINK)[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
     )
-    farthest = _largest_norm(flat)
+    norms = torch.linalg.vector_norm(flat, dim=1)
+    farthest = float(norms.max())
     if centre is None:
         return not farthest**2 <= allowed
-    # Most inputs lie near zero as well as near the centre, and need no copy.
-    if (farthest + _largest_norm(centre[None])) ** 2 <= allowed:
+    # Most inputs lie near zero as well as near the centre: that is known at once.
+    from_zero = float(torch.linalg.vector_norm(centre))
+    if (farthest + from_zero) ** 2 <= allowed:
         return False
-    return not _largest_norm(flat - centre) ** 2 <= allowed
-
-
-def _largest_norm(points: Float[Tensor, "points dim"]) -> float:
-    return float(torch.linalg.vecdot(points, points).max()) ** 0.5
+    # Two passes over the inputs, and no copy. What rounds away counts as lost.
+    squares = norms.square() - 2 * (flat @ centre.to(flat.dtype)) + from_zero**2
+    return not float(squares.max()) + 8 * torch.finfo(flat.dtype).eps * farthest**2 <= allowed

@@ -147,8 +147,7 @@ def measure_evidence(
 
     def bound(index: Tensor, local: Tensor | None) -> float:
         """The bound from one pass over these rows."""
-        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
-        return elbo_of_all(model, likelihood, batches, factor, scale=len(x) / len(index))
+        return elbo_of_all(model, likelihood, batches(index, local), factor, scale=len(x) / len(index))
 
     with model.cached_inducing_features():
         # A finite orbit that is enumerated has no noise: one pass is enough.

@@ -200,6 +200,10 @@ class ExactGP(nn.Module):
         rounding = torch.finfo(seen.dtype).eps * float(variance)
         return seen if float(noise.min()) > _CLEAR * rounding else seen.double()
 
+    def _conditioned_on(self) -> Float[Tensor, "rows samples dim"]:
+        """What g sees of the data, in the precision in which they were conditioned on."""
+        return self._precise(self._seen_and_means(self.x)[0], self.noise)
+
     @torch.no_grad()
     def _solve_with_locals(
         self,
@@ -288,7 +292,7 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def predict(self, x: Rows, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""
-        vectors, seen = self.covariance.of_features, self._precise(self._seen_and_means(self.x)[0], self.noise)
+        vectors, seen = self.covariance.of_features, self._conditioned_on()
         system = self._posterior(seen)
         means, variances = [], []
         step = max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))
@@ -304,7 +308,7 @@ class ExactGP(nn.Module):
 
     def mean_gradient(self, x: Rows) -> Float[Tensor, "latents others *features"]:
         """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
-        vectors, seen = self.covariance.of_features, self._precise(self._seen_and_means(self.x)[0], self.noise)
+        vectors, seen = self.covariance.of_features, self._conditioned_on()
         found = []
         for row in x.split(1):
             row = row.detach().requires_grad_()
@@ -318,7 +322,7 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def joint(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        vectors, seen = self.covariance.of_features, self._precise(self._seen_and_means(self.x)[0], self.noise)
+        vectors, seen = self.covariance.of_features, self._conditioned_on()
         system = self._posterior(seen)
         other, prior = self._seen_and_means(x)
         other = other.to(seen.dtype)

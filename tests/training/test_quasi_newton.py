@@ -12,7 +12,7 @@ from torch import Tensor
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
-from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Translation
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import LEAST_SAMPLES, QuasiNewton
 
@@ -23,9 +23,18 @@ def kernel() -> ScaleKernel:
     return ScaleKernel(RBFKernel()).double()
 
 
-def make(orbit: Orbit, x: Tensor, y: Tensor, likelihood: Likelihood | None = None, **further: object) -> QuasiNewton:
+def make(
+    orbit: Orbit,
+    x: Tensor,
+    y: Tensor,
+    likelihood: Likelihood | None = None,
+    lengthscale: float | None = None,
+    **further: object,
+) -> QuasiNewton:
     likelihood = likelihood or Gaussian(1, 0.3)
     model = ExactGP(kernel(), orbit, x, likelihood.num_latents)
+    if lengthscale is not None:
+        model.kernel.base_kernel.lengthscale = lengthscale
     return QuasiNewton(model, likelihood, x, y, TrainerSettings(), **further)
 
 
@@ -75,6 +84,34 @@ def test_small_and_large_starts_end_at_the_same_evidence():
     assert max(ends) - min(ends) < 1.5
 
 
+def seen_as_table(a: Tensor) -> Tensor:
+    return torch.stack([a, 0 * a], 1)
+
+
+def seen_as_signal(a: Tensor) -> Tensor:
+    return a[:, None] * torch.exp(-0.5 * ((torch.arange(24) - 12) / 2).square())
+
+
+def seen_as_image(a: Tensor) -> Tensor:
+    x = torch.zeros(len(a), 6, 6, dtype=torch.float64)
+    x[:, 3, 2:5], x[:, 2, 3] = a[:, None], 1.0
+    return x
+
+
+@pytest.mark.parametrize(
+    ("orbit", "seen"),
+    [(GaussianNoise(0.1), seen_as_table), (TimeShift(), seen_as_signal), (Rotation(10.0), seen_as_image)],
+    ids=["noise", "shift of signals", "rotation"],
+)
+def test_an_orbit_is_not_behind_the_model_without_it(orbit, seen):
+    """A fast wave has two tops: a short lengthscale, or all noise. From the long one that is given, an orbit finds noise."""
+    a = torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x, y = seen(a), torch.sin(12 * a)[:, None] + 0.1 * torch.randn(20, 1, generator=torch.Generator().manual_seed(1))
+    none = make(Identity(), x, y, lengthscale=2.0)
+    some = make(orbit.double(), x, y, lengthscale=2.0, num_samples=4)
+    assert some.run().log_evidence > none.run().log_evidence - 0.5
+
+
 @pytest.mark.slow
 def test_draws_double_until_they_do_not_matter():
     x, y = wave(16)
@@ -94,7 +131,7 @@ def test_draws_are_not_enough_where_a_climb_with_more_of_them_gains(monkeypatch)
     """Two values that agree are no proof: where the evidence of 16 draws has its top, that of 32 is the same, but not level."""
     x, y = wave(12)
     climber = make(GaussianNoise(0.2).double(), x, y, most_samples=64)
-    tops = {16: 0.0, 32: 1.0, 64: 1.0}  # where the evidence has its top, for each number of draws
+    tops = {None: 0.0, 16: 0.0, 32: 1.0, 64: 1.0}  # where the evidence has its top, for each number of draws
 
     def objective(vector):
         climber.steps += 1

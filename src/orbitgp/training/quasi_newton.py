@@ -6,7 +6,8 @@ Four things make that safe and quick:
 
 - **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts, and the simpler orbits
   that it contains (``starts``), are each brought close to their top on some of the data, with few draws. The best goes on.
-  Where there are many starts, very few data say which of them lead to different orbits.
+  Where there are many starts, very few data say which of them lead to different orbits. The model without the orbit is tried
+  from several lengthscales: an orbit that contains it does not end below it.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until a climb with twice the draws gains little,
   and ends at about the same evidence. Each stage begins with the curvature that the last one has learned.
 - **Rows.** Where learning by all data would take too long, it sees the first ``learn_rows`` of them in an order whose every
@@ -35,13 +36,13 @@ from torch import Tensor
 from orbitgp.inference.cost import FIRST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit
+from orbitgp.orbits import FiniteOrbit, Identity
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
 from orbitgp.training.progress import progress_bar
-from orbitgp.training.starts import move_to, possible_starts
+from orbitgp.training.starts import LENGTHS, move_to, narrow_start, possible_starts, scale_lengths
 from orbitgp.training.state import copied_to
 
 LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
@@ -122,9 +123,11 @@ class QuasiNewton:
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
         self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
-        # The stages: a climb from each start, one for each finalist among them, then for each number of rows, and of draws.
+        # The stages: a climb from each start, one for each finalist among them, those from the model without the orbit. Then
+        # one for each number of rows, and of draws.
         self._sketches: list[Top] = []
         self._tops: list[Top] = []
+        self._without_orbit: list[Top] | None = None  # None until they are tried
         self._rungs = 0
         self._begin = self.learned.get()
         self._samples = self._first_samples()
@@ -198,8 +201,9 @@ class QuasiNewton:
             self._sketches.append(self._climb_start(self._sketch_rows))
         elif len(self._tops) < len(finalists):
             # Few rows say where the orbit goes, but may leave kernel and noise in a corner.
-            self.learned.set(np.where(self.learned.is_reach, finalists[len(self._tops)], self._begin))
-            self._tops.append(self._climb_start(self._start_rows))
+            self._tops.append(self._climb_from(np.where(self.learned.is_reach, finalists[len(self._tops)], self._begin)))
+        elif self._without_orbit is None and len(self.starts) > 1 and self.learned.is_reach.any():
+            self._without_orbit = self._starts_without_orbit()
         elif self._value is None:
             self._climb_rung()
         else:
@@ -217,6 +221,46 @@ class QuasiNewton:
                 return self._climb(EARLY_SETTLED)
             except FloatingPointError:  # another start may do
                 return Top(-math.inf, self._begin, None)
+
+    def _starts_without_orbit(self) -> list[Top]:
+        """Where the orbit ends if kernel and noise begin at their best without it; nothing where the other starts will do.
+
+        Those begin with one lengthscale. They will do if it leads to the best top without the orbit, and they are not below
+        that top. Otherwise the orbit begins as wide as it was found to be. If it ends below that top even so, it begins narrow,
+        where it is almost the model without the orbit.
+        """
+        best = _highest(self._tops or self._sketches)
+        tops: list[Top] = []
+        try:
+            without = [self._climb_without_orbit(length) for length in LENGTHS]
+            top = _highest(without)
+            enough = top.value - EARLY_SETTLED
+            if without[0].value < enough or best.value < enough:
+                tops.append(self._climb_from(np.where(self.learned.is_reach, best.vector, top.vector)))
+            if tops and max(best.value, tops[0].value) < enough:
+                self.learned.set(self._begin)
+                move_to(narrow_start(self.model.orbit, self.x), self.model.orbit)
+                tops.append(self._climb_from(np.where(self.learned.is_reach, self.learned.get(), top.vector)))
+        except Stopped:
+            self._best = best.value, best.vector
+            raise
+        return tops
+
+    def _climb_from(self, vector: Vector) -> Top:
+        """Bring kernel, noise and orbit close to their top, with the rows by which starts are compared."""
+        self.learned.set(vector)
+        return self._climb_start(self._start_rows)
+
+    def _climb_without_orbit(self, length: float) -> Top:
+        """Kernel and noise close to their top without the orbit. That has no draws, so it costs little."""
+        model, orbit = self.model, self.model.orbit
+        self.learned.set(self._begin)
+        scale_lengths(length, model.kernel)
+        model.orbit = Identity()
+        try:
+            return self._climb_start(self._start_rows)
+        finally:
+            model.orbit = orbit
 
     def _finalists(self) -> list[Vector]:
         """Where starts ended at different orbits, the best first, if more rows are to decide between them."""
@@ -245,7 +289,7 @@ class QuasiNewton:
         rungs.append(self._num_learned)
         before, rows = [self._start_rows, *rungs][self._rungs], rungs[self._rungs]
         if self._sketches and not self._rungs:
-            best = max(self._tops or self._sketches, key=lambda top: top.value)
+            best = _highest([*(self._tops or self._sketches), *(self._without_orbit or [])])
             self.learned.set(best.vector)
             self._curvature = best.curvature
         self._best, self._local = None, None
@@ -467,6 +511,7 @@ class QuasiNewton:
             "rungs": self._rungs,
             "sketches": [_packed(top) for top in self._sketches],
             "tops": [_packed(top) for top in self._tops],
+            "without_orbit": None if self._without_orbit is None else [_packed(top) for top in self._without_orbit],
             "begin": torch.from_numpy(self._begin.copy()),
             "samples": self._samples,
             "value": self._value,
@@ -491,6 +536,8 @@ class QuasiNewton:
         self._curvature = None if state["curvature"] is None else state["curvature"].numpy()
         self._local = None if state["local"] is None else state["local"].to(self.x.device)
         self._sketches, self._tops = ([_unpacked(top) for top in state[name]] for name in ("sketches", "tops"))
+        without = state["without_orbit"]
+        self._without_orbit = None if without is None else [_unpacked(top) for top in without]
         self._begin, self._samples, self._value = state["begin"].numpy(), state["samples"], state["value"]
         self._rungs = state["rungs"]
         for name in ("draw_error", "steps", "seconds", "history", "converged"):
@@ -513,6 +560,10 @@ def representative_order(y: Float[Tensor, "rows *outputs"], seed: int) -> Int[Te
 
 def _tensor(array: np.ndarray | None) -> Tensor | None:
     return None if array is None else torch.from_numpy(array.copy())
+
+
+def _highest(tops: list[Top]) -> Top:
+    return max(tops, key=lambda top: top.value)
 
 
 def _packed(top: Top) -> list[Any]:

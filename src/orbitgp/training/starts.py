@@ -7,8 +7,9 @@ An orbit has a natural unit: how far it moves inputs, as a share of the distance
 - the simpler orbits that it contains (:meth:`~orbitgp.orbits.Orbit.simpler`), with all else close to nothing. So a composition
   starts from its parts, and ``Affine`` from rotations, among others: a richer family is not behind a simpler one.
 
-So neither the first guess nor the unit of the inputs matters much. Where the orbit has nothing to learn, the evidence may have
-several tops over the lengthscale. Then the starts are the lengthscale as given, shorter, and longer.
+So neither the first guess nor the unit of the inputs matters much. The evidence may have several tops over the lengthscale as
+well. Where the orbit has nothing to learn, the starts are the lengthscale as given, shorter, and longer. Where it has, the same
+is tried without the orbit, which costs little, and the best of it is one more start.
 """
 
 from __future__ import annotations
@@ -76,10 +77,22 @@ def move_to(start: Start, orbit: Orbit, kernel: Kernel | None = None) -> None:
     for reach, multiple in zip(reaches, start, strict=bool(reaches)):
         reach.mul_(multiple)
     if not reaches and start and kernel is not None:
-        for part in kernel.modules():
-            raw = getattr(part, "raw_lengthscale", None)
-            if isinstance(part, Kernel) and raw is not None and raw.requires_grad:
-                part.lengthscale = part.lengthscale * start[0]
+        scale_lengths(start[0], kernel)
+
+
+@torch.no_grad()
+def scale_lengths(multiple: float, kernel: Kernel) -> None:
+    """Multiply the learned lengthscales of a kernel."""
+    for part in kernel.modules():
+        raw = getattr(part, "raw_lengthscale", None)
+        if isinstance(part, Kernel) and raw is not None and raw.requires_grad:
+            part.lengthscale = part.lengthscale * multiple
+
+
+def narrow_start(orbit: Orbit, x: Inputs) -> Start:
+    """The multiple of all reaches at which the orbit moves inputs a little."""
+    whole = tuple(range(len(orbit.reaches())))
+    return (_Ruler(orbit, x[:_ROWS], _distance(x)).multiple(whole, NARROW),) * len(whole)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from torch import nn
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.estimators import defaults
-from orbitgp.estimators.defaults import LEAST_ROWS, Choice, choose_inference, workload
+from orbitgp.estimators.defaults import LEAST_ROWS, NUM_INDUCING, Choice, choose_inference, workload
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Gaussian
@@ -72,6 +72,19 @@ class TestWhatCanBeAfforded:
         assert "s, more than 150 s" in found[3].reason
         forced = choice(30_000, 1000, 150.0, monkeypatch, inference="exact")
         assert LEAST_ROWS <= forced.learn_rows < 30_000
+
+    def test_sparse_inference_is_for_more_data_than_inducing_points(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of so few large images it would take longer, and have as many inducing points as data."""
+        monkeypatch.setattr(defaults, "free_memory", lambda device: 8e9)
+
+        def found(rows: int, **options: Any) -> str:
+            model = ExactGP(kernel(), GaussianNoise(0.1), torch.zeros(rows, 3000))
+            return choose_inference("auto", Gaussian(1), model, TrainerSettings(**options), None, False).inference
+
+        assert found(NUM_INDUCING, max_seconds=2.0) == "exact"
+        assert found(NUM_INDUCING + 1, max_seconds=2.0) == "sparse"
+        monkeypatch.setattr(defaults, "free_memory", lambda device: 1e6)
+        assert found(NUM_INDUCING) == "sparse"
 
     def test_threads_do_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = torch.get_num_threads()

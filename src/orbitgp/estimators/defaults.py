@@ -33,6 +33,7 @@ Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
 _CONDITIONING = 1 / 3  # of the time for a fit may go into conditioning on all data
+NUM_INDUCING = 256
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
@@ -224,6 +225,9 @@ def _exact_choice(
         if learn_rows >= LEAST_ROWS:
             reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
             return Choice("exact", reason, learn_rows, samples if fixed else _most_samples(fewer, learn_rows, rows, seconds))
+    enough_memory = affordable(work.evaluation(rows), math.inf, memory) is None
+    if enough_memory and rows <= NUM_INDUCING and work.samples <= LEAST_SAMPLES:
+        return Choice("exact", "as many inducing points as data would save no time", rows, work.samples)
     return against
 
 

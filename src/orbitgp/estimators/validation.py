@@ -18,14 +18,13 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import InferenceName
+from orbitgp.estimators.defaults import NUM_INDUCING, InferenceName
 from orbitgp.inference import processes
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 
-NUM_INDUCING = 256
 INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
 INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction

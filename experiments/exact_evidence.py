@@ -100,23 +100,7 @@ class ExactDigits(harness.Run):
             device=device,
             random_state=self.seed,
         )
-        begin = time.perf_counter()
-        model.fit(data.x_train, data.y_train)
-        fitted = time.perf_counter()
-        probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
-        seconds = {"fit": fitted - begin, "predict": time.perf_counter() - fitted}
-        found = scores(probs, labels)
-        print(f"{self.model}: {model.evidence_}; {100 * found['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True)
-        record = {
-            "data": {"name": data.name, "source": data.source, "train": len(data.y_train), "test": len(labels)},
-            "seconds": seconds,
-            "evaluations": model.history_[-1]["step"],
-            "converged": model.converged_,
-            "evidence": asdict(model.evidence_),
-            "orbit": model.orbit_.describe().to_dict(),
-            "learned": hyperparameters(model.model_.kernel, model.likelihood_),
-            "metrics": found,
-        }
+        record = fitted(model, data, self.model)
         del model
         free_memory()
         return record
@@ -162,6 +146,27 @@ class ExactAngle(harness.Run):
             "learned": hyperparameters(model.model_.kernel, model.likelihood_),
             "metrics": scores(probs, labels),
         }
+
+
+def fitted(model: InvariantGPClassifier, data: Dataset, name: str) -> Record:
+    """Fit the model, predict the test data, and print a line: seconds, evidence, what was learned, and scores."""
+    begin = time.perf_counter()
+    model.fit(data.x_train, data.y_train)
+    between = time.perf_counter()
+    probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
+    seconds = {"fit": between - begin, "predict": time.perf_counter() - between}
+    found = scores(probs, labels)
+    print(f"{name}: {model.evidence_}; {100 * found['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True)
+    return {
+        "data": {"name": data.name, "source": data.source, "train": len(data.y_train), "test": len(labels)},
+        "seconds": seconds,
+        "evaluations": model.history_[-1]["step"],
+        "converged": model.converged_,
+        "evidence": asdict(model.evidence_),
+        "orbit": model.orbit_.describe().to_dict(),
+        "learned": hyperparameters(model.model_.kernel, model.likelihood_),
+        "metrics": found,
+    }
 
 
 def scores(probs: np.ndarray, labels: np.ndarray) -> Record:

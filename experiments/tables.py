@@ -16,6 +16,7 @@ from pathlib import Path
 from experiments import (
     augmentation,
     battery,
+    defaults,
     deformations,
     exact,
     exact_evidence,
@@ -38,7 +39,7 @@ COMPARISONS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
     for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, odd_even, rotated_digits, deformations)
 }
-SINGLE = tuple(module.EXPERIMENT for module in (toy, exact, exact_evidence, signals, views, battery, verdicts))
+SINGLE = tuple(module.EXPERIMENT for module in (toy, exact, exact_evidence, defaults, signals, views, battery, verdicts))
 EXPERIMENTS = {**{experiment.name: experiment for experiment in SINGLE}, **COMPARISONS}
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

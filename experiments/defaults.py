@@ -1,0 +1,195 @@
+"""Defaults on the data of other experiments: nothing is set but the orbit, what the kernel sees and the likelihood.
+
+*sizes*: 312 to 60,000 digits of MNIST, the same ones that :mod:`experiments.small_data` takes for sparse models with settings
+of their own. *rotated*: 12,000 digits at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned, from near
+and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *odd or even*: rotated digits of two
+classes, as in :mod:`experiments.odd_even`.
+
+Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares.
+
+``python -m experiments defaults --device cuda --jobs 3``
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from experiments import harness
+from experiments.exact_evidence import fitted
+from experiments.harness import Claims, Record, Records, Settings
+from experiments.odd_even import OddEven
+from experiments.rotated_mnist import FIXED, allowance
+from experiments.views import VIEWS
+from orbitgp.datasets import Dataset, mnist, rotated_mnist
+from orbitgp.estimators import InvariantGPClassifier
+from orbitgp.orbits.parse import make_orbit
+
+PARTS = ("sizes", "rotated", "odd or even")
+SIZES = (312, 1250, 5000, 20_000, 60_000)
+QUICK_SIZES, QUICK_SECONDS = (60, 120), 4.0
+OF_SIZES = {"none": ("none", "pixels"), "affine": ("affine", "pixels"), "affine, gradients": ("affine", "learned floor")}
+OF_ROTATED = {
+    "none": "none",
+    FIXED: "rotation(180, learn=False)",
+    "rotation, learned from 5°": "rotation(5)",
+    "rotation, learned from 45°": "rotation(45)",
+    "affine, learned from 10°": "affine(angle=10)",
+    "rotation * deformation": "rotation(10)*deformation",
+}
+OF_ODD_EVEN = {
+    "none": "none",
+    "rotation, learned from 5°": "rotation(5)",
+    "rotation, learned from 120°": "rotation(120)",
+    FIXED: "rotation(180, learn=False)",
+}
+ANGLES = (0.0, 45.0, 90.0, 180.0)
+
+
+@dataclass(frozen=True)
+class Default(harness.Run):
+    """One classifier with the defaults, of some digits that the seed chooses."""
+
+    experiment = "defaults"
+
+    part: str
+    model: str
+    orbit: str
+    view: str = "pixels"  # one of experiments.views
+    likelihood: str = "gaussian"
+    num_train: int = 60_000
+    num_test: int = 10_000
+    rotated: float = 0.0
+    max_seconds: float | None = None
+    seed: int = 0
+
+    def name(self) -> str:
+        return harness.slug(self.part, self.num_train, f"{self.rotated:g}", self.model, self.seed)
+
+    def data(self) -> Dataset:
+        """The data of the part."""
+        if self.part == "rotated":
+            return rotated_mnist(num_train=self.num_train, num_test=self.num_test)
+        if self.part == "odd or even":
+            return OddEven(rotated=self.rotated, num_train=self.num_train, num_test=self.num_test, seed=self.seed).data()
+        data = mnist()
+        train = np.random.default_rng(self.seed).permutation(len(data.y_train))[: self.num_train]
+        return harness.cut(data, train, slice(self.num_test))
+
+    def measure(self, device: str) -> Record:
+        model = InvariantGPClassifier(
+            make_orbit(self.orbit),
+            likelihood=self.likelihood,
+            feature_map=VIEWS[self.view](),
+            max_seconds=self.max_seconds,
+            device=device,
+            random_state=self.seed,
+        )
+        return fitted(model, self.data(), self.name())
+
+
+def plan(options: argparse.Namespace) -> list[Default]:
+    """The parts that were asked for; small sizes first."""
+    runs: list[Default] = []
+    seeds = range(options.seeds)
+    if "sizes" in options.parts:
+        sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
+        of_size = partial(Default, "sizes")
+        runs += [of_size(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
+    if "rotated" in options.parts:
+        size: Settings = {"num_train": 100} if options.quick else {"num_train": 12_000, "num_test": 50_000}
+        runs += [Default("rotated", model, orbit, seed=s, **size) for s in seeds for model, orbit in OF_ROTATED.items()]
+    if "odd or even" in options.parts:
+        of_two = partial(Default, "odd or even", likelihood="bernoulli", num_train=100 if options.quick else 6000)
+        angles = ANGLES[-1:] if options.quick else ANGLES
+        runs += [of_two(m, orbit, rotated=a, seed=s) for a in angles for s in seeds for m, orbit in OF_ODD_EVEN.items()]
+    if options.models:
+        runs = [run for run in runs if run.model in options.models]
+    return [replace(run, num_test=500, max_seconds=QUICK_SECONDS) for run in runs] if options.quick else runs
+
+
+def of_part(records: Records, part: str) -> list[Record]:
+    """The records of one part."""
+    return [record for record in records if record["settings"]["part"] == part]
+
+
+def by_angle(records: Records) -> Iterator[tuple[float, dict[str, harness.Row]]]:
+    """The rows of each angle of the data, by model."""
+    for (angle,), group in harness.grouped(records, "rotated").items():
+        yield angle, {row.model: row for row in harness.rows(group)}
+
+
+def check(records: Records) -> Claims:
+    """Learned orbits have at least the evidence of the fixed one; the evidence picks a model with less error than none."""
+    claims: Claims = {}
+    for (size,), group in harness.grouped(of_part(records, "sizes"), "num_train").items():
+        found = {row.model: row for row in harness.rows(group)}
+        picked = max(found.values(), key=lambda row: row.evidence)
+        if "none" in found:
+            name = f"{size:,} digits: the evidence picks {picked.model}, with less error than none"
+            claims[name] = picked.error < found["none"].error
+    for part in PARTS[1:]:
+        for angle, found in by_angle(of_part(records, part)):
+            for row in found.values():
+                if FIXED in found and row.model not in ("none", FIXED):
+                    allowed = allowance(row, found[FIXED])
+                    name = f"{part}{f', ±{angle:g}°' if angle else ''}: {row.model}: at least the evidence of {FIXED}"
+                    claims[f"{name}, less {allowed:.0f}"] = row.evidence >= found[FIXED].evidence - allowed
+    return claims
+
+
+def sparse(size: int, model: str) -> str:
+    """Error and bound of the sparse model of :mod:`experiments.small_data`, of the first seed."""
+    path = Path(__file__).parents[1] / "results" / "small_data.jsonl"
+    record = harness.load(path).get(harness.slug(f"{size}-{harness.slug(model, 0)}"))
+    return "" if record is None else f"{100 * record['metrics']['error_rate']:.2f} %, {record['evidence']['value']:,.0f}"
+
+
+def row(record: Record) -> list[str]:
+    """The cells of one model."""
+    settings, scores, seconds = record["settings"], record["metrics"], record["seconds"]
+    draws = record["evidence"].get("num_samples")
+    return [
+        f"{settings['num_train']:,}" + (f", ±{settings['rotated']:g}°" if settings["part"] == "odd or even" else ""),
+        settings["model"],
+        f"{100 * scores['error_rate']:.2f} %",
+        f"{scores['nll']:.4f}",
+        f"{record['evidence']['value']:,.0f}" + (f" (S = {draws})" if draws else ""),
+        harness.reach(record["orbit"]),
+        f"{seconds['fit']:.0f} + {seconds['predict']:.0f}",
+    ]
+
+
+def table(records: Records) -> str:
+    """A table for each part; the sparse models stand beside those of the same digits."""
+    tables = []
+    for part in PARTS:
+        found = of_part(records, part)
+        titles = ["digits", "model", "test error", "NLL", "evidence (nats)", "learned", "seconds"]
+        cells = [row(record) for record in found]
+        if part == "sizes":
+            titles.append("sparse, settings by hand")
+            for line, record in zip(cells, found, strict=True):
+                line.append(sparse(record["settings"]["num_train"], record["settings"]["model"]))
+        tables += [harness.markdown(titles, cells)] if found else []
+    return "\n\n".join(tables)
+
+
+EXPERIMENT = harness.Experiment(
+    "defaults",
+    __doc__,
+    plan,
+    table,
+    check,
+    seeds=1,
+    options={
+        "--parts": {"nargs": "+", "choices": PARTS, "default": PARTS, "help": "only some of the parts"},
+        "--sizes": {"type": int, "nargs": "+", "help": "numbers of digits"},
+        "--models": {"nargs": "+", "help": "only some of the models"},
+    },
+)

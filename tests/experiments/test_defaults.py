@@ -1,0 +1,52 @@
+"""Defaults on the data of other experiments: what is recorded, and which claims follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments import defaults, harness, tables
+
+
+def plan(*arguments):
+    return defaults.plan(defaults.EXPERIMENT.parser().parse_args([*arguments, "--seeds", "1"]))
+
+
+def test_the_plan_sets_nothing_but_the_problem():
+    found = plan()
+    assert len({run.name() for run in found}) == len(found) == 5 * 3 + 6 + 4 * 4
+    assert {run.max_seconds for run in found} == {None}
+    assert {run.likelihood for run in found if run.part != "odd or even"} == {"gaussian"}
+    assert {run.num_train for run in plan("--parts", "sizes", "--sizes", "312")} == {312}
+
+
+def test_claims(record, failing):
+    def of(part, model, error, evidence, rotated=0.0):
+        made = record(model, error, evidence, train=12_000)
+        made["settings"] |= {"part": part, "num_train": 12_000, "rotated": rotated}
+        return made
+
+    fixed = of("rotated", defaults.FIXED, 0.03, 900.0)
+    learned = [of("rotated", name, 0.03, 890.0) for name in ("rotation, learned from 5°", "affine, learned from 10°")]
+    assert failing(defaults.check([fixed, *learned])) == []
+    learned[1]["evidence"]["value"] = 800.0
+    assert failing(defaults.check([fixed, *learned])) == [
+        f"rotated: affine, learned from 10°: at least the evidence of {defaults.FIXED}, less 12"
+    ]
+    sizes = [of("sizes", "none", 0.1, 5.0), of("sizes", "affine", 0.2, 9.0)]
+    assert failing(defaults.check(sizes)) == ["12,000 digits: the evidence picks affine, with less error than none"]
+
+
+@pytest.mark.slow
+def test_quick_version_through_the_command_line(tmp_path, monkeypatch, few_digits):
+    monkeypatch.setattr(defaults, "mnist", lambda: few_digits)
+    monkeypatch.setattr(defaults, "rotated_mnist", lambda num_train, num_test: few_digits)
+    monkeypatch.setattr(defaults, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(defaults, "QUICK_SIZES", (20,))
+    models = ["--models", "none", "affine", "rotation, learned from 5°"]
+    defaults.EXPERIMENT.main(["--quick", "--out", str(tmp_path), *models])
+    found = harness.load(tmp_path / "defaults.jsonl").values()
+    assert [r["settings"]["part"] for r in found] == ["sizes", "sizes", "rotated", "rotated", "odd or even", "odd or even"]
+    assert {r["settings"]["max_seconds"] for r in found} == {0.05}
+    page = tables.table("defaults", tmp_path)
+    assert page.startswith("| digits | model | test error |")
+    assert "| 20 | none |" in page

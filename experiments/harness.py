@@ -173,9 +173,18 @@ def load(path: Path) -> dict[str, Record]:
     return {record["name"]: record for record in map(json.loads, lines)}
 
 
+def rounded(value: Any) -> Any:
+    """The same with numbers of eight digits, which is more than any of them is worth."""
+    if isinstance(value, float):
+        return float(f"{value:.8g}")
+    if isinstance(value, Mapping):
+        return {name: rounded(item) for name, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def store(path: Path, records: Iterable[Record]) -> None:
     """Write the records, a line each; a reader finds the old file or the new one, never a part."""
-    text = "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
+    text = "".join(json.dumps(rounded(record), ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 

@@ -44,6 +44,7 @@ MODELS = {
     "rotation": ("rotation(10)", "pixels"),
     "affine": ("affine", "pixels"),
     "deformation": ("deformation", "pixels"),
+    "infiniMNIST's deformation": ("tangent", "pixels"),
 }
 GOAL = 0.42  # % of the test digits
 

@@ -17,8 +17,9 @@ FEW_ANGLES = {"rotated": (60.0,), "angles": (90.0,), "starts": (5.0,), "num_trai
 def test_the_plan_is_what_the_page_says():
     options = exact_evidence.EXPERIMENT.parser().parse_args([])
     found = exact_evidence.plan(options)
-    of_mnist, of_angles = found[:7], found[7:]
-    assert {run.orbit for run in of_mnist if run.view == "pixels"} == {"none", "rotation(10)", "affine", "deformation"}
+    of_mnist, of_angles = found[:8], found[8:]
+    in_pixels = [run.orbit for run in of_mnist if run.view == "pixels"]
+    assert in_pixels == ["none", "rotation(10)", "affine", "deformation", "tangent"]
     assert {(run.dataset, run.num_train, run.max_seconds) for run in of_mnist} == {("mnist", 60_000, None)}
     assert len(of_angles) == 4 * (1 + 9 + 3)
     assert {run.start for run in of_angles if run.kind == "learned"} == {5.0, 45.0, 150.0}

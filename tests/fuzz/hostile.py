@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.configuration import check_named_again, configuration, estimator_settings
 from orbitgp.cli.predict import _open
 from orbitgp.cli.run_folder import RunFolder, load_model
 from orbitgp.datasets.files import ReadOptions, load, load_inputs
@@ -56,23 +58,14 @@ def originals() -> Path:
     rows = "\n".join(",".join(f"{v:.4f}" for v in row) for row in rng.normal(size=(12, 3)))
     (folder / "data.csv").write_text(f"a,b,target\n{rows}\n")
     _picture(folder / "data.png", rng)
-    config = {
-        "command": "learn",
-        "orbit": "flip",
-        "orbits": ["flip"],
-        "name": "data",
-        "task": "classification",
-        "data": {"data": "data.npz"},
-        "threads": 1,
-        "baseline": False,
-        "again": "orbitgp learn",
-        "task_reason": "words",
-        "settings": {"max_steps": 2, "seed": 0, "device": "cpu", "feature_map": "none"},
-        "inputs": {"low": 0.0, "high": 1.0},
-        "read_options": {"image_shape": None},
-    }
-    (folder / "data.json").write_text(json.dumps(config))
+    (folder / "data.json").write_text(json.dumps(_config(folder / "data.npz")))
     return folder
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """The configuration of a run on these data."""
+    settings = TrainingSettings(max_steps=2)
+    return {**configuration("learn", DataOptions(data="data.npz"), settings, load(path), ["flip"]), "baseline": False}
 
 
 def _picture(path: Path, rng: np.random.Generator) -> None:
@@ -91,8 +84,11 @@ def _read_config(path: Path) -> None:
     run.mkdir()
     shutil.copy(path, run / "config.json")
     shutil.copy(originals() / "sparse.safetensors", run / "model.safetensors")
-    RunFolder.open(run)
     _open(run)
+    _, config = RunFolder.unfinished(run, "learn")
+    DataOptions(**config["data"]).read_options()
+    check_named_again(config, [], TrainingSettings())
+    estimator_settings(config)
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -188,16 +184,18 @@ def _rewritten(source: Path, path: Path, rng: np.random.Generator) -> None:
 
 def hostile_values(rng: np.random.Generator) -> Any:
     """A value that nobody would write."""
-    deep: Any = []
-    for _ in range(500):
-        deep = [deep]
-    values = [None, -1, 0, 2**60, 10**30, 1e308, -0.5, True, "", EVIL, "x" * 10_000, [], {}, [[]], deep, {"a": {}}]
+    values = [None, -1, 0, 2**60, 10**30, 1e308, -0.5, True, "", EVIL, "x" * 10_000, [], {}, [[]], nested(500), {"a": {}}]
     values += [{"$array": ["<U99999999", [3], ["a", "b", "c"]]}, {"$array": ["<f8", [2**40], []]}, {"$tensor": ["nothing"]}]
     values += [{"$object": ["builtins:eval", {"*": ["1"]}]}, {"$object": ["orbit:Permutation", {"permutations": [[0]]}]}]
     values += [{"$function": "eval"}, {"$items": [[[], 1]]}, {"$float": "nan"}, {"$size": [2**62]}, {"$device": "cuda:99"}]
     values += [{"$nothing": 1}, {"$random_state": {}}, {"$bytes": "€"}, {"$module": {"build": None}}, "rotation*" * 50]
     values += [{"$object": ["orbit:Permutation", {"permutations": [[*range(1, 12), 0], [1, 0, *range(2, 12)]], "close": True}]}]
     return values[int(rng.integers(len(values)))]
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list in a list …"""
+    return [nested(depth - 1)] if depth else []
 
 
 def _changed(value: Any, rng: np.random.Generator) -> Any:

@@ -131,7 +131,7 @@ def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
 
     settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
     settings["random_state"] = settings.pop("seed")
-    ard = settings.pop("ard", "no") == "yes"  # older runs have none
+    ard = settings.pop("ard") == "yes"
     settings["kernel"] = ard_kernel(len(config["read_options"]["features"])) if ard else None
     settings["feature_map"] = _feature_map(settings["feature_map"])
     settings["image_shape"] = tuple(shape) if shape else None

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -32,6 +32,7 @@ from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
+    from orbitgp.inference.evidence import Evidence
 
 Orbit = Annotated[
     str | None,
@@ -91,7 +92,7 @@ def learn(
 
 
 def _go_on(folder: RunFolder) -> str:
-    config = folder.read_json(folder.config)
+    config = folder.read_config()
     again = named_again(config["orbits"], config["settings"])
     return f"orbitgp learn --resume {shlex.quote(str(folder.path))}{again}"
 
@@ -109,6 +110,14 @@ def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data,
     return other if better else model
 
 
+def _plain_evidence(folder: RunFolder) -> Evidence:
+    """The evidence of the model without invariance, which an earlier part of the run has trained."""
+    from orbitgp.inference.evidence import Evidence
+
+    Baseline = TypedDict("Baseline", {"evidence": Evidence})  # noqa: UP013 (a class would not find the name)
+    return Evidence(**folder.read_json(folder.baseline, Baseline)["evidence"])
+
+
 def _new_folder(out: Path | None, config: dict[str, Any], data: Data) -> RunFolder:
     folder = RunFolder.create(out, config["data"]["data"], config["orbit"])
     with folder.removed_if_empty():
@@ -121,7 +130,6 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     import torch
 
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-    from orbitgp.inference.evidence import Evidence
     from orbitgp.orbits import Identity
     from orbitgp.report.words import is_certain
 
@@ -157,7 +165,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
                 other.fit(x, y, callback=lambda record: progress.record("no invariance", record))
                 if not other.interrupted_ and number() == 0:
                     folder.write_json(folder.baseline, {"evidence": asdict(other.evidence_)})
-            plain = Evidence(**folder.read_json(folder.baseline)["evidence"]) if folder.baseline.is_file() else None
+            plain = _plain_evidence(folder) if folder.baseline.is_file() else None
     if not leave():
         return
     certain = plain is None or is_certain(model.evidence_, plain)

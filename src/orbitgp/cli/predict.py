@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
-from dataclasses import fields
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,21 +100,14 @@ def _open(run: Path, **own: Any) -> tuple[Any, ReadOptions, dict[str, float]]:
         model = load_model(run, **own)
         return model, ReadOptions(image_shape=model.input_shape_ if len(model.input_shape_) > 1 else None), {}
     folder = RunFolder.open(run)
-    config = folder.read_json(folder.config)
-    saved: dict[str, Any] = {name: _tuples(value) for name, value in config["read_options"].items()}
-    if unknown := saved.keys() - {option.name for option in fields(ReadOptions)}:
-        raise ValueError(f"{folder.config} is damaged: there is no way of reading {sorted(unknown)[0][:40]!r}.")
+    config = folder.read_config()
     # Every row is predicted. A column that named the rows may be missing from new data.
+    options = dataclasses.replace(folder.read_options(config), drop_missing=False)
     missing = [("--orbit", config["orbit"]), ("--feature-map", config["settings"]["feature_map"])]
     for option, text in missing:
         if is_own(text) and option.strip("-").replace("-", "_") not in own:
             raise ValueError(f"{run} was trained with a class of your own: name it again, {option} {shlex.quote(text)}.")
-    return folder.load_model(**own), ReadOptions(**{**saved, "drop_missing": False}), config["inputs"]
-
-
-def _tuples(value: Any) -> Any:
-    """Lists of a JSON file as the tuples that they were."""
-    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
+    return folder.load_model(**own), options, config["inputs"]
 
 
 def _check_shape(model: Any, new: Inputs, where: str) -> None:

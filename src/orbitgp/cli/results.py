@@ -235,7 +235,7 @@ def print_next(folder: RunFolder) -> None:
     print_line("report", str(folder.report))
     print_line("model", str(folder.model))
     print_line("open the report", f"orbitgp show {run} --open")
-    config = folder.read_json(folder.config)
+    config = folder.read_config()
     print_line("predict", f"orbitgp predict {run} INPUT{named_again([config['orbit']], config['settings'])}")
 
 

@@ -21,11 +21,77 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+
+from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.forms import misfit
 
 if TYPE_CHECKING:
+    from orbitgp.datasets.files import ReadOptions
     from orbitgp.report.page import Content
+
+
+class Range(TypedDict):
+    """The smallest and the largest number among the inputs."""
+
+    low: float
+    high: float
+
+
+class Asked(TypedDict):
+    """What only ``orbitgp compare`` is asked for."""
+
+    refine_seconds: float | None
+    profile: str | None
+    values: list[float] | None
+
+
+class Configuration(TypedDict):
+    """What commands read of ``config.json``."""
+
+    command: str
+    again: str
+    data: DataOptions
+    name: str
+    orbits: list[str]
+    orbit: str
+    task: Literal["classification", "regression"]
+    task_reason: str
+    settings: TrainingSettings
+    threads: int
+    read_options: dict[str, Any]
+    inputs: Range
+    baseline: NotRequired[bool]
+    compare: NotRequired[Asked]
+    settings_reason: NotRequired[str]
+
+
+class Verdict(TypedDict):
+    """What ``orbitgp show`` reads of a comparison."""
+
+    verdict: str
+
+
+class Result(TypedDict):
+    """What commands read of ``result.json``."""
+
+    summary: str
+    notes: list[str]
+    task: str
+    learned: dict[str, Any]
+    inference: NotRequired[str]
+    evidence: float
+    evidence_stderr: float
+    evidence_without_invariance: float | None
+    num_data: int
+    steps: int
+    seconds: float
+    interrupted: bool
+    test: dict[str, float] | None
+    again: str
+    comparison: NotRequired[Verdict]
 
 
 class RunFolder:
@@ -102,15 +168,16 @@ class RunFolder:
     def unfinished(cls, path: Path, command: str) -> tuple[RunFolder, dict[str, Any]]:
         """The folder of a run that this command began and did not end, and its configuration."""
         folder = cls.open(path)
-        config = folder.read_json(folder.config)
+        config = folder.read_config()
+        folder.read_options(config)
         if config.get("command") != command:
             raise ValueError(f"{path} was not made by orbitgp {command}: there is nothing to resume.")
         if folder.is_finished():
             raise ValueError(f"{path} is finished: there is nothing to resume; orbitgp show {path} says what came out.")
         return folder, config
 
-    def read_json(self, path: Path) -> Any:
-        """The content of one of the JSON files."""
+    def read_json(self, path: Path, form: Any) -> Any:
+        """The content of one of the JSON files, which must have this form (:mod:`orbitgp.forms`)."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -119,13 +186,32 @@ class RunFolder:
             raise ValueError(f"{path} is damaged: it is nested too deeply.") from None
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}.") from None
-        if path == self.config and (problem := _problem(content)):
+        if problem := misfit(content, form):
             raise ValueError(f"{path} is damaged: {problem}.")
         return content
 
+    def read_config(self) -> dict[str, Any]:
+        """The configuration; settings that an older version did not have take their defaults."""
+        config: dict[str, Any] = self.read_json(self.config, Configuration)
+        return {**config, "settings": asdict(TrainingSettings(**config["settings"]))}
+
+    def read_result(self) -> dict[str, Any]:
+        """The result for scripts."""
+        result: dict[str, Any] = self.read_json(self.result, Result)
+        return result
+
+    def read_options(self, config: dict[str, Any]) -> ReadOptions:
+        """How the inputs of this run were read."""
+        from orbitgp.datasets.files import ReadOptions  # loads torch, which ``orbitgp show`` need not wait for
+
+        saved = config["read_options"]
+        if problem := misfit(saved, ReadOptions, "read_options"):
+            raise ValueError(f"{self.config} is damaged: {problem}.")
+        return ReadOptions(**{name: _tuples(value) for name, value in saved.items()})
+
     def is_finished(self) -> bool:
         """Whether the run came to its end: a run that was stopped has a result, too, which says so."""
-        return self.result.is_file() and not self.read_json(self.result)["interrupted"]
+        return self.result.is_file() and not self.read_result()["interrupted"]
 
     def steps_done(self) -> int:
         """The steps of the checkpoint, if there is one."""
@@ -191,20 +277,9 @@ def _taken(path: Path) -> FileExistsError:
     )
 
 
-# What other commands read of a configuration.
-_PARTS: dict[str, type] = {"command": str, "orbit": str, "name": str, "task": str, "data": dict, "threads": int}
-_PARTS |= {"settings": dict, "read_options": dict, "inputs": dict}
-
-
-def _problem(config: Any) -> str | None:
-    """What is wrong with a configuration, in a few words."""
-    if not isinstance(config, dict):
-        return "it is no configuration of a run"
-    wrong = [name for name, kind in _PARTS.items() if not isinstance(config.get(name), kind)]
-    if not wrong:
-        wrong += [] if {"seed", "max_steps", "device", "feature_map"} <= config["settings"].keys() else ["settings"]
-        wrong += [] if all(isinstance(config["inputs"].get(end), float | int) for end in ("low", "high")) else ["inputs"]
-    return f"its {wrong[0]!r} is missing or of the wrong kind" if wrong else None
+def _tuples(value: Any) -> Any:
+    """Lists of a JSON file as the tuples that they were."""
+    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
 
 
 def load_model(path: Path, **own: Any) -> Any:

@@ -28,11 +28,11 @@ def show(
         orbitgp show runs/digits-rotation --open
     """
     folder = RunFolder.open(run)
-    config = folder.read_json(folder.config)
+    config = folder.read_config()
     if not folder.result.is_file():
         _unfinished(folder, config, json_)
         return
-    result = folder.read_json(folder.result)
+    result = folder.read_result()
     if json_:
         typer.echo(json.dumps(result, indent=1))
     else:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from orbitgp.forms import misfit
 from orbitgp.inference import processes
 from orbitgp.inference.rows import checksum
 from orbitgp.saving.container import SavedFileError, content, read, write
@@ -127,10 +128,10 @@ def read_checkpoint(path: Path) -> Saved:
     kind, config, tensors = read(path)
     if kind != KIND:
         raise SavedFileError(f"{path} holds a {kind}, not a checkpoint.")
-    try:
-        return Saved(**config, tensors=tensors)
-    except TypeError as error:
-        raise SavedFileError(f"{path} is damaged: it is no checkpoint.") from error
+    parts = {**config, "tensors": tensors} if isinstance(config, dict) else config
+    if problem := misfit(parts, Saved):
+        raise SavedFileError(f"{path} is damaged: {problem}.")
+    return Saved(**parts)
 
 
 def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sys
 
 from tests.fuzz.campaign import run
 
-COUNTS = {"problems": 10_000, "files": 80_000, "faults": 150, "kills": 200}  # of files, ten thousand of each of eight kinds
+COUNTS = {"problems": 10_000, "files": 80_000, "faults": None, "kills": 200}  # files: 10,000 of each kind; faults: all calls
 
 
 def main() -> int:
@@ -22,8 +22,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     given = parser.parse_args()
-    seeds = range(given.first, given.first + (given.count or COUNTS[given.harness]))
-    describe = str
+    count, describe = given.count or COUNTS[given.harness], str
     if given.harness == "problems":
         from tests.fuzz.invariants import bad as harness
         from tests.fuzz.problems import random_problem
@@ -32,9 +31,13 @@ def main() -> int:
     elif given.harness == "files":
         from tests.fuzz.hostile import bad_file as harness
     elif given.harness == "faults":
+        from tests.fuzz.faults import COMMANDS, number_of_faults
         from tests.fuzz.faults import bad_fault as harness
+
+        count = count or sum(number_of_faults(command) for command in COMMANDS)
     else:
         from tests.fuzz.faults import bad_kill as harness
+    seeds = range(given.first, given.first + count)
     return 1 if run(harness, seeds, given.jobs, describe) else 0
 
 

@@ -38,6 +38,11 @@ def _quiet() -> None:
 
 
 def _one(case: tuple[Harness, int]) -> tuple[int, list[str], float]:
+    """A harness that fails is a bad case like any other, and does not end the campaign."""
     harness, seed = case
     start = time.time()
-    return seed, harness(seed), time.time() - start
+    try:
+        wrong = harness(seed)
+    except Exception as error:
+        wrong = [f"the harness failed: {type(error).__name__}: {error}"]
+    return seed, wrong, time.time() - start

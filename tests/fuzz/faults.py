@@ -29,7 +29,8 @@ import numpy as np
 import torch
 
 import orbitgp.saving.container
-from orbitgp.cli.app import app
+from orbitgp.cli import main
+from orbitgp.cli.errors import INTERRUPTED
 from orbitgp.saving.container import read
 from tests.fuzz.invariants import is_sentence
 
@@ -40,6 +41,7 @@ COMMANDS = {
     + ["--out", "run", *TINY],
     "predict": ["predict", "model", "data.npz", "--out", "predictions.csv"],
 }
+CRASH = 99  # an exit code that no command has
 ENDS = {".html": "</html>"}
 EVERY = 8  # only every eighth of the many allocations is tried
 
@@ -69,19 +71,18 @@ def prepared() -> Path:
 
 
 def run(words: list[str]) -> Outcome:
-    """Run a command in this process."""
+    """Run a command in this process, from its entry point to its exit."""
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+    argv = patch.object(sys, "argv", ["orbitgp", *words])
+    with argv, redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            app(words, standalone_mode=False)
+            main()
             code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
         except Exception as error:
-            code = int(getattr(error, "exit_code", -1))
-            if code == -1:
-                return Outcome(-1, f"{type(error).__name__}: {error}")
+            return Outcome(CRASH, f"{type(error).__name__}: {error}")
     lines = err.getvalue().strip().splitlines()
     return Outcome(code, lines[-1] if lines else "")
 
@@ -219,13 +220,13 @@ def broken_files(folder: Path) -> list[str]:
 
 def _resumed(folder: Path) -> list[str]:
     """A run that was disturbed goes on, or starts over, and ends with the model of an undisturbed one."""
-    finished = (folder / "run/result.json").is_file()
+    result = folder / "run/result.json"
     if not (folder / "run/config.json").is_file():
         if (folder / "run").is_dir() and any((folder / "run").iterdir()):
             return ["a folder without a configuration holds files"]
         shutil.rmtree(folder / "run", ignore_errors=True)
         again = run(COMMANDS["learn"])
-    elif not finished or (folder / "run/checkpoint.safetensors").is_file():
+    elif not result.is_file() or json.loads(result.read_text())["interrupted"]:
         again = run(["learn", "data.npz", "--resume", "run", "--quiet"])
     else:
         again = Outcome(0, "")
@@ -236,6 +237,8 @@ def _resumed(folder: Path) -> list[str]:
 
 def same_model(path: Path, like: Path) -> list[str]:
     """Whether two models have the same numbers, bit for bit."""
+    if not path.is_file():
+        return ["there is no model"]
     one, other = read(path).tensors, read(like).tensors
     differ = [name for name in other if name not in one or not torch.equal(one[name], other[name])]
     return [f"the model differs in {', '.join(differ[:3])}"] if differ else []
@@ -246,21 +249,34 @@ def bad_kill(seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
     interrupt = seed % 4 == 3
     with workplace() as folder:
-        child = os.fork()
-        if not child:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            os._exit(max(0, run(COMMANDS["learn"]).code))
+        child = _learning()
         time.sleep(rng.uniform(0, seconds_of_learn()))
         if interrupt:
             os.kill(child, signal.SIGINT)
             time.sleep(rng.uniform(0, 0.1))
         os.kill(child, signal.SIGINT if interrupt else signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        if interrupt and os.waitstatus_to_exitcode(status) not in (0, 1, 130):
+        if interrupt and os.waitstatus_to_exitcode(status) not in (0, INTERRUPTED):
             return [f"exit {os.waitstatus_to_exitcode(status)} after two interrupts"]
         for left in folder.rglob(".*"):  # what a killed process leaves beside is hidden, and nobody takes it for a result
             left.unlink()
         return broken_files(folder) + _resumed(folder)
+
+
+def _learning() -> int:
+    """A process that learns, by its number. It never returns from here, or it would tidy up what belongs to this one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    child = os.fork()
+    if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        return child
+    code = INTERRUPTED
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        code = run(COMMANDS["learn"]).code
+    finally:
+        os._exit(code)
 
 
 @cache

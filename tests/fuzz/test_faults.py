@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from unittest.mock import patch
 
 import pytest
 
 pytest.importorskip("typer")
 
-from tests.fuzz.faults import COMMANDS, bad_fault, bad_kill, broken_files, number_of_faults, run, workplace
+from orbitgp.cli import main
+from tests.fuzz.campaign import _one
+from tests.fuzz.faults import COMMANDS, bad_fault, bad_kill, broken_files, number_of_faults, run, same_model, workplace
 
 
 @pytest.mark.slow
@@ -31,6 +34,31 @@ def test_a_folder_that_is_read_only():
         folder.chmod(0o700)
         assert outcome.code == 1
         assert outcome.said == "error: run: Permission denied."
+
+
+def test_an_exit_code_is_noticed():
+    """The harness took every exit for a success, for typer returns the code where it is not the whole program."""
+    assert run(["show", "nothing"]) == (1, "error: there is no run folder nothing.")
+    assert run(["show"]).code == 2
+
+
+def test_a_model_that_is_missing_is_noticed(tmp_path):
+    """The harness itself failed."""
+    assert same_model(tmp_path / "model.safetensors", tmp_path / "other.safetensors") == ["there is no model"]
+
+
+def test_an_interrupt_before_a_command_begins(capsys):
+    """Loading the command line takes a second, in which there was a traceback."""
+    with patch("orbitgp.cli.processes.silence_others", side_effect=KeyboardInterrupt), pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "stopped.\n"
+
+
+def test_a_harness_that_fails_is_a_bad_case():
+    seed, wrong, _ = _one((lambda seed: [][seed], 3))
+    assert seed == 3
+    assert wrong == ["the harness failed: IndexError: list index out of range"]
 
 
 def test_half_a_file_is_noticed(tmp_path):

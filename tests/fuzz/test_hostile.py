@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from orbitgp.datasets.files import arrays, load
 from orbitgp.saving.atomic import replace, write_json
-from tests.fuzz.hostile import READERS, bad_file, case, judged
+from orbitgp.saving.container import read, write
+from orbitgp.training.checkpoint import read_checkpoint
+from tests.fuzz.faults import run, workplace
+from tests.fuzz.hostile import READERS, bad_file, case, judged, nested, originals
 
 pytest.importorskip("typer")
 SEEDS = [*range(0, 100 * len(READERS), 25), *range(100 * len(READERS), 100 * len(READERS) + 240)]  # every 25th cut, and others
@@ -27,7 +33,6 @@ FOUND = {
     912: "a group of 12! permutations",
     1073: "a kernel that fails at the first prediction",
     1313: "a model without the mean of its targets",
-    1479: "unknown ways of reading",
     2313: "a reason of 10,000 characters",
     2939: "a reason with the bytes of the file",
     12232: "two to the power of 2^60 elements",
@@ -37,6 +42,54 @@ FOUND = {
 @pytest.mark.parametrize("seed", FOUND, ids=list(FOUND.values()))
 def test_files_that_were_once_bad(seed):
     assert bad_file(seed) == []
+
+
+CONFIGS: dict[str, tuple[str, Any, str]] = {
+    "a number for an orbit": ("orbit", 5, "'orbit' is of the wrong kind"),
+    "a number among orbits": ("orbits", [5], "'orbits.0' is of the wrong kind"),
+    "an object for a feature map": ("settings.feature_map", {"a": {}}, "'settings.feature_map' is of the wrong kind"),
+    "nothing for a seed": ("settings.seed", None, "'settings.seed' is of the wrong kind"),
+    "an unknown setting": ("settings.speed", 1, "'settings.speed' is unknown"),
+    "an unknown way of reading": ("read_options.speed", 1, "'read_options.speed' is unknown"),
+    "500 lists for a shape": ("read_options.image_shape", nested(500), "'read_options.image_shape.0' is of the wrong kind"),
+    "a text for a range": ("inputs", "", "'inputs' is of the wrong kind"),
+    "a truth for a number of threads": ("threads", True, "'threads' is of the wrong kind"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+@pytest.mark.parametrize("command", [["predict", "run", "data.npz"], ["learn", "--resume", "run"]])
+def test_a_configuration_of_another_form(case, command):
+    """ "'int' object has no attribute 'strip'", and a RecursionError."""
+    place, value, problem = CONFIGS[case]
+    with workplace() as folder:
+        shutil.copytree(folder / "model", "run")
+        Path("run/result.json").unlink()
+        config = json.loads(Path("run/config.json").read_text())
+        *outer, last = place.split(".")
+        holder = config[outer[0]] if outer else config
+        holder[last] = value
+        Path("run/config.json").write_text(json.dumps(config))
+        assert run(command) == (1, f"error: {Path('run/config.json')} is damaged: {problem}.")
+
+
+@pytest.mark.parametrize("content", [[], {}, {"interrupted": 1}, {"summary": 5}])
+@pytest.mark.parametrize("command", [["show", "run"], ["learn", "--resume", "run"]])
+def test_a_result_of_another_form(content, command):
+    with workplace() as folder:
+        shutil.copytree(folder / "model", "run")
+        Path("run/result.json").write_text(json.dumps(content))
+        outcome = run(command)
+    assert outcome.code == 1
+    assert outcome.said.startswith("error: run/result.json is damaged: ")
+
+
+@pytest.mark.parametrize("steps", ["many", None, {}])
+def test_a_checkpoint_of_another_form(steps, tmp_path):
+    kind, config, tensors = read(originals() / "checkpoint.safetensors")
+    write(tmp_path / "checkpoint.safetensors", kind, {**config, "steps": steps}, tensors)
+    with pytest.raises(ValueError, match="damaged: 'steps' is of the wrong kind"):
+        read_checkpoint(tmp_path / "checkpoint.safetensors")
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):

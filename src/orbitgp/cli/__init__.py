@@ -12,8 +12,12 @@ def main() -> None:
     except ImportError:
         print("error: the command line needs the package typer: pip install 'orbitgp[cli]'.", file=sys.stderr)
         raise SystemExit(1) from None
-    from orbitgp.cli.app import app
-    from orbitgp.cli.processes import silence_others
+    try:
+        from orbitgp.cli.app import app
+        from orbitgp.cli.processes import silence_others
 
-    silence_others()
-    app(prog_name="orbitgp")
+        silence_others()
+        app(prog_name="orbitgp")
+    except KeyboardInterrupt:  # before a command has begun, or after it has ended
+        print("stopped.", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -23,8 +23,9 @@ import torch
 
 from orbitgp.estimators.defaults import prior_variance
 from orbitgp.inference.evidence import Evidence, measure_evidence
-from orbitgp.inference.exact import ExactGP
-from orbitgp.likelihoods import Bernoulli
+from orbitgp.inference.exact import ExactGP, Solution
+from orbitgp.kernels.covariance import LOST
+from orbitgp.likelihoods import Bernoulli, Likelihood
 from orbitgp.orbits import FiniteOrbit
 from tests.fuzz.problems import Problem, random_problem
 
@@ -258,33 +259,56 @@ def _measured(problem: Problem, estimator: Any, model: Any, x: torch.Tensor, y: 
     """The evidence of a model for these data, with the same draws whatever the data."""
     likelihood, options, samples = estimator.likelihood_, problem.arguments["training"], problem.arguments["num_samples"]
     if isinstance(model, ExactGP):
-        model = deepcopy(model)
-        model.x = x
-        return Evidence(model.condition(likelihood, y).log_evidence, 0.0, len(x), None, type(likelihood).__name__)
+        return Evidence(_conditioned(model, likelihood, x, y).log_evidence, 0.0, len(x), None, type(likelihood).__name__)
     size = getattr(estimator.orbit_, "size", None)
     samples = None if size is not None and samples >= size else samples
     generator = torch.Generator().manual_seed(problem.seed)
     return measure_evidence(model, likelihood, x, y, samples, options.num_groups, options.sampler, generator=generator)
 
 
+def _conditioned(model: ExactGP, likelihood: Likelihood, x: torch.Tensor, y: torch.Tensor) -> Solution:
+    model = deepcopy(model)
+    model.x = x
+    return model.condition(likelihood, y)
+
+
 def _close(problem: Problem, estimator: Any, one: Evidence, other: Evidence, what: str) -> list[str]:
     """The same up to rounding and, of draws, six errors of the difference (one in some 30,000 differ by more)."""
-    likelihood, y = estimator.likelihood_, _targets(estimator, problem.y)
-    local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64) if likelihood.num_locals else None
-    with torch.no_grad():
-        # A kernel is rounded in the precision of the inputs, and multiplied by the precision of the data.
-        x, covariance = _data(problem, estimator)[0], estimator.model_.covariance
-        terms = prior_variance(estimator.kernel_, x) * float(likelihood.quadratic(y, local).lam.sum())
-        # Inputs are rounded in units of their size, and their distances count in lengthscales.
-        sharpness = covariance.of_features._sharpness(torch.float64)
-        if sharpness is not None:
-            terms *= max(1.0, float(covariance.features(x.flatten(1)).double().abs().max() * sharpness.sqrt()))
-    rounding = torch.finfo(estimator.model_.dtype).eps * terms
+    likelihood = estimator.likelihood_
     gap = abs(one.value - other.value)
     # Local parameters and the posterior take turns until one gains less than a thousandth of a nat.
     turns = 1e-3 if likelihood.num_locals else 0.0
-    allowed = 6 * np.hypot(one.stderr, other.stderr) + 1e-6 * (1 + abs(one.value)) + 4 * rounding + turns
+    allowed = 6 * np.hypot(one.stderr, other.stderr) + 1e-6 * (1 + abs(one.value)) + _rounding(problem, estimator) + turns
     return [f"the evidence changes by {gap:.3g} {what}"] if not gap <= allowed else []
+
+
+@torch.no_grad()
+def _rounding(problem: Problem, estimator: Any) -> float:
+    """Nats that the rounding of the kernel may cause: six standard deviations for exact inference, or else a bound."""
+    model, likelihood, (x, y) = estimator.model_, estimator.likelihood_, _data(problem, estimator)
+    entry = torch.finfo(model.dtype).eps * prior_variance(estimator.kernel_, x) * _magnified(model, x)
+    if not isinstance(model, ExactGP):
+        # Each entry is multiplied by the precision of its datum.
+        local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64) if likelihood.num_locals else None
+        return 4 * entry * float(likelihood.quadratic(y, local).lam.sum())
+    # The derivative of the evidence by K is (alpha alpha^T - C^-1) / 2. Entries are rounded in K, and again by the factorisation.
+    entry += torch.finfo(torch.float64).eps * len(x) * prior_variance(estimator.kernel_, x)
+    solution = _conditioned(model, likelihood, x, y)
+    inverses = [solution.system.solve_for(i, torch.eye(len(x), dtype=torch.float64)) for i in range(len(solution.system.updates))]
+    slopes = [weights[:, None] * weights - inverses[i % len(inverses)] for i, weights in enumerate(solution.weights.mT)]
+    return 3 * entry * sum(float(slope.norm()) for slope in slopes)
+
+
+def _magnified(model: Any, x: torch.Tensor) -> float:
+    """How many times its own rounding a kernel is off, for inputs are rounded in units of their size, and count in lengthscales.
+
+    Squared distances from products are off by the rounding of squares, up to where they are taken from differences.
+    """
+    sharpness = model.covariance.of_features._sharpness(torch.float64)
+    if sharpness is None:
+        return 1.0
+    far = float(model.covariance.features(x.flatten(1)).double().abs().max() * sharpness.sqrt())
+    return max(1.0, far, min(far**2, LOST[model.dtype] / torch.finfo(model.dtype).eps))
 
 
 def _targets_scaled(problem: Problem, estimator: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.kernels import OrientedGradients, covariance
 from orbitgp.likelihoods import Dirichlet
 from orbitgp.orbits import Brightness, GaussianNoise, Pairing, Permutation, Rotation
-from tests.fuzz.invariants import brute_force
+from tests.fuzz.invariants import _data, _measured, _rounding, brute_force
+from tests.fuzz.problems import random_problem
 
 SMALL: dict[str, Any] = {"max_steps": 4, "num_samples": 4, "random_state": 0}
 
@@ -213,3 +215,41 @@ def test_a_huge_group_is_refused():
     """A file could ask for a group of 12! permutations, and for days of work."""
     with pytest.raises(ValueError, match="more than 100,000 elements"):
         Permutation([[*range(1, 12), 0], [1, 0, *range(2, 12)]], close=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_kink_sees_that_rows_are_equal(dtype):
+    """0.6 nats by the order of the rows (seed 7876): equal rows were 1e-7 apart, and the noise was 1e-6."""
+    x = 2 * torch.randn(4, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))[torch.arange(12) % 4]
+    found = covariance(MaternKernel(nu=0.5).double()).expectations(x[:, None, None], x, Pairing.exact())[0][:, 0]
+    equal = torch.arange(12)[:, None] % 4 == torch.arange(12) % 4
+    assert (found[equal] == 1).all()
+    distances = (x[:, None].double() - x.double()).norm(dim=-1)
+    expected = torch.exp(-distances / np.log(2))  # the lengthscale that GPyTorch starts from
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps)
+
+
+def test_swaps_that_lie_ninety_lengthscales_from_their_centre():
+    """0.003 nats by the order of the rows (seed 6826): K was off by 1e-12 of its variance, and the noise was 1e-9 of it."""
+    rng = np.random.default_rng(0)
+    x = np.stack([np.full(22, -4e5), -6e4 + 300 * rng.normal(size=22)], 1) / 2500
+    both = torch.from_numpy(np.stack([x, x[:, ::-1]], 1))
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 1.0
+    found = covariance(kernel).cross(both, both)
+    gaps = both.numpy().astype(np.longdouble)
+    squares = ((gaps[:, :, None, None] - gaps) ** 2).sum(-1)
+    expected = np.exp(-squares / 2).mean((1, 3)).astype(float)
+    np.testing.assert_allclose(found.detach(), expected, rtol=0, atol=1e-14)
+
+
+def test_rounding_of_single_precision_beside_an_outlier():
+    """0.007 nats by the order of the rows (seed 2540): the check took the precision of the data for that of the outlier."""
+    problem = random_problem(2540)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator = problem.estimator().fit(problem.X, problem.y)
+    x, y = _data(problem, estimator)
+    orders = [torch.randperm(len(x), generator=torch.Generator().manual_seed(i)) for i in range(20)]
+    values = [_measured(problem, estimator, estimator.model_, x[order], y[order]).value for order in orders]
+    assert np.ptp(values) < _rounding(problem, estimator) < 0.1

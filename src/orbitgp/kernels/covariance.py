@@ -32,8 +32,7 @@ Points = Float[Tensor, "*batch n dim"]
 Others = Float[Tensor, "*batch m dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 
-_LOST = {torch.float32: 1e-5, torch.float64: 1e-10}  # by which d^2 / lengthscale^2 may be off
-_LOST_AT_KINK = {torch.float32: 0.0, torch.float64: 1e-13}  # the same, of a kernel that takes its root
+LOST = {torch.float32: 1e-5, torch.float64: 1e-13}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
 
 
 class Covariance(nn.Module):
@@ -107,15 +106,15 @@ def loses_digits(
     """Whether points lie so many lengthscales from the centre that distances from a product cancel.
 
     In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of its
-    largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that. A GPU is not
-    asked, because the host would wait for the answer.
+    largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that: of nearly equal
+    points it then has half the digits, wherever they lie. A GPU is not asked, because the host would wait for the answer.
     """
     if points.is_cuda or not points.numel():
         return False
+    if not smooth:
+        return True
     flat = points.detach().reshape(-1, points.shape[-1])
-    allowed = (
-        (_LOST if smooth else _LOST_AT_KINK)[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
-    )
+    allowed = LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
     norms = torch.linalg.vector_norm(flat, dim=1)
     farthest = float(norms.max())
     if centre is None:

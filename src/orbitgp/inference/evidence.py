@@ -149,7 +149,7 @@ def measure_evidence(
         """The bound from one pass over these rows."""
         return elbo_of_all(model, likelihood, batches(index, local), factor, scale=len(x) / len(index))
 
-    with model.cached_inducing_features():
+    with model.cached_inducing_features(), model.covariance.in_full_precision():
         # A finite orbit that is enumerated has no noise: one pass is enough.
         enumerated = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
         lost = None

@@ -15,6 +15,9 @@ Hyperparameters stay in float64; the large products run in the dtype of the samp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.settings import lazily_evaluate_kernels
@@ -38,9 +41,20 @@ LOST = {torch.float32: 1e-5, torch.float64: 1e-13}  # by which d^2 / lengthscale
 class Covariance(nn.Module):
     """The general implementation, through GPyTorch's own evaluation."""
 
+    tensor_cores = False  # whether the large products of a GPU are in TF32
+
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
         self.kernel = kernel
+
+    @contextmanager
+    def in_full_precision(self) -> Iterator[None]:
+        """Keep the large products of a GPU in single precision within this context: TF32 could lift a bound."""
+        before, self.tensor_cores = self.tensor_cores, False
+        try:
+            yield
+        finally:
+            self.tensor_cores = before
 
     def features(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
         """The features that the kernel compares: the inputs themselves, unless the kernel has a feature map.

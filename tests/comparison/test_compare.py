@@ -165,6 +165,13 @@ class TestLoop:
         assert standing([trained(job("a", max_steps=5), model)], ROWS).high == inf
         assert next_refinement(trained(job("a", max_steps=5), model), ROWS).job.settings["max_steps"] == 20
 
+    def test_two_bounds_that_agree_say_nothing_where_training_met_a_limit(self):
+        """Forty steps and eighty ended at -20.5 with a slack of 2.5, where more steps lead to 13.3."""
+        two = [trained(job("swap", inference="sparse", max_steps=40), Fake(-20.5, -18.0)) for _ in range(2)]
+        assert standing(two, ROWS).high < -10
+        two[1].model.converged_ = False
+        assert standing(two, ROWS).high == inf
+
     def test_a_bound_that_gains_much_for_little_slack_is_not_trusted(self):
         """200 digits and nine shifts: bounds of 273 and 386 with slacks of 160 and 144, where the exact evidence is 998."""
         two = [trained(job("shifts"), Fake(*ends)) for ends in ((272.7, 433.1), (386.2, 529.9))]

@@ -11,7 +11,8 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
 
       bound + s' max(2, g / (s - s')) + |g|,
 
-  and infinite before there is a second run, or where the bound rises and its slack does not fall.
+  and infinite before there is a second run, where the last run has not converged, or where the bound rises and its slack does
+  not fall.
 
 While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: more
 inducing points and steps, or exact inference where that is cheaper; more draws and more steps where inference is exact.
@@ -87,6 +88,8 @@ def _of_bounds(models: Sequence[Trained]) -> Standing:
     if gain > MIN_NATS and before is not None and after is not None:
         high = max(high, value + slack * gain / (before - after) + gain) if before > after else inf
     reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} with twice the inducing points and steps"
+    if not last.model.converged_:  # two runs that end too early may agree, and say nothing about the top
+        high, reason = inf, "its training met a limit"
     return Standing(name, value, low, high + 2 * best.stderr, reason, converged=best.model.converged_)
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial, wraps
 from typing import Any
 
-import gpytorch  # noqa: F401
 import jaxtyping
-import matplotlib.figure  # noqa: F401
 import numpy as np
-import pandas  # noqa: F401
 import pytest
-import scipy.stats  # noqa: F401
-import sklearn.base  # noqa: F401
-import torch
+
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 CHECKED_CALLS = 10  # of each function in each test: a call that is checked takes as long as several that are not
 calls: Counter[int] = Counter()
@@ -41,21 +38,33 @@ def check_first_calls(function: Any = None, **options: Any) -> Any:
     return call
 
 
-# Before anything of orbitgp is imported: every shape annotation becomes an assertion. What orbitgp imports is imported above:
-# under the hook, Python finds no compiled file of other packages either, and compiles them again.
+# What orbitgp imports is imported here: under the hook below, Python finds no compiled file of other packages either, and
+# compiles them again. The process that only hands tests to workers (pytest -n 2) needs none of it, and the workers wait for it.
+if IS_WORKER or "-n" not in sys.argv:
+    import gpytorch  # noqa: F401
+    import matplotlib.figure  # noqa: F401
+    import pandas  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import sklearn.base  # noqa: F401
+
+# Before anything of orbitgp is imported: every shape annotation becomes an assertion.
 if os.environ.get("JAXTYPING_DISABLE") != "1":
     jaxtyping.jaxtyped = check_first_calls
     jaxtyping.install_import_hook("orbitgp", "beartype.beartype")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process that a shell starts in the background ignores Ctrl-C
 
-if "PYTEST_XDIST_WORKER" in os.environ:
+if IS_WORKER:
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def seed() -> int:
     """Every test starts from seed 0, whichever tests ran before it."""
+    import torch
+
     calls.clear()
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  (scikit-learn draws from the global generator)
@@ -65,6 +74,8 @@ def seed() -> int:
 @pytest.fixture
 def double() -> Iterator[None]:
     """Tensors are float64 unless a test says otherwise."""
+    import torch
+
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

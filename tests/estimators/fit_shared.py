@@ -1,17 +1,15 @@
-"""One process of a run that several share: ``python -m torch.distributed.run --nproc-per-node=2 fit_shared.py FOLDER STEPS``.
+"""What each process of a run does that several share: it takes its part of the digits.
 
-Each process takes its part of the digits. The first one writes evidence and predictions of every case to FOLDER.
+The first one writes evidence and predictions of every case to a folder.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
 
@@ -36,10 +34,7 @@ def estimator(likelihood: str, orbit: bool, steps: int) -> InvariantGPClassifier
 
 
 def main(folder: Path, steps: int, kill_at: int | None = None) -> None:
-    torch.set_num_threads(1)
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if world > 1:
-        dist.init_process_group("gloo")
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     own = np.array_split(np.arange(ROWS), world)[rank]
 
     def kill(record: dict[str, float]) -> None:
@@ -62,7 +57,3 @@ def main(folder: Path, steps: int, kill_at: int | None = None) -> None:
             break
     if rank == 0:
         np.savez(folder / f"{world}.npz", **found)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)

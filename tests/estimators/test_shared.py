@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
+import fit_badly
 import fit_shared
 import numpy as np
 import pytest
-
-SCRIPT = Path(fit_shared.__file__)
-
-
-def run(processes: int, *arguments: object, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", str(script)]
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+from together import together
 
 
 @pytest.mark.slow
 def test_three_processes_end_where_one_does(tmp_path: Path) -> None:
-    done = run(3, tmp_path, 6)
-    assert done.returncode == 0, done.stderr
+    assert together(3, fit_shared.main, tmp_path, 6) == [0, 0, 0]
     fit_shared.main(tmp_path, 6)
     one, many = (np.load(tmp_path / f"{count}.npz") for count in (1, 3))
     assert len(one.files) == 12
@@ -35,13 +28,12 @@ def test_three_processes_end_where_one_does(tmp_path: Path) -> None:
 def test_a_run_whose_process_was_killed_goes_on_with_any_number(tmp_path: Path) -> None:
     alone, whole = tmp_path / "alone", tmp_path / "whole"
     whole.mkdir()
-    killed = run(2, tmp_path, 8, 5)
-    assert killed.returncode != 0
+    assert together(2, fit_shared.main, tmp_path, 8, 5) == [1, -signal.SIGKILL]  # the other one ends with an error
     (checkpoint,) = tmp_path.glob("*.checkpoint")
     assert not list(tmp_path.glob("*.npz"))
     alone.mkdir()
     shutil.copy(checkpoint, alone)
-    assert run(2, tmp_path, 8, 100).returncode == 0
+    assert together(2, fit_shared.main, tmp_path, 8, 100) == [0, 0]
     fit_shared.main(alone, 8, 100)
     fit_shared.main(whole, 8, 100)
     expected = np.load(whole / "1.npz")
@@ -52,8 +44,7 @@ def test_a_run_whose_process_was_killed_goes_on_with_any_number(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_processes_that_do_not_fit_together_get_a_sentence_each(tmp_path: Path) -> None:
-    done = run(2, tmp_path, script=SCRIPT.with_name("fit_badly.py"))
-    assert done.returncode == 0, done.stderr
+    assert together(2, fit_badly.main, tmp_path) == [0, 0]
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     expected = {
         "settings": "process 1 fits with other settings than process 0: all must have the same.",

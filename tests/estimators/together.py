@@ -1,0 +1,40 @@
+"""Processes that share one run, as torchrun starts them.
+
+They are forked from one that has imported everything. A process that began with an empty memory would import for seconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+PATIENCE = 300  # seconds
+IMPORTED = ["orbitgp.estimators", "sklearn.datasets", "torch.distributed", "torch._dynamo"]  # the last by the first optimiser
+
+
+def together(count: int, work: Callable[..., None], *arguments: object) -> list[int | None]:
+    """So many processes do this work. Returns their exit codes: None of one that did not end."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = Path(folder, "meeting").as_uri()
+        processes = [context.Process(target=_join, args=(rank, count, meeting, work, *arguments)) for rank in range(count)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(PATIENCE)
+        codes = [process.exitcode for process in processes]
+        for process in processes:
+            process.kill()
+    return codes
+
+
+def _join(rank: int, count: int, meeting: str, work: Callable[..., None], *arguments: object) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count)
+    work(*arguments)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.signal import savgol_filter
 from torch import Tensor, nn
 
 from orbitgp.kernels.learned_constants import LearnedConstants
@@ -115,4 +114,6 @@ def differences(length: int) -> Float[Tensor, "length length"]:
 
 @constant
 def _savitzky_golay(length: int, window: int, degree: int, order: int) -> Float[Tensor, "length length"]:
+    from scipy.signal import savgol_filter  # it takes a while to import, and few need it
+
     return torch.tensor(savgol_filter(np.eye(length), window, degree, deriv=order, axis=0))

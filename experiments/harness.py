@@ -25,7 +25,6 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from orbitgp import TrainingOptions, metrics
-from orbitgp.comparison.parallel import as_done
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.kernels.oriented_gradients import OrientedGradients
@@ -33,6 +32,7 @@ from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic
 from orbitgp.training.diagnostics import hyperparameters
+from orbitgp.workers import as_done
 
 Record = dict[str, Any]
 Records = Sequence[Record]

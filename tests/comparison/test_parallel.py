@@ -16,9 +16,10 @@ import pytest
 import torch
 from work_to_kill import task
 
-from orbitgp.comparison.parallel import Job, as_done, train_all
+from orbitgp.comparison.parallel import Job, train_all
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.orbits import Identity
+from orbitgp.workers import as_done
 
 pytestmark = pytest.mark.slow  # every worker process imports torch, which takes seconds
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from orbitgp.comparison.parallel import as_done
+from orbitgp.workers import as_done
 
 
 def task(job, folder=""):

@@ -17,7 +17,7 @@ import pytest
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
-CHECKED_CALLS = 10  # of each function in each test: a call that is checked takes as long as several that are not
+CHECKED_CALLS = 3  # of each function in each test: a call that is checked takes as long as several that are not
 calls: Counter[int] = Counter()
 jaxtyped = jaxtyping.jaxtyped
 

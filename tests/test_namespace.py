@@ -21,7 +21,7 @@ def test_import_alone_is_enough() -> None:
 
 
 def test_import_loads_nothing() -> None:
-    code = "import sys, orbitgp; print(*{'torch', 'numpy', 'sklearn', 'gpytorch', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, orbitgp; print(*{'torch', 'numpy', 'sklearn', 'gpytorch', 'matplotlib', 'typer'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == ""
 

@@ -537,13 +537,6 @@ def test_without_typer_one_sentence(here):
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
-def test_importing_orbitgp_needs_neither_typer_nor_torch():
-    code = "import sys, orbitgp; print(sorted({'typer', 'torch', 'matplotlib'} & set(sys.modules))); orbitgp.orbits"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
     """Ctrl-C at the so manieth call of a method, once."""
     calls, original = iter(range(1, 10**6)), getattr(kind, method)

@@ -11,7 +11,7 @@ from orbitgp.kernels import OrientedGradients
 
 TINY = {"dataset": "digits", "num_train": 30, "num_test": 10, "max_seconds": 0.2}
 FEW_MODELS = ("none, gradients", "affine, two scales", "deformation")
-FEW_ANGLES = {"rotated": (60.0,), "angles": (90.0,), "starts": (5.0,), "num_train": 50, "num_test": 10}
+FEW_ANGLES = {"rotated": (60.0,), "angles": (90.0,), "starts": (5.0,), "num_train": 40, "num_test": 10}
 
 
 def test_the_plan_is_what_the_page_says():

@@ -18,7 +18,7 @@ def smaller(monkeypatch, module, **settings):
 
 @pytest.mark.slow
 def test_likelihoods(monkeypatch, tmp_path, capsys):
-    smaller(monkeypatch, likelihoods, num_train=300, num_inducing=15, num_samples=4, max_steps=2)
+    smaller(monkeypatch, likelihoods, num_train=100, num_inducing=15, num_samples=4, max_steps=2)
     likelihoods.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--names", "gaussian", "dirichlet"])
     found = list(harness.load(tmp_path / "likelihoods.jsonl").values())
     assert [(r["settings"]["model"], r["settings"]["likelihood"]) for r in found] == [

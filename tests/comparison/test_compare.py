@@ -207,17 +207,21 @@ def compared(symmetric):
     return result, told
 
 
+@pytest.fixture(scope="module")
+def exact(symmetric):
+    return orbitgp.compare(*symmetric, ["none", "swap(0, 1)"])
+
+
 @pytest.mark.slow
-def test_exact_models_settle_it_at_once(symmetric):
-    result = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"])
-    assert result.settled
-    assert result.verdict.startswith("The data support swap(0,1): +17 nats over no invariance")
-    assert [(row.models, row.inference) for row in result.rows] == [(1, "exact")] * 2
+def test_exact_models_settle_it_at_once(exact):
+    assert exact.settled
+    assert exact.verdict.startswith("The data support swap(0,1): +17 nats over no invariance")
+    assert [(row.models, row.inference) for row in exact.rows] == [(1, "exact")] * 2
 
 
 @pytest.mark.slow
 class TestCompare:
-    def test_more_inducing_points_settle_what_few_cannot(self, symmetric, compared):
+    def test_more_inducing_points_settle_what_few_cannot(self, symmetric, compared, exact):
         few, told = compared
         assert not few.settled
         assert sum(record is None for _, record in told) == 2
@@ -225,7 +229,6 @@ class TestCompare:
         more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600.0, **{**QUICK, "max_steps": 80})
         assert more.tied == ["swap(0,1)"]
         assert more.over_plain() == pytest.approx(more.rows[1].behind)
-        exact = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"])
         for row in more.rows:
             truth = exact.models[row.orbit].evidence_.value
             assert row.low <= truth + 0.1

@@ -466,6 +466,7 @@ class TestInScikitLearn:
         assert joblib.hash(fresh.orbit) == joblib.hash(fitted.orbit)
         assert fresh.fit(X, y).evidence_ == fitted.evidence_
 
+    @pytest.mark.slow
     def test_pipeline_and_grid_search(self, rng: np.random.Generator) -> None:
         X, y = wave(rng, rows=30)
         pipeline = make_pipeline(StandardScaler(), InvariantGPRegressor(max_steps=5, random_state=0))

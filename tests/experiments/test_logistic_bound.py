@@ -37,6 +37,7 @@ def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, likelihoo
     return elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local.values).item()
 
 
+@pytest.mark.slow
 def test_below_the_exact_evidence_of_three_data() -> None:
     """log of the integral of prod sigma(y f) N(f; 0, K), over a grid of Gauss-Hermite nodes in three dimensions."""
     x = torch.tensor([[0.0], [0.7], [2.0]], dtype=torch.float64)
@@ -80,6 +81,7 @@ def test_close_to_the_svgp_of_gpytorch_at_convergence() -> None:
     assert found.best * 1.001 < found.trained < found.best + 1e-3
 
 
+@pytest.mark.slow
 def test_block_updates_of_coupled_functions_reach_a_fixed_point() -> None:
     """Coupled latent functions are updated in turn, and the bound they reach is flat in the means of q(u)."""
     x = torch.linspace(-2, 2, 12, dtype=torch.float64)[:, None]

@@ -62,6 +62,7 @@ def test_data_are_symmetric_lopsided_and_reproducible():
 
 
 @pytest.mark.parametrize("orbit", ORBITS, ids=["swap", "identity"])
+@pytest.mark.slow
 def test_exact_evidence_is_the_textbook_one_at_its_maximum(orbit):
     data = make_data(SMALL)
     fit = fit_exact(data, orbit)

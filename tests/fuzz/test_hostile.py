@@ -92,6 +92,7 @@ def test_a_checkpoint_of_another_form(steps, tmp_path):
         read_checkpoint(tmp_path / "checkpoint.safetensors")
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
     header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (100000000,), }".ljust(117) + b"\n"

@@ -56,6 +56,7 @@ def test_rows_that_are_all_alike() -> None:
     assert likelihood.concentration == 0.1
 
 
+@pytest.mark.slow
 def test_noisy_labels_are_not_predicted_with_certainty() -> None:
     """Thirds of diabetes patients. With labels believed outright, predictions are worse than not knowing (log 3)."""
     data = load_diabetes()

@@ -149,6 +149,7 @@ def test_draws_are_not_enough_where_a_climb_with_more_of_them_gains(monkeypatch)
     assert climber.learned.get() == pytest.approx(np.ones(len(climber.learned.get())), abs=0.1)
 
 
+@pytest.mark.slow
 def test_draws_double_on_the_rows_that_are_learned_from():
     """The posterior is that of all rows, with the last number of draws."""
     x, y = wave(20)

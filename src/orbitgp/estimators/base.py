@@ -77,7 +77,7 @@ Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
 
 class Seeds(NamedTuple):
-    """Three, so that what is fitted to the draws of one is scored on those of another."""
+    """Three seeds: what is fitted to the draws of one is scored on those of another."""
 
     training: int
     start: int
@@ -95,7 +95,7 @@ class Problem(NamedTuple):
 
     @property
     def shift(self) -> float:
-        """What bounds are above those in the units of y."""
+        """By how much bounds of the scaled targets lie above those in the units of y."""
         return len(self.y) * self.log_scale
 
     def to(self, device: torch.device) -> Problem:

@@ -34,7 +34,7 @@ _ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
 
 
 def possible_starts(orbit: Orbit, x: Inputs) -> list[Start]:
-    """The starts of a run with these data, as given first; those of the lengthscale where the orbit has no reach to learn."""
+    """The starts of a run with these data. The first is the orbit as given. Without a reach to learn, lengthscales vary."""
     reaches = orbit.reaches()
     given = (1.0,) * len(reaches)
     distance = _distance(x)
@@ -72,7 +72,7 @@ def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
 
 @torch.no_grad()
 def move_to(start: Start, orbit: Orbit, kernel: Kernel | None = None) -> None:
-    """Multiply the reaches of an orbit that is as it was given, or the learned lengthscales where there are no reaches."""
+    """Multiply the reaches of an orbit as given, each by its own factor; or the learned lengthscales, where it has none."""
     reaches = orbit.reaches()
     for reach, multiple in zip(reaches, start, strict=bool(reaches)):
         reach.mul_(multiple)

@@ -8,7 +8,10 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, partial, wraps
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import jaxtyping
@@ -39,16 +42,15 @@ def check_first_calls(function: Any = None, **options: Any) -> Any:
 
 
 # What orbitgp imports is imported here: under the hook below, Python finds no compiled file of other packages either, and
-# compiles them again. The process that only hands tests to workers (pytest -n 2) needs none of it, and the workers wait for it.
+# compiles them again. Not all of it is everywhere. The process that only hands tests to workers (pytest -n 2) needs none of it,
+# and the workers wait for it.
 if IS_WORKER or "-n" not in sys.argv:
-    import gpytorch  # noqa: F401
-    import matplotlib.figure  # noqa: F401
-    import pandas  # noqa: F401
-    import scipy.stats  # noqa: F401
-    import sklearn.base  # noqa: F401
+    for name in ("gpytorch", "matplotlib.figure", "pandas", "scipy.stats", "sklearn.base"):
+        with suppress(ImportError):
+            import_module(name)
 
-# Before anything of orbitgp is imported: every shape annotation becomes an assertion.
-if os.environ.get("JAXTYPING_DISABLE") != "1":
+# Before anything of orbitgp is imported: every shape annotation becomes an assertion, where something can check it.
+if os.environ.get("JAXTYPING_DISABLE") != "1" and find_spec("beartype") is not None:
     jaxtyping.jaxtyped = check_first_calls
     jaxtyping.install_import_hook("orbitgp", "beartype.beartype")
 

@@ -1,16 +1,19 @@
-"""A device without memory, simulated: a kernel that refuses more than so many rows at once."""
+"""A device without memory. Simulated: a kernel that refuses more than so many rows at once. Real: a GPU that is nearly full."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 
-from orbitgp import InvariantGPRegressor
+from orbitgp import InvariantGPRegressor, TrainingOptions
 from orbitgp.inference import memory
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.kernels.stationary import Stationary
-from orbitgp.orbits import GaussianNoise
+from orbitgp.orbits import GaussianNoise, Permutation
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +66,76 @@ def test_what_never_fits_is_an_error():
         too_large()
     assert attempts[0] == 2**24
     assert attempts[-1] == 2**16
+
+
+@pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"])
+def test_libraries_of_the_device_have_no_memory_either(words):
+    attempts = []
+
+    @in_smaller_chunks
+    def works_twice_as_small():
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise RuntimeError(words)
+        return chunk_elements(torch.device("cpu"))
+
+    assert works_twice_as_small() == 2**23
+
+
+SIZE = 64  # of the input, and of the orbit: circular shifts, which are enumerated, so that chunks change nothing but rounding
+
+
+def regressor(device: str) -> InvariantGPRegressor:
+    shifts = Permutation([[*range(1, SIZE), 0]], close=True)
+    options = TrainingOptions(
+        inducing_samples=1, num_predict_samples=SIZE, start_rows=0, dtype="float32", posterior_rows=10**6, inducing="random"
+    )
+    return InvariantGPRegressor(
+        shifts, num_inducing=512, batch_size=32, num_samples=SIZE, max_steps=3, training=options, device=device, random_state=0
+    )
+
+
+def shifted_bumps(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    widths = rng.uniform(1, 8, rows)
+    bumps = np.exp(-(((np.arange(SIZE) - SIZE / 2) / widths[:, None]) ** 2)) + 0.05 * rng.normal(size=(rows, SIZE))
+    return bumps.astype(np.float32), np.log(widths)
+
+
+@contextmanager
+def full_device(left: int) -> Iterator[None]:
+    """Within this block, so many bytes of the GPU are left."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    ballast = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device="cuda")
+    try:
+        yield
+    finally:
+        del ballast
+        torch.cuda.empty_cache()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_that_is_nearly_full(monkeypatch, caplog):
+    """Refits of q(u), the evidence and predictions are to take chunks of a 64th of the memory, and half of that is left."""
+    chunk = 4 * chunk_elements(torch.device("cuda"))
+    rows = chunk // (4 * SIZE * 512) + 1000  # more than one chunk
+    X, y = shifted_bumps(rows)
+    free = regressor("cuda").fit(X, y)
+    expected = np.stack(free.predict(X, return_std=True))
+    assert memory._halved == 0
+    with full_device(max(chunk // 2, 200 * 2**20)), caplog.at_level("WARNING", "orbitgp"):
+        found = np.stack(free.predict(X, return_std=True))
+        assert "memory ran out: going on in chunks" in caplog.text
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * y.std())
+        monkeypatch.setattr(memory, "_halved", 0)
+        caplog.clear()
+        full = regressor("cuda").fit(X, y)
+        assert "memory ran out: going on in chunks" in caplog.text
+        again = np.stack(full.predict(X, return_std=True))
+    np.testing.assert_allclose(again, expected, rtol=0, atol=1e-2 * y.std())
+    assert full.evidence_.value == pytest.approx(free.evidence_.value, abs=1e-3 * rows)
 
 
 def test_other_errors_are_not_repeated():

@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 
 _HALVINGS = 8  # at most, in one process
 _halved = 0
+_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # the last is cuBLAS and cuSOLVER
 
 
 def chunk_elements(device: torch.device) -> int:
@@ -30,8 +31,8 @@ def chunk_elements(device: torch.device) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device, or the system, had no memory left."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Whether a device, the system, or a library that has its own memory on the device, had none left."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

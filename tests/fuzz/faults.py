@@ -41,6 +41,7 @@ COMMANDS = {
     + ["--out", "run", *TINY],
     "predict": ["predict", "model", "data.npz", "--out", "predictions.csv"],
 }
+SAID = Path("said.txt")  # the last words of a process that learns
 CRASH = 99  # an exit code that no command has
 ENDS = {".html": "</html>"}
 EVERY = 8  # only every eighth of the many allocations is tried
@@ -257,7 +258,8 @@ def bad_kill(seed: int) -> list[str]:
         os.kill(child, signal.SIGINT if interrupt else signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if interrupt and os.waitstatus_to_exitcode(status) not in (0, INTERRUPTED):
-            return [f"exit {os.waitstatus_to_exitcode(status)} after two interrupts"]
+            said = SAID.read_text() if SAID.is_file() else "nothing"
+            return [f"exit {os.waitstatus_to_exitcode(status)} after two interrupts, and it said {said!r}"]
         for left in folder.rglob(".*"):  # what a killed process leaves beside is hidden, and nobody takes it for a result
             left.unlink()
         return broken_files(folder) + _resumed(folder)
@@ -274,7 +276,8 @@ def _learning() -> int:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        code = run(COMMANDS["learn"]).code
+        code, said = run(COMMANDS["learn"])
+        SAID.write_text(said)
     finally:
         os._exit(code)
 

@@ -291,18 +291,16 @@ def _rounding(problem: Problem, estimator: Any) -> float:
         # Each entry is multiplied by the precision of its datum.
         local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64) if likelihood.num_locals else None
         return 4 * entry * float(likelihood.quadratic(y, local).lam.sum())
-    # The derivative of the evidence by K is (alpha alpha^T - C^-1) / 2. Entries are rounded in K, and again by the factorisation.
+    # The slope of the evidence by K is (alpha alpha^T - C^-1) / 2. Entries are rounded in K, and again by the factorisation.
     entry += torch.finfo(torch.float64).eps * len(x) * prior_variance(estimator.kernel_, x)
-    solution = _conditioned(model, likelihood, x, y)
-    inverses = [
-        solution.system.solve_for(i, torch.eye(len(x), dtype=torch.float64)) for i in range(len(solution.system.updates))
-    ]
+    solution, eye = _conditioned(model, likelihood, x, y), torch.eye(len(x), dtype=torch.float64)
+    inverses = [solution.system.solve_for(latent, eye) for latent in range(len(solution.system.updates))]
     slopes = [weights[:, None] * weights - inverses[i % len(inverses)] for i, weights in enumerate(solution.weights.mT)]
     return 3 * entry * sum(float(slope.norm()) for slope in slopes)
 
 
 def _magnified(model: Any, x: torch.Tensor) -> float:
-    """How many times its own rounding a kernel is off, for inputs are rounded in units of their size, and count in lengthscales.
+    """How many times its rounding a kernel is off: inputs are rounded in units of their size, and count in lengthscales.
 
     Squared distances from products are off by the rounding of squares, up to where they are taken from differences.
     """

@@ -238,6 +238,7 @@ class Experiment:
         seeds: how many there are by default; with ``--quick`` there is one.
         options: further options of the command line, each with the arguments of ``add_argument``.
         on_gpu: whether it can run there.
+        pack: the same records in fewer lines, as they are kept when a run has ended; ``table`` and ``check`` read both.
     """
 
     name: str
@@ -250,6 +251,7 @@ class Experiment:
     seeds: int = 3
     options: Mapping[str, Settings] = field(default_factory=dict)
     on_gpu: bool = True
+    pack: Callable[[Records], list[Record]] | None = None
 
     def parser(self) -> argparse.ArgumentParser:
         """The options that every experiment has, and its own."""
@@ -280,7 +282,12 @@ class Experiment:
         options = self.parser().parse_args(arguments)
         options.seeds = options.seeds or (1 if options.quick else self.seeds)
         path = options.out / f"{'_'.join(filter(None, (self.name, options.label)))}.jsonl"
-        records = self.recorded(path) if options.draw else execute(self.plan(options), path, options.device, options.jobs)
+        if not options.draw:
+            records: Records = execute(self.plan(options), path, options.device, options.jobs)
+            if self.pack is not None:
+                store(path, self.pack(self.recorded(path)))
+        if options.draw or self.pack is not None:
+            records = self.recorded(path)
         print(self.table(records))
         if self.figure is not None and find_spec("matplotlib") is not None:  # --draw makes the picture elsewhere
             self.figure(records, path.with_suffix(".png"))

@@ -3,7 +3,7 @@
 Five data sets of the public archive (ArrowHead, Coffee, GunPoint, ItalyPowerDemand, OSULeaf), BasicMotions with six channels,
 and the Tecator spectra. Every model is fitted with the library's defaults. Of all models of one data set, the one with the
 highest evidence of the training data counts. Seed 0 is the archive's own split, other seeds are stratified resamples of it.
-On resamples the evidence chooses between feature maps without an orbit, so that they can be afforded.
+On resamples the evidence chooses between the models that all of them have: the feature maps, and orbits if there was time.
 
 ``ORBITGP_SIGNALS=FOLDER python -m experiments signals``, where FOLDER has NAME.npz with x_train, y_train, x_test and y_test.
 MiniROCKET is run where aeon is installed.
@@ -15,7 +15,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ FIVE = ("ArrowHead", "Coffee", "GunPoint", "ItalyPowerDemand", "OSULeaf")
 SETS = (*FIVE, "BasicMotions", "Tecator")
 TIME = ("timeshift", "circularshift", "timescale", "timewarp", "timeshift*timewarp", "circularshift*timescale")
 ORBITS = ("none", "gain*offset", *TIME)
+OF_SHAPES = ("none", "timeshift", "circularshift")  # others take too long; on OSULeaf, all but none do
+ON_RESAMPLES = ("none", "timeshift", "circularshift", "timewarp")
 MAPS: dict[str, Callable[[], nn.Module | None]] = {
     "values": lambda: None,
     "SNV": SNV,
@@ -95,17 +97,16 @@ class Signals(harness.Run):
             rival = rivals.CLASSIFIERS.get(self.model)
             arguments = (x, y, x_test, self.seed)
             predicted = rivals.pls(self.model, *arguments) if rival is None else rival(*arguments)
-            return {"seconds": time.perf_counter() - start, "metrics": _metrics(predicted, y_test)}
+            return {"seconds": round(time.perf_counter() - start, 1), "metrics": _metrics(predicted, y_test)}
         kind = InvariantGPRegressor if self.data == "Tecator" else InvariantGPClassifier
         model = kind(make_orbit(self.orbit), feature_map=MAPS[self.feature_map](), device=device, random_state=self.seed)
         model.fit(x, y)
-        seconds = time.perf_counter() - start
+        seconds = round(time.perf_counter() - start, 1)
+        evidence = model.evidence_
         found: dict[str, Any] = {
             "seconds": seconds,
-            "evidence": asdict(model.evidence_),
-            "converged": model.converged_,
-            "orbit": model.orbit_.describe().to_dict(),
-            "constants": getattr(getattr(model.kernel_, "feature_map", None), "named_constants", dict)(),
+            "evidence": {"value": round(evidence.value, 3), "stderr": round(evidence.stderr, 3)},
+            "orbit": {name: _rounded(value) for name, value in model.orbit_.describe().to_dict().items()},
             "metrics": _metrics(model.predict(x_test), y_test),
         }
         if isinstance(model, InvariantGPRegressor):
@@ -114,44 +115,112 @@ class Signals(harness.Run):
         return found
 
 
+def _rounded(value: Any) -> Any:
+    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else float(f"{value:.3g}")
+
+
 def _metrics(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     if truth.dtype.kind == "f":
-        return {"rmse": float(np.sqrt(np.square(predicted - truth).mean()))}
-    return {"accuracy": float((predicted == truth).mean())}
+        return {"rmse": round(float(np.sqrt(np.square(predicted - truth).mean())), 4)}
+    return {"accuracy": round(float((predicted == truth).mean()), 4)}
 
 
 def candidates(data: str, seed: int) -> list[tuple[str, str]]:
     """The models that the evidence chooses from: orbits and feature maps."""
     if data == "Tecator":
         return [(orbit, feature_map) for feature_map in FOR_SPECTRA for orbit in OF_SPECTRA]
-    if seed:
-        return [("none", feature_map) for feature_map in FOR_CLASSES]
-    # Shapes do not change with gain and offset.
-    return [(o, m) for m in FOR_CLASSES for o in ORBITS if (o, m) != ("gain*offset", "shapes")]
+    orbits = {"values": ORBITS, "shapes": OF_SHAPES[:1] if data == "OSULeaf" else OF_SHAPES}
+    return [(o, m) for m in FOR_CLASSES for o in orbits[m] if not seed or o in ON_RESAMPLES]
 
 
 def plan(options: argparse.Namespace) -> list[Signals]:
-    """Every model and rival of every data set and seed, resample after resample."""
-    runs = []
-    for seed in range(options.seeds):
-        for data in options.data if seed == 0 else [data for data in options.data if data in FIVE]:
-            usual = rivals.PREPARATIONS if data == "Tecator" else rivals.CLASSIFIERS
-            runs += [Signals(data, name, seed=seed) for name in usual if name != "MiniROCKET" or find_spec("aeon")]
-            if not options.rivals:
-                runs += [Signals(data, f"{o}, {m}", o, m, seed) for o, m in candidates(data, seed) if m in options.maps]
+    """Every model and rival of every data set: the archive's split, resamples without orbits, resamples with them.
+
+    So all resamples soon have the same models. Of one resample, the data set that takes longest comes first.
+    """
+    kept = list(harness.load(options.out / "signals.jsonl").values())
+    known = {_key(record) for line in kept if "models" in line for record in unpacked([line])}
+    seeds = range(options.seeds)
+    five = sorted((data for data in options.data if data in FIVE), key=lambda data: data != "OSULeaf")
+    runs = [run for data in options.data for run in _runs(data, 0, options)]
+    further = [run for seed in seeds[1:] for data in five for run in _runs(data, seed, options)]
+    further.sort(key=lambda run: run.orbit not in ("", "none"))
+    return [run for run in runs + further if (run.data, run.model, run.seed) not in known]
+
+
+def _runs(data: str, seed: int, options: argparse.Namespace) -> list[Signals]:
+    usual = rivals.PREPARATIONS if data == "Tecator" else rivals.CLASSIFIERS
+    runs = [Signals(data, name, seed=seed) for name in usual if name != "MiniROCKET" or find_spec("aeon")]
+    if not options.rivals:
+        runs += [Signals(data, f"{o}, {m}", o, m, seed) for o, m in candidates(data, seed) if m in options.maps]
     return runs
 
 
+def _key(record: Record) -> tuple[str, str, int]:
+    return tuple(record["settings"][name] for name in ("data", "model", "seed"))
+
+
+def packed(records: Records) -> list[Record]:
+    """The same in less space: one line for the models of a data set and seed that ran on the same machine and commit.
+
+    Of each it has seconds and accuracy, then evidence and its error, if any, and of the archive's split what was learned.
+    """
+    lines: dict[str, Record] = {}
+    for record in unpacked(records):
+        data, model, seed = _key(record)
+        versions, hardware = {"torch": record["versions"]["torch"]}, record["hardware"]
+        record["commit"], record["versions"] = record["commit"][:9], versions
+        record["hardware"] = {name: hardware[name] for name in ("cpus", "gpu") if name in hardware}
+        if data == "Tecator":
+            lines[record["name"]] = record
+            continue
+        head = {name: record[name] for name in ("experiment", "commit", "versions", "hardware")}
+        name = harness.slug(data, seed, head["commit"], *versions.values(), *head["hardware"].values())
+        line = lines.setdefault(name, {"name": name, **head, "settings": {"data": data, "seed": seed}, "models": {}})
+        learned = [record["orbit"]] if record.get("orbit") and not seed else []
+        found = [record["seconds"], record["metrics"]["accuracy"], *record.get("evidence", {}).values(), *learned]
+        line["models"][model] = found
+    return list(lines.values())
+
+
+def unpacked(records: Records) -> list[Record]:
+    """One record for each model."""
+    found = []
+    for record in records:
+        for model, (seconds, accuracy, *further) in record.get("models", {}).items():
+            one = {**record, "settings": {**record["settings"], "model": model}}
+            del one["models"]
+            one |= {"seconds": seconds, "metrics": {"accuracy": accuracy}}
+            if further:
+                one |= {"evidence": dict(zip(("value", "stderr"), further, strict=False)), "orbit": dict(*further[2:])}
+            found.append(one)
+        if "models" not in record:
+            found.append({**record})
+    return found
+
+
 def picked(records: Records, data: str, seed: int) -> Record | None:
-    """The model with the highest evidence; none of a resample before all its candidates are there."""
+    """The model with the highest evidence; of a resample, among those that all resamples have."""
     found = [r for r in records if (r["settings"]["data"], r["settings"]["seed"]) == (data, seed) and "evidence" in r]
-    missing = {f"{o}, {m}" for o, m in candidates(data, seed)} - {r["settings"]["model"] for r in found}
-    return None if not found or (seed and missing) else max(found, key=lambda r: r["evidence"]["value"])
+    if seed:
+        found = [r for r in found if r["settings"]["model"] in in_all_resamples(records, data)]
+    return max(found, key=lambda r: r["evidence"]["value"], default=None)
+
+
+def in_all_resamples(records: Records, data: str) -> set[str]:
+    """The models that all resamples have of which the models without an orbit are there."""
+    seeds = resamples(records, data)
+    found = [
+        {r["settings"]["model"] for r in records if (r["settings"]["data"], r["settings"]["seed"]) == (data, s)} for s in seeds
+    ]
+    return set.intersection(*found) if found else set()
 
 
 def resamples(records: Records, data: str) -> list[int]:
-    """The seeds of which all candidates are there, apart from the archive's own split."""
-    return [seed for seed in sorted({r["settings"]["seed"] for r in records}) if seed and picked(records, data, seed)]
+    """The seeds of which all models without an orbit are there, apart from the archive's own split."""
+    known = {_key(r) for r in records if "evidence" in r}
+    seeds = sorted({seed for name, _, seed in known if seed and name == data})
+    return [seed for seed in seeds if all((data, f"none, {m}", seed) in known for m in FOR_CLASSES)]
 
 
 def accuracies(records: Records, data: str, model: str | None) -> dict[int, float]:
@@ -165,6 +234,7 @@ def accuracies(records: Records, data: str, model: str | None) -> dict[int, floa
 
 def table(records: Records) -> str:
     """Accuracy of the evidence's choice beside rivals run here and published ones; then spectra; then evidence by orbit."""
+    records = unpacked(records)
     here = {name: name for name in rivals.CLASSIFIERS} | {"RBF GP": "none, values"}
     head = ["data", "picked by the evidence", "accuracy", *here, "published: DTW, BOSS, shapelets, COTE"]
     lines = []
@@ -244,6 +314,7 @@ def _gains(records: Records, data: str, feature_map: str) -> list[str]:
 def check(records: Records) -> Claims:
     """What is to be shown; what has not been run is not claimed."""
     claims = {}
+    records = unpacked(records)
     chosen = {data: picked(records, data, 0) for data in SETS}
     five = [found["metrics"]["accuracy"] for data in FIVE if (found := chosen[data])]
     if len(five) == len(FIVE):
@@ -289,6 +360,7 @@ EXPERIMENT = harness.Experiment(
     table,
     check,
     seeds=11,
+    pack=packed,
     options={
         "--data": {"nargs": "+", "choices": SETS, "default": list(SETS), "help": "only some of the data sets"},
         "--maps": {"nargs": "+", "choices": list(MAPS), "default": list(MAPS), "help": "only some of the feature maps"},

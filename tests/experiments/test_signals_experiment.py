@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments import rivals, signals
+from experiments import harness, rivals, signals
 
 
 def naive(a: np.ndarray, b: np.ndarray, reach: int) -> float:
@@ -44,9 +44,44 @@ def test_seconds_are_of_what_a_user_runs():
     assert [holds for claim, holds in signals.check(found).items() if "default comparison" in claim] == [True]
 
 
-def test_a_resample_counts_when_all_its_candidates_are_there():
-    found = [record("Coffee", "none", "values", -9.0, 0.8)]
-    found += [record("Coffee", o, m, -10.0 - len(o), 0.9, seed=3) for o, m in signals.candidates("Coffee", 3)]
+def resample(seed: int, accuracy: float) -> list[dict]:
+    return [record("Coffee", "none", feature_map, -10.0, accuracy, seed) for feature_map in signals.FOR_CLASSES]
+
+
+def test_a_resample_counts_when_its_feature_maps_are_there():
+    found = [record("Coffee", "none", "values", -9.0, 0.8), *resample(3, 0.9)]
     assert signals.accuracies(found, "Coffee", None) == {0: 0.8, 3: 0.9}
     assert signals.accuracies(found[:-1], "Coffee", None) == {0: 0.8}
     assert "| Coffee | none, values | 0.800 (0.900) |" in signals.table(found)
+
+
+def test_resamples_choose_between_the_models_that_all_of_them_have():
+    found = [*resample(1, 0.9), *resample(2, 0.9), record("Coffee", "timeshift", "values", -5.0, 0.5, 1)]
+    assert signals.accuracies(found, "Coffee", None) == {1: 0.9, 2: 0.9}
+    found.append(record("Coffee", "timeshift", "values", -5.0, 0.5, 2))
+    assert signals.accuracies(found, "Coffee", None) == {1: 0.5, 2: 0.5}
+
+
+def test_packed_records_say_the_same_and_are_not_run_again(tmp_path):
+    of_rival = {"settings": {"data": "Coffee", "model": "RBF SVM", "seed": 1}, "metrics": {"accuracy": 0.7}, "seconds": 1.0}
+    archive = record("Coffee", "timeshift", "values", -9.0, 0.8) | {"orbit": {"shift": [-1.0, 1.0]}}
+    found = [archive, *resample(1, 0.9), *resample(2, 0.6), of_rival]
+    made = {"experiment": "signals", "name": "", "commit": "0123456789", "versions": {"torch": "2"}, "hardware": {"cpus": 2}}
+    found = [one | made for one in found]
+    packed = signals.packed(found)
+    assert len(packed) == 3
+    assert signals.table(packed) == signals.table(found)
+    assert signals.packed(packed) == packed
+    assert signals.unpacked(packed)[0]["orbit"] == archive["orbit"]
+    harness.store(tmp_path / "signals.jsonl", packed)
+    options = signals.EXPERIMENT.parser().parse_args(["--data", "Coffee", "--out", str(tmp_path), "--seeds", "3"])
+    runs = {(run.model, run.seed) for run in signals.plan(options)}
+    assert ("RBF SVM", 2) in runs
+    assert runs.isdisjoint({("RBF SVM", 1), ("none, values", 1), ("timeshift, values", 0)})
+
+
+def test_all_resamples_have_their_feature_maps_before_any_has_an_orbit(tmp_path):
+    options = signals.EXPERIMENT.parser().parse_args(["--out", str(tmp_path), "--seeds", "4"])
+    with_orbit = [run.orbit not in ("", "none") for run in signals.plan(options) if run.seed]
+    assert with_orbit == sorted(with_orbit)
+    assert any(with_orbit)

@@ -282,12 +282,10 @@ class Experiment:
         options = self.parser().parse_args(arguments)
         options.seeds = options.seeds or (1 if options.quick else self.seeds)
         path = options.out / f"{'_'.join(filter(None, (self.name, options.label)))}.jsonl"
-        if not options.draw:
-            records: Records = execute(self.plan(options), path, options.device, options.jobs)
-            if self.pack is not None:
-                store(path, self.pack(self.recorded(path)))
-        if options.draw or self.pack is not None:
-            records = self.recorded(path)
+        records = self.recorded(path) if options.draw else execute(self.plan(options), path, options.device, options.jobs)
+        if self.pack is not None:
+            records = self.pack(self.recorded(path))
+            store(path, records)
         print(self.table(records))
         if self.figure is not None and find_spec("matplotlib") is not None:  # --draw makes the picture elsewhere
             self.figure(records, path.with_suffix(".png"))

@@ -34,7 +34,11 @@ def test_the_evidence_picks_and_the_test_set_does_not():
         found += [record(data, "none", "values", -20.0, 1.0), record(data, "timeshift", "values", -10.0, 0.9)]
     claims = signals.check(found)
     assert [holds for claim, holds in claims.items() if "mean accuracy" in claim] == [False]  # 0.9, though another had 1.0
-    assert [holds for claim, holds in claims.items() if "an orbit in time" in claim] == [True, False, True]  # not of shapes
+    by_time = {claim.split(",")[0]: holds for claim, holds in claims.items() if "an orbit in time" in claim}
+    assert by_time == {f"where g sees {m}": m == "values" for m in signals.FOR_CLASSES} | {
+        "where g sees the same on both sides": True,
+        "where each side has its best view": True,
+    }
     assert "timeshift, values" in signals.table(found)
 
 

@@ -38,7 +38,7 @@ PRODUCTS = ("timeshift*timescale", "timeshift*timewarp", "circularshift*timescal
 TIME = ("timeshift", "circularshift", "timescale", "timewarp", *PRODUCTS)
 ORBITS = ("none", "gain*offset", *TIME)
 OF_SHAPES = ("none", "timeshift", "circularshift")  # others take too long; on OSULeaf, all but none do
-ON_RESAMPLES = ("none", "timeshift", "timewarp")
+ON_RESAMPLES = {"values": ("none", "timeshift", "timewarp"), "shapes": ("none", "timeshift")}  # of other maps, none
 MAPS: dict[str, Callable[[], nn.Module | None]] = {
     "values": lambda: None,
     "SNV": SNV,
@@ -133,7 +133,7 @@ def candidates(data: str, seed: int) -> list[tuple[str, str]]:
         return [(orbit, feature_map) for feature_map in FOR_SPECTRA for orbit in OF_SPECTRA]
     of_shapes = OF_SHAPES[:1] if data == "OSULeaf" else OF_SHAPES
     orbits = {feature_map: of_shapes if feature_map == "shapes" else ORBITS for feature_map in FOR_CLASSES}
-    return [(o, m) for m in FOR_CLASSES for o in orbits[m] if not seed or o in ON_RESAMPLES]
+    return [(o, m) for m in FOR_CLASSES for o in orbits[m] if not seed or o in ON_RESAMPLES.get(m, ("none",))]
 
 
 def plan(options: argparse.Namespace) -> list[Signals]:
@@ -167,7 +167,8 @@ def _key(record: Record) -> tuple[str, str, int]:
 def packed(records: Records) -> list[Record]:
     """The same in less space: one line for the models of a data set and seed that ran on the same machine and commit.
 
-    Of each it has seconds and accuracy, then evidence and its error, if any, and of the archive's split what was learned.
+    Of each it has seconds and accuracy, then evidence and its error, if any. Of resamples these are in tenths of a nat, without
+    what was learned.
     """
     lines: dict[str, Record] = {}
     for record in unpacked(records):
@@ -181,9 +182,9 @@ def packed(records: Records) -> list[Record]:
         head = {name: record[name] for name in ("experiment", "commit", "versions", "hardware")}
         name = harness.slug(data, seed, head["commit"], *versions.values(), *head["hardware"].values())
         line = lines.setdefault(name, {"name": name, **head, "settings": {"data": data, "seed": seed}, "models": {}})
+        evidence = [round(nats, 1 if seed else 3) for nats in record.get("evidence", {}).values()]
         learned = [record["orbit"]] if record.get("orbit") and not seed else []
-        found = [record["seconds"], record["metrics"]["accuracy"], *record.get("evidence", {}).values(), *learned]
-        line["models"][model] = found
+        line["models"][model] = [record["seconds"], record["metrics"]["accuracy"], *evidence, *learned]
     return list(lines.values())
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from orbitgp import InvariantGPClassifier, compare
 from orbitgp.datasets import digits
-from orbitgp.estimators.images import border_level, channels_first
+from orbitgp.estimators.images import border_level, channels_first, check_images
 from orbitgp.orbits import Flip, Rotation
 
 rng = np.random.default_rng(0)
@@ -54,6 +54,13 @@ def test_a_background_that_is_not_zero_is_warned_of() -> None:
         compare(1 - ink, LABELS, ["none", "rotation"], **QUICK, inference="exact")
     assert len([w for w in said if "border" in str(w.message)]) == 1
     InvariantGPClassifier(Flip(), **QUICK).fit(1 - ink, LABELS)  # a mirror brings in nothing
+
+
+def test_pixels_beyond_the_range_of_pixels_are_warned_of() -> None:
+    ink = COLOUR[:, 0]
+    with pytest.warns(UserWarning, match=r"the pixels of X go from 0 to 2\.5\de\+06"):
+        check_images(2.55e6 * (ink > 0.5))
+    check_images(255 * ink)  # bytes as numbers are usual
 
 
 def test_the_level_of_a_border() -> None:

@@ -15,6 +15,7 @@ _CHANNELS = (1, 3, 4)
 _BRIGHT = 0.6  # of the brightest pixel: a border above is no background of 0
 _MOST = 0.4  # a side is bright if all but so many of its pixels are
 _LEVEL = 0.05  # of the range of pixels: how far a uniform border may be from 0
+_BYTE = 255.0  # the most that pixels have, as bytes or as numbers between 0 and 1
 
 
 def channels_first(X: Any) -> Any:
@@ -32,9 +33,16 @@ def channels_first(X: Any) -> Any:
 
 
 def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> None:
-    """Refuse images that show nothing, and warn where an orbit brings in zeros that are not the background."""
+    """Refuse images that show nothing. Warn of values that pixels do not have, and where an orbit brings in zeros that are not
+    the background."""
     if (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
         raise ValueError("every image in X is of one colour all over: there is nothing to learn from.")
+    low, high = float(x.min()), float(x.max())
+    if max(-low, high) > _BYTE:
+        warnings.warn(
+            f"the pixels of X go from {low:.3g} to {high:.3g}, and those of images from 0 to 1 or to 255: bring them to "
+            "0 to 1, as by X / X.max(), in which units orbits of brightness and noise start."
+        )
     warps = any(isinstance(part, Warp) for orbit in orbits for part in orbit.modules())
     if warps and (level := border_level(x)) is not None:
         warnings.warn(

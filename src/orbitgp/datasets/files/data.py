@@ -13,8 +13,10 @@ from jaxtyping import Shaped
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.embedded import Indices, stratified_split
 from orbitgp.estimators.defaults import Task, task_of
+from orbitgp.orbits.description import number
 
 _CHANNELS = (1, 3, 4)
+_BEYOND = 0.5  # how far pixels may lie outside of 0 to 1 without a word: sharp edges overshoot
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,17 @@ def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarra
     if options.scales is not None:
         shift, unit = np.array(options.scales).T
         x = (x - shift) / unit
+    if options.invert and (ends := unusual_ends(x)) is not None:
+        raise DatasetError(
+            f"--invert turns pixels p into 1 - p, but those in {where} go from {ends}: bring them to 0 to 1 first."
+        )
     return 1 - x if options.invert else x
+
+
+def unusual_ends(x: Shaped[np.ndarray, "rows *features"]) -> str | None:
+    """The least and the largest pixel, as in "0 to 255", where these lie well outside of 0 to 1."""
+    low, high = float(x.min()), float(x.max())
+    return None if low > -_BEYOND and high < 1 + _BEYOND else f"{number(low)} to {number(high)}"
 
 
 def standardised(data: Data, shared: Sequence[set[int]] = ()) -> Data:

@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 from orbitgp import datasets
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.arrays import read_npy, read_npz, sibling_targets
-from orbitgp.datasets.files.data import Data, Inputs, Raw, ReadOptions, checked_inputs, checked_targets, split
+from orbitgp.datasets.files.data import Data, Inputs, Raw, ReadOptions, checked_inputs, checked_targets, split, unusual_ends
 from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
 from orbitgp.datasets.files.signals import read_ts
@@ -168,6 +168,13 @@ def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> lis
     """What a person should know about these data before training on them."""
     if x.ndim < 3 or options.invert or options.signal:
         return []
+    notes = []
+    if (ends := unusual_ends(x)) is not None:
+        notes.append(
+            f"the pixels go from {ends}, and not from 0 to 1: they are taken as they are, and brightness and noise are in "
+            "their units."
+        )
     if border_level(x) is not None:
-        return ["the background of these images is bright, and what lies outside an image counts as 0: consider --invert."]
-    return []
+        remedy = "consider --invert" if ends is None else "bring the background to 0"
+        notes.append(f"the background of these images is bright, and what lies outside an image counts as 0: {remedy}.")
+    return notes

@@ -281,6 +281,9 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
         ("flip*rotation", "mirror images and rotations within ±45°"),
         ("flip*rotate90", "a set of 8 transformations"),
         ("none", "No invariance: a plain Gaussian process."),
+        ("rotation(17)*scale(1.001)", "Learned rotations within ±17°;"),
+        ("affine(angle=(-16, 16), scale_x=(0.9999, 1), scale_y=(0.9, 1.1))", "±16°, scaling by ×0.90 to ×1.10 up and down,"),
+        ("scale(1.001)", "Learned no scaling; not compared"),
     ],
 )
 def test_words(text, said):
@@ -295,7 +298,7 @@ def test_words(text, said):
         (
             -0.04,
             {"num_data": 2},
-            "Cannot tell whether an invariance helps: with rotations within ±45°, the evidence is 0.0",
+            "Cannot tell whether an invariance helps: with rotations within ±45°, the evidence is the same.",
             False,
         ),
         (2.9, {}, "Cannot tell", False),
@@ -303,6 +306,7 @@ def test_words(text, said):
         (-50.0, {}, "No invariance is better: with rotations within ±45°, the evidence is 50 nats lower.", False),
         (None, {}, "Learned rotations within ±45°; not compared with no invariance.", False),
         (100.0, {"stopped": True, "steps": 1}, "Stopped after 1 step, so this is no result yet: so far rotations", False),
+        (-0.0, {}, "Cannot tell whether an invariance helps: with rotations within ±45°, the evidence is the same.", False),
         (100.0, {"converged": False, "steps": 12}, "Not converged after 12 steps, so this is no result yet", False),
     ],
 )
@@ -311,6 +315,11 @@ def test_nothing_is_a_finding_that_the_evidence_does_not_support(over, further, 
     assert said in found.text
     assert found.supported is supported
     assert ("Insensitive" in found.text) is supported
+
+
+def test_a_model_without_invariance_that_has_not_converged_says_so():
+    found = finding(make_orbit("none").describe(), None, num_data=100, converged=False, steps=5)
+    assert found.text == "Not converged after 5 steps, so this is no result yet: a Gaussian process without invariance."
 
 
 def test_a_difference_is_certain_beyond_errors_and_slack():

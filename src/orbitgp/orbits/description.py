@@ -79,6 +79,12 @@ class Quantity:
         return [with_unit(text, self.unit if unit is None else unit) for text in texts]
 
     @property
+    def is_nothing(self) -> bool:
+        """Whether nothing happens, as far as its digits tell: a range from ×1.00 to ×1.00."""
+        ends = self.ends("") if isinstance(self.value, tuple) else [number(self.value)]
+        return all(float(end.replace(",", "").replace("−", "-")) == self.neutral for end in ends)
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether it lies around zero, as far as its digits tell: a range, or the half-width that a number of degrees is."""
         if not isinstance(self.value, tuple):
@@ -91,7 +97,8 @@ class Quantity:
         if isinstance(self.value, tuple) and self.is_symmetric:
             return "±" + with_unit(self.ends("")[1].lstrip("+"), self.unit)
         if isinstance(self.value, tuple):
-            return " … ".join(self.ends()) if self.unit in _SIGNS else with_unit(" … ".join(self.ends("")), self.unit)
+            ends = list(dict.fromkeys(self.ends("" if self.unit not in _SIGNS else None)))  # one where they read the same
+            return " … ".join(ends) if self.unit in _SIGNS else with_unit(" … ".join(ends), self.unit)
         counted = not self.unit and float(self.value).is_integer()
         return ("±" if self.unit == "°" else "") + with_unit(number(self.value, decimals=0 if counted else None), self.unit)
 

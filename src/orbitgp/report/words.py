@@ -46,7 +46,20 @@ def nats(value: float | int, sign: bool = False) -> str:
 
 
 def learned(description: Description) -> list[str]:
-    """A phrase for each thing that the function is insensitive to."""
+    """A phrase for each thing that the function is insensitive to. Where that is nothing at all, the phrases say so."""
+    something = {name: quantity for name, quantity in description.quantities.items() if not quantity.is_nothing}
+    nothing = dict.fromkeys(_what(name) for name in description.quantities if name not in something)
+    return _phrases(Description(description.title, something)) or [f"no {what}" for what in nothing]
+
+
+def _what(key: str) -> str:
+    """What a quantity measures, as a noun: "rotations" of degrees, "scaling" of scale_x."""
+    name = key.rsplit(".", 1)[-1]
+    name = name[:-2] if name[-2:] in _AXES else name
+    return _RANGES.get(name, name.replace("_", " "))
+
+
+def _phrases(description: Description) -> list[str]:
     phrases = []
     for key, value in description.quantities.items():
         name = key.rsplit(".", 1)[-1]
@@ -75,9 +88,8 @@ def _along_axes(key: str, description: Description) -> list[str]:
     found = {axis: description.quantities[stem + axis] for axis in _AXES if stem + axis in description.quantities}
     if key != stem + next(iter(found)):
         return []
-    name = stem.rsplit(".", 1)[-1]
+    what = _what(stem)
     extents = {axis: _extent(value) for axis, value in found.items()}
-    what = _RANGES.get(name, name.replace("_", " "))
     if len(extents) == 2 and len(set(extents.values())) == 1:
         return [f"{what} {next(iter(extents.values()))}"]
     return [f"{what} {listed([f'{extent} {_AXES[axis]}' for axis, extent in extents.items()])}"]
@@ -135,21 +147,22 @@ def finding(
         converged: whether it came to its end, and not to a limit.
     """
     phrases = learned(description)
+    if stopped or not converged:
+        how = "Stopped" if stopped else "Not converged"
+        so_far = f"so far {listed(phrases)}" if phrases else "a Gaussian process without invariance"
+        return Finding(f"{how} after {steps:,} step{'' if steps == 1 else 's'}, so this is no result yet: {so_far}.")
     if not phrases:
         return Finding("No invariance: a plain Gaussian process.")
     what = listed(phrases)
-    if stopped or not converged:
-        how = "Stopped" if stopped else "Not converged"
-        return Finding(f"{how} after {steps:,} step{'' if steps == 1 else 's'}, so this is no result yet: so far {what}.")
     few = f" There are only {num_data:,} data." if num_data < FEW_DATA else ""
     if over_plain is None:
         return Finding(f"Learned {what}; not compared with no invariance.{few}")
     if over_plain <= -MIN_NATS and certain:
         return Finding(f"No invariance is better: with {what}, the evidence is {nats(-over_plain)} lower.{few}")
     if over_plain < MIN_NATS or not certain:
-        difference = "higher" if over_plain > 0 else "lower"
+        difference = f"{nats(abs(over_plain))} {'higher' if over_plain > 0 else 'lower'}"
         doubt = "" if abs(over_plain) < MIN_NATS else ", which is not certain"
-        said = f"with {what}, the evidence is {nats(abs(over_plain))} {difference}{doubt}"
+        said = f"with {what}, the evidence is {'the same' if round(over_plain, 1) == 0 else difference}{doubt}"
         return Finding(f"Cannot tell whether an invariance helps: {said}.{few}")
     return Finding(f"Insensitive to {what}; evidence {nats(over_plain, sign=True)} over no invariance.{few}", supported=True)
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _EVERY = 10.0  # seconds between plain lines
 _OPEN = "{n_fmt} steps, {elapsed}{postfix}"
-_STEPS = "{n_fmt}/{total_fmt} steps, {rate_noinv_fmt}, {remaining} left{postfix}"
+_LEFT = ", {rate_noinv_fmt}, {remaining} left"
+_STEPS = "{n_fmt}/{total_fmt} steps" + _LEFT + "{postfix}"
 _MODELS = "{n_fmt} of {total_fmt} models done, {elapsed}{postfix}"
 
 
@@ -90,6 +91,10 @@ class Progress:
         """Show a record of a model's history."""
         from orbitgp.training.diagnostics import headline
 
+        if (
+            "rows" in record and not self.quiet
+        ):  # an exact run ends when it has converged: the limit of its steps says nothing of the time
+            self.bar.bar_format = self.bar.bar_format.replace(_LEFT, " at most, {elapsed}")
         self._show(name, record["step"], headline(record, self.units))
 
     def watch(self, job: Job, record: Mapping[str, Any] | None) -> None:

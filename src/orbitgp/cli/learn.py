@@ -6,6 +6,7 @@ import json
 import shlex
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -160,12 +161,15 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
             )
         plain = None
         if wants_plain and not model.interrupted_:
-            if not folder.baseline.is_file():
+            if folder.baseline.is_file():
+                plain = _plain_evidence(folder)
+            else:
                 other = estimator(None, **estimator_settings(config))
                 other.fit(x, y, callback=lambda record: progress.record("no invariance", record))
-                if not other.interrupted_ and number() == 0:
-                    folder.write_json(folder.baseline, {"evidence": asdict(other.evidence_)})
-            plain = _plain_evidence(folder) if folder.baseline.is_file() else None
+                plain = None if other.interrupted_ else other.evidence_
+                if plain is not None and number() == 0:
+                    with suppress(OSError):  # a full disk: the model is worth more, and is still to be written
+                        folder.write_json(folder.baseline, {"evidence": asdict(plain)})
     if not leave():
         return
     certain = plain is None or is_certain(model.evidence_, plain)

@@ -246,12 +246,15 @@ class RunFolder:
         try:
             model.save(self.model)
         except OSError as error:
-            elsewhere = Path(tempfile.mkdtemp(prefix="orbitgp-")) / self.model.name
+            temporary = Path(tempfile.mkdtemp(prefix="orbitgp-"))
+            elsewhere = temporary / self.model.name
             while True:
                 try:
                     model.save(elsewhere)
                     break
                 except OSError:
+                    with suppress(OSError):
+                        temporary.rmdir()
                     if not sys.stdin.isatty():
                         raise error from None
                     asked = input(

@@ -63,6 +63,17 @@ def test_pixels_beyond_the_range_of_pixels_are_warned_of() -> None:
     check_images(255 * ink)  # bytes as numbers are usual
 
 
+def test_images_that_would_not_fit_into_memory_are_refused(monkeypatch) -> None:
+    x = np.zeros((4, 200, 200), np.float32)
+    x[:, 50:150, 50:150] = rng.uniform(size=(4, 100, 100))
+    monkeypatch.setattr("orbitgp.estimators.validation.free_memory", lambda device: 1e8)
+    settings = {"inference": "sparse", "max_steps": 1, "random_state": 0}
+    with pytest.raises(ValueError, match=r"inputs of shape \(200, 200\) are too large: .* Make them smaller"):
+        InvariantGPClassifier(Rotation(30), **settings).fit(x, LABELS[:4])
+    small = x[:, ::20, ::20]
+    assert InvariantGPClassifier(Rotation(30), **settings).fit(small, LABELS[:4]).inference_ == "sparse"
+
+
 def test_the_level_of_a_border() -> None:
     ink = COLOUR[:, 0]
     assert border_level(ink) is None

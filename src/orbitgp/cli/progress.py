@@ -91,9 +91,7 @@ class Progress:
         """Show a record of a model's history."""
         from orbitgp.training.diagnostics import headline
 
-        if (
-            "rows" in record and not self.quiet
-        ):  # an exact run ends when it has converged: the limit of its steps says nothing of the time
+        if "rows" in record and not self.quiet:  # an exact run ends when it has converged, long before the limit of its steps
             self.bar.bar_format = self.bar.bar_format.replace(_LEFT, " at most, {elapsed}")
         self._show(name, record["step"], headline(record, self.units))
 

@@ -38,6 +38,7 @@ from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
     asks_for_sparse,
     check_arguments,
+    check_sparse_memory,
     inducing_count,
     inducing_samples,
     predict_samples,
@@ -255,6 +256,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         if exact is not None and choice.inference == "exact":
             self._fit_exact(exact, problem, choice, arguments, settings, run, seeds)
         else:
+            check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
             model = self._initial_model(x, orbit, kernel, problem, arguments["num_inducing"], settings, at_start)
             self._fit_sparse(model, x, problem, settings, run, seeds)
         self.interrupted_ = run.interrupted

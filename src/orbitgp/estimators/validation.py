@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from numbers import Integral
 from typing import Any, get_args
 
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 
 from orbitgp.estimators.defaults import NUM_INDUCING, InferenceName
 from orbitgp.inference import processes
+from orbitgp.inference.cost import free_memory, sparse_bytes
 from orbitgp.inference.prior_mean import MeanName
+from orbitgp.inference.rows import Rows
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions
@@ -109,6 +112,20 @@ def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: 
         return min(num_inducing or NUM_INDUCING, rows * orbit.size)
     # It takes several points to represent an average over an orbit; too few hide how far the orbit should reach.
     return num_inducing or min(NUM_INDUCING, 8 * rows)
+
+
+def check_sparse_memory(x: Tensor | Rows, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
+    """Refuse inputs so large that a step of sparse inference would not fit into memory: the system would end the process."""
+    averaged = inducing_samples(settings.inducing_samples, orbit)
+    points = averaged * inducing_count(num_inducing, len(x), orbit, averaged)
+    samples = settings.num_samples or getattr(orbit, "size", 1)
+    needed = sparse_bytes(min(settings.batch_size, len(x)), samples, points, prod(x.shape[1:]))
+    free = free_memory(x.device)
+    if needed > free:
+        raise ValueError(
+            f"inputs of shape {tuple(x.shape[1:])} are too large: training would take about {needed / 1e9:,.0f} GB of memory, "
+            f"and {free / 1e9:,.0f} GB are free. Make them smaller, as images with --resize 64x64."
+        )
 
 
 def predict_samples(orbit: Orbit, num_predict_samples: int | None) -> int | None:

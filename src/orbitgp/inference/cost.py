@@ -22,6 +22,7 @@ import torch
 _CPU_SPEED = (40e9, 16e9)
 _GPU_SPEED = (30e12, 20e12)
 _SHARE = 0.7  # of the free memory
+_COPIES = 5  # of the samples of a batch, in a step of sparse inference
 _STEP = 100  # a number of rows to learn from is a multiple of this
 FIRST_SAMPLES = 16  # draws of an infinite orbit in the first evaluations
 
@@ -85,6 +86,14 @@ class Workload:
         memory = rows**2 * (number + squares) + 2.0 * rows * self.samples * self.dim * number
         seconds = kernel / (double if self.double else single) + algebra * rows**3 * self.factorisations / double
         return Cost(memory, seconds)
+
+
+def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:
+    """What a step of sparse inference holds at its peak: samples of so many rows, and points, in single precision.
+
+    Five copies were measured: as drawn, as places to interpolate at, as the kernel sees them, and gradients of these.
+    """
+    return _COPIES * 4.0 * dim * (rows * samples + points)
 
 
 def free_memory(device: torch.device) -> float:

@@ -177,6 +177,7 @@ def test_an_evidence_prints_well():
         str(replace(bound, slack=440.2)) == "≥ -1,234.6 ± 0.4 nats (slack about 440, 1,000 data, Gaussian likelihood, S = 64)"
     )
     assert str(replace(bound, upper=-1200.0)) == "between -1,235 and -1,200 nats (1,000 data, Gaussian likelihood, S = 64)"
+    assert str(replace(bound, upper=-1200.0, converged=False)) == str(bound)  # better parameters may have more
     assert str(replace(bound, exact=True)) == "-1,234.6 ± 0.4 nats (exact for S = 64, 1,000 data, Gaussian likelihood)"
     exact = Evidence(1171.42, 0.0, 200, None, "Gaussian", exact=True)
     assert str(exact) == "1,171.4 nats (exact, 200 data, Gaussian likelihood)"

@@ -24,7 +24,8 @@ class Row:
     Attributes:
         orbit: its name.
         evidence: nats, of the best model.
-        low, high: what the log evidence lies between, at the best hyperparameters (``high``: None where nothing is known).
+        low, high: what the log evidence lies between, at the best hyperparameters (``high``: None where nothing is known,
+            or training met a limit).
         behind: nats below the best (0 for the best itself).
         certain: whether it is known to be worse than the best.
         inference: exact or sparse.
@@ -75,7 +76,7 @@ class Comparison:
             orbit=standing.name,
             evidence=standing.value,
             low=standing.low,
-            high=None if isinf(standing.high) else standing.high,
+            high=None if isinf(standing.high) or not standing.converged else standing.high,
             behind=0.0 if difference is None else difference.nats,
             certain=difference is not None and difference.certain,
             inference=best.model.inference_,

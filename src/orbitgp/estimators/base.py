@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -329,7 +329,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             raise FloatingPointError(
                 f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
             ) from error
-        self._keep(model, problem.likelihood, history, evidence, problem.shift)
+        self._keep(model, problem.likelihood, history, replace(evidence, converged=trainer.converged), problem.shift)
         self.converged_ = trainer.converged
         self.diagnostics_ = trainer.summary()
         self.plausible_ = {}

@@ -43,6 +43,7 @@ class Evidence:
         upper: no log marginal likelihood of the scored model lies above (None: not computed).
         slack: an estimate of how far a lower bound lies below the log marginal likelihood (None: not computed).
         num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
+        converged: whether training came to its end. Where not, better parameters may have more evidence than ``upper``.
     """
 
     value: float
@@ -54,6 +55,7 @@ class Evidence:
     upper: float | None = None
     slack: float | None = None
     num_learned: int | None = None
+    converged: bool = True
 
     def __float__(self) -> float:
         return self.value
@@ -84,7 +86,7 @@ class Evidence:
         if self.exact:
             said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"
             return f"{self.value:,.1f}{error} nats ({', '.join([said, *details])})"
-        if self.upper is not None:
+        if self.upper is not None and self.converged:
             return f"between {self.value:,.0f} and {self.upper:,.0f} nats ({', '.join([*details, *samples])})"
         slack = [] if self.slack is None else [f"slack about {self.slack:,.0f}"]
         return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"

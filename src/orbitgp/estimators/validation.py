@@ -118,7 +118,7 @@ def check_sparse_memory(x: Tensor | Rows, orbit: Orbit, num_inducing: int | None
     """Refuse inputs so large that a step of sparse inference would not fit into memory: the system would end the process."""
     averaged = inducing_samples(settings.inducing_samples, orbit)
     points = averaged * inducing_count(num_inducing, len(x), orbit, averaged)
-    samples = settings.num_samples or getattr(orbit, "size", 1)
+    samples = settings.num_samples or (orbit.size if isinstance(orbit, FiniteOrbit) else 1)
     needed = sparse_bytes(min(settings.batch_size, len(x)), samples, points, prod(x.shape[1:]))
     free = free_memory(x.device)
     if needed > free:

@@ -27,7 +27,7 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
-from orbitgp.saving import SavedFileError
+from orbitgp.saving import SavedFileError, container
 from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -483,3 +483,16 @@ class TestCallbacks:
         assert len(lines) == 12
         assert lines[-1].startswith("step 12, ")
         assert f"bound {fitted.history_[-1]['bound']:,.0f}" in lines[-1]
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(tmp_path):
+    """Its run is the same, but its state lacks a part that runs have now."""
+    rng = np.random.default_rng(0)
+    x, path = rng.normal(size=(20, 2)), tmp_path / "run.safetensors"
+    model = InvariantGPRegressor(Permutation.swap(0, 1), random_state=0)
+    model.fit(x, x.sum(1), checkpoint=path)
+    kind, config, tensors = container.read(path)
+    del config["state"]["rungs"]
+    container.write(path, kind, config, tensors)
+    with pytest.raises(SavedFileError, match="was written by another version of orbitgp, and this one cannot go on from it"):
+        model.fit(x, x.sum(1), checkpoint=path, resume=True)

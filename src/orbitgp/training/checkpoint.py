@@ -82,7 +82,13 @@ class Checkpoint:
         if self.saved is None:
             return
         _check_same_run(self.path, self.saved.run, self._run)
-        trainer.load_state_dict(decode(self.saved.state, self.saved.tensors))
+        try:
+            trainer.load_state_dict(decode(self.saved.state, self.saved.tensors))
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise SavedFileError(
+                f"{self.path} was written by another version of orbitgp, and this one cannot go on from it: delete it "
+                "to start over."
+            ) from error
         self.written = trainer.steps
         self._due = time.monotonic() + self.every
         logger.info("%s: going on after %d steps.", self.path, trainer.steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orbitgp.cli.arguments import DataOptions
     from orbitgp.comparison import Comparison, Profile
     from orbitgp.datasets.files import Data
+    from orbitgp.inference.cost import Workload
     from orbitgp.orbits.description import Description
     from orbitgp.report.page import Content
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LONG = 20.0  # seconds, above which a person is told beforehand
 _OVERHEAD = 2.5  # seconds of a fit that do not depend on the size of the data
 _STEPS = 30  # of a fit without an orbit
+_LAST_STEPS = 20  # with the most draws
 
 
 def report_content(
@@ -182,15 +184,14 @@ def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], qu
     if quiet or settings["inference"] == "sparse" or settings["num_inducing"] or settings["batch_size"]:
         return
 
-    def nominal(orbit: Any, rows: int, dim: int) -> float:
-        size = getattr(orbit, "size", settings["num_samples"] or LEAST_SAMPLES)
-        return Workload(size, dim, device).learning(rows).seconds
+    def work(orbit: Any, dim: int) -> Workload:
+        return Workload(getattr(orbit, "size", settings["num_samples"] or LEAST_SAMPLES), dim, device)
 
     def together(rows: int, dim: int) -> float:
-        return sum(_seconds(nominal(orbit, rows, dim), orbit, settings) for orbit in orbits) / workers
+        return sum(_seconds(work(orbit, dim), rows, orbit, settings) for orbit in orbits) / workers
 
     rows, dim = len(data.x_train), int(data.x_train[0].size)
-    most = max(nominal(orbit, rows, dim) for orbit in orbits)
+    most = max(work(orbit, dim).learning(rows).seconds for orbit in orbits)
     seconds = together(rows, dim)
     if (most > TrainingOptions().exact_seconds and settings["inference"] == "auto") or seconds < _LONG:
         return
@@ -200,14 +201,20 @@ def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], qu
     typer.echo(f"this will take about {_duration(seconds)}; {quicker}", err=True)
 
 
-def _seconds(nominal: float, orbit: Any, settings: dict[str, Any]) -> float:
-    """What a fit takes on one core. The nominal seconds count neither all starts nor all draws.
+def _seconds(work: Workload, rows: int, orbit: Any, settings: dict[str, Any]) -> float:
+    """What a fit takes on one core: starts, a climb, and for orbits that learn several quantities one with the most draws.
 
-    Starts and steps both grow with the number of quantities that an orbit learns. Fits of 100 and 300 digits, of images of
-    16x16 pixels and of a table, with no orbit, noise, rotations and affine maps, took 0.7 to 1.4 times as long.
+    Fits of 100 and 300 digits, of images of 16x16 pixels and of a table, with no orbit, noise, rotations and affine maps, took
+    0.7 to 1.7 times as long.
     """
+    from orbitgp.estimators.defaults import most_samples
+    from orbitgp.training.options import TrainingOptions
+
     quantities = sum(not name.endswith("elements") for name in orbit.describe())
-    seconds = _OVERHEAD * (1 + 2 * quantities) + nominal * (2 + quantities**2)
+    seconds = _OVERHEAD * (1 + 2 * quantities) + 2 * work.learning(rows).seconds
+    if quantities > 1:
+        draws = settings["num_samples"] or most_samples(work, rows, rows, TrainingOptions().exact_seconds)
+        seconds += _LAST_STEPS * replace(work, samples=draws).evaluation(rows).seconds
     most = settings["max_steps"] or inf
     return float(min(seconds * min(1.0, most / (_STEPS * (1 + 2 * quantities))), settings["max_seconds"] or inf))
 

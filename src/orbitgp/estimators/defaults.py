@@ -215,7 +215,7 @@ def _exact_choice(
     fixed = isinstance(model.orbit, FiniteOrbit) or num_samples is not None
     against = affordable(work.learning(rows), seconds, memory)
     if against is None:
-        return Choice("exact", "it can be afforded", rows, work.samples if fixed else _most_samples(work, rows, rows, seconds))
+        return Choice("exact", "it can be afforded", rows, work.samples if fixed else most_samples(work, rows, rows, seconds))
     for samples in (work.samples,) if fixed else (work.samples, work.samples // 2):
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
@@ -224,14 +224,14 @@ def _exact_choice(
         learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - _CONDITIONING) * seconds), memory, rows)
         if learn_rows >= LEAST_ROWS:
             reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
-            return Choice("exact", reason, learn_rows, samples if fixed else _most_samples(fewer, learn_rows, rows, seconds))
+            return Choice("exact", reason, learn_rows, samples if fixed else most_samples(fewer, learn_rows, rows, seconds))
     enough_memory = affordable(work.evaluation(rows), math.inf, memory) is None
     if enough_memory and rows <= NUM_INDUCING and work.samples <= LEAST_SAMPLES:
         return Choice("exact", "as many inducing points as data would save no time", rows, work.samples)
     return against
 
 
-def _most_samples(work: Workload, learn_rows: int, rows: int, seconds: float) -> int:
+def most_samples(work: Workload, learn_rows: int, rows: int, seconds: float) -> int:
     """The most draws with which one evaluation takes a tenth of the time for a fit, and conditioning its share."""
     while work.samples < MOST_SAMPLES:
         more = replace(work, samples=2 * work.samples)

@@ -22,7 +22,7 @@ from orbitgp.datasets import digits
 from orbitgp.inference.evidence import Evidence
 from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
-from orbitgp.orbits.description import Quantity, number
+from orbitgp.orbits.description import Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.cases import score
 from orbitgp.report.charts import STYLE, svg
@@ -315,6 +315,12 @@ def test_nothing_is_a_finding_that_the_evidence_does_not_support(over, further, 
     assert said in found.text
     assert found.supported is supported
     assert ("Insensitive" in found.text) is supported
+
+
+def test_the_width_of_an_own_orbit_is_no_smoothing():
+    found = finding(Description("Jitter", {"width": Quantity(-5.0)}), 10.0, num_data=100)
+    assert found.text.startswith("Insensitive to width within ±5.0;")
+    assert "smoothing up to" in finding(make_orbit("smoothing", (1, 50)).describe(), 10.0, num_data=100).text
 
 
 def test_a_model_without_invariance_that_has_not_converged_says_so():

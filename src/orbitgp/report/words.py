@@ -31,7 +31,12 @@ _RANGES = {
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
-_SIZES = {"width": "smoothing up to", "gap": "gaps up to", "baseline": "baselines of"}
+# Sizes of our own orbits: a class of the user's may call anything a width.
+_SIZES = {
+    "width": ("Smoothing", "smoothing up to"),
+    "gap": ("Dropout", "gaps up to"),
+    "baseline": ("Baseline", "baselines of"),
+}
 _AXES = {"_x": "sideways", "_y": "up and down"}
 
 
@@ -73,8 +78,8 @@ def _phrases(description: Description) -> list[str]:
             phrases.append(f"local displacements of {value}{value.plausibly}{over}")
         elif name == "scale" and value.unit != "×":
             phrases.append(f"noise of standard deviation {value}{value.plausibly}")
-        elif name in _SIZES:
-            phrases.append(f"{_SIZES[name]} {value}{value.plausibly}")
+        elif name in _SIZES and _SIZES[name][0] in description.title.split(" * "):
+            phrases.append(f"{_SIZES[name][1]} {value}{value.plausibly}")
         elif name[-2:] in _AXES:
             phrases += _along_axes(key, description)
         else:
@@ -112,7 +117,7 @@ def _extent(value: Quantity) -> str:
     if value.is_symmetric:
         return f"within {value}{value.plausibly}"
     if not isinstance(value.value, tuple):
-        return f"within ±{with_unit(number(value.value), value.unit)}{value.plausibly}"
+        return f"within ±{with_unit(number(abs(value.value)), value.unit)}{value.plausibly}"
     low, high = value.ends()
     return (f"by {low} to {high}" if value.unit == "×" else f"from {low} to {high}") + value.plausibly
 

@@ -296,7 +296,7 @@ def test_long_work_is_announced(capsys):
     said = capsys.readouterr().err
     assert "this will take about" in said
     assert "--max-data 300 would take 20 s" in said
-    # What fits took, in seconds of one core: 300 digits with rotations 20, with affine maps more than 300; without an orbit 3.
+    # What fits took, in seconds of one core: 300 digits with rotations 20, with affine maps more than 258; without an orbit 3.
     for orbits, low, high in (([Affine()], 200, 500), ([Identity(), Rotation()], 18, 34)):
         print_estimate(load("digits", max_data=300), {"settings": settings}, orbits, quiet=False)
         number, unit = re.search(r"about ([0-9]+) (s|minutes);", capsys.readouterr().err).groups()

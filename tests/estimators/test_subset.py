@@ -20,6 +20,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity
+from orbitgp.training import screening
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import representative_order
 
@@ -118,6 +119,15 @@ class TestTheOrderOfRows:
         assert torch.equal(one, again)
         assert not torch.equal(one, other)
         assert sorted(one.tolist()) == list(range(100))
+
+    def test_of_very_many_data_some_stand_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        y = torch.eye(3).repeat_interleave(torch.tensor([6000, 3000, 1000]), 0)
+        all_sorted = screening._representative_rows(y, 100, seed=1)
+        monkeypatch.setattr(screening, "_SORTED_ROWS", 2000)
+        rows = screening._representative_rows(y, 100, seed=1)
+        assert len(set(rows.tolist())) == len(all_sorted) == 100
+        for found in (all_sorted, rows):
+            assert y[found].sum(0).tolist() == pytest.approx([60, 30, 10], abs=5)
 
 
 class TestLearningFromSomeRows:

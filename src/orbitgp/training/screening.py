@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference import processes
@@ -34,6 +35,7 @@ logger = logging.getLogger("orbitgp")
 SHORTEST = 100  # steps: a shorter run starts as it is given
 SAMPLES = 16  # draws of an infinite orbit, or elements of a finite one
 _SHARE = 0.25  # of the time of the run
+_SORTED_ROWS = 200_000  # of more data, so many are sorted by their labels
 _OF_EXACT = 0.1  # of the time that an exact fit may take
 
 
@@ -87,7 +89,7 @@ def _climb(run: Run) -> int:
     size = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else SAMPLES
     work = Workload(size, dim, run.x.device, double=run.x.dtype == torch.float64)
     count = work.most_rows(_OF_EXACT * options.exact_seconds, free_memory(run.x.device), len(run.x))
-    rows = representative_order(run.y, options.seed)[: max(count, options.start_rows)].to(run.x.device)
+    rows = _representative_rows(run.y, max(count, options.start_rows), options.seed).to(run.x.device)
     x, y = fetch(run.x, rows), run.y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents).to(x.device)
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
@@ -100,3 +102,11 @@ def _climb(run: Run) -> int:
     climber.callback = lambda _: climber.stop() if run.stopped else None
     climber.run()
     return len(rows)
+
+
+def _representative_rows(y: Float[Tensor, "rows *outputs"], count: int, seed: int) -> Int[Tensor, " some"]:
+    """Rows at random, with labels in their proportions. Of very many data some stand for all: sorting labels takes memory."""
+    if len(y) <= _SORTED_ROWS:
+        return representative_order(y, seed)[:count]
+    some = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[: max(count, _SORTED_ROWS)]
+    return some[representative_order(y[some.to(y.device)], seed)[:count]]

@@ -54,6 +54,8 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
     "500 lists for a shape": ("read_options.image_shape", nested(500), "'read_options.image_shape.0' is of the wrong kind"),
     "a text for a range": ("inputs", "", "'inputs' is of the wrong kind"),
     "a truth for a number of threads": ("threads", True, "'threads' is of the wrong kind"),
+    "no length for an interval": ("data.interval", "", "'data.interval' is of the wrong kind"),
+    "a long text for a shape": ("data.signal_shape", 5000 * "x", "'data.signal_shape' is of the wrong kind"),
 }
 
 

@@ -25,6 +25,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
+import typer
+
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.forms import misfit
 
@@ -207,6 +209,11 @@ class RunFolder:
         saved = config["read_options"]
         if problem := misfit(saved, ReadOptions, "read_options"):
             raise ValueError(f"{self.config} is damaged: {problem}.")
+        try:
+            DataOptions(**config["data"]).read_options()  # as a run that goes on reads them
+        except typer.BadParameter as error:
+            option = str(error.param_hint).strip("-").replace("-", "_")
+            raise ValueError(f"{self.config} is damaged: 'data.{option}' is of the wrong kind.") from None
         return ReadOptions(**{name: _tuples(value) for name, value in saved.items()})
 
     def is_finished(self) -> bool:

@@ -20,7 +20,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import cache
+from functools import cache, partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -64,7 +65,7 @@ def prepared() -> Path:
         for command, words in COMMANDS.items():
             if command == "predict":
                 shutil.copytree("run-of-learn", "model")
-            if (outcome := run(words)).code:
+            if (outcome := apart(partial(run, words))).code:
                 raise RuntimeError(f"{command} fails undisturbed: {outcome.said}")
             if command != "predict":
                 Path("run").rename(f"run-of-{command}")
@@ -262,7 +263,21 @@ def bad_kill(seed: int) -> list[str]:
             return [f"exit {os.waitstatus_to_exitcode(status)} after two interrupts, and it said {said!r}"]
         for left in folder.rglob(".*"):  # what a killed process leaves beside is hidden, and nobody takes it for a result
             left.unlink()
-        return broken_files(folder) + _resumed(folder)
+        return broken_files(folder) + apart(partial(_resumed, folder))
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """What this returns in a process of its own: one that has computed gradients must not fork."""
+    ours, theirs = Pipe(duplex=False)
+    if child := os.fork():
+        theirs.close()
+        found = ours.recv()
+        os.waitpid(child, 0)
+        return found
+    try:
+        theirs.send(work())
+    finally:
+        os._exit(0)
 
 
 def _learning() -> int:
@@ -286,7 +301,7 @@ def _learning() -> int:
 def seconds_of_learn() -> float:
     start = time.perf_counter()
     with workplace():
-        run(COMMANDS["learn"])
+        apart(partial(run, COMMANDS["learn"]))
     return time.perf_counter() - start
 
 

@@ -775,7 +775,7 @@ def test_a_configuration_that_is_none_is_one_sentence(here, text):
     (here / "run/config.json").write_text(text)
     folder = RunFolder.open(here / "run")
     with pytest.raises(ValueError, match=r"config\.json is damaged: .*\.$"):
-        folder.read_json(folder.config)
+        folder.read_config()
 
 
 def test_errors_do_not_steer_the_terminal():

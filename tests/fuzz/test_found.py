@@ -80,7 +80,7 @@ def test_images_of_two_pixels():
     assert np.isfinite(model.fit(images, np.arange(12) % 3).evidence_.value)
 
 
-@pytest.mark.filterwarnings("ignore:the border of these images")
+@pytest.mark.filterwarnings("ignore:the border of these images", "ignore:the pixels of X")
 def test_images_far_from_zero_and_many_lengthscales_apart():
     """An infinite covariance: in single precision, distances from products were all rounding."""
     images = 32_000 + np.random.default_rng(0).random((4, 4, 8))

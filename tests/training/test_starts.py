@@ -112,6 +112,7 @@ def test_units_of_inputs_and_targets_do_not_matter():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the pixels of X")
 def test_units_of_pixels_do_not_matter():
     x, y = turned_digits(30)
     found = []

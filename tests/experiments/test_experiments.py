@@ -272,6 +272,7 @@ def test_a_watched_run_ends_as_one_that_nobody_watches(small_digits, monkeypatch
         assert watched[name] == json.loads(json.dumps(harness.rounded(unwatched[name])))
 
 
+@pytest.mark.slow
 def test_watching_sees_the_model_as_it_is_and_takes_no_time(small_digits, monkeypatch):
     monkeypatch.setattr(mnist, "mnist", lambda: small_digits)
     looks = []

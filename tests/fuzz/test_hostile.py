@@ -59,6 +59,7 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CONFIGS)
 @pytest.mark.parametrize("command", [["predict", "run", "data.npz"], ["learn", "--resume", "run"]])
 def test_a_configuration_of_another_form(case, command):

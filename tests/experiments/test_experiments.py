@@ -17,6 +17,7 @@ import torch
 from experiments import __main__ as command
 from experiments import (
     augmentation,
+    demo,
     exact,
     figure1,
     harness,
@@ -418,6 +419,14 @@ def test_odd_even_claims(profiled, failing):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_the_demo_draws_what_it_learned(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "NUM_TRAIN", 40)
+    demo.main(["--out", str(tmp_path)])
+    assert "RBF, rotations learned" in capsys.readouterr().out
+    assert (tmp_path / "demo.png").exists()
+
+
 def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path):
     with pytest.raises(SystemExit, match="there is no record of mnist-affine-0"):
         figure1.main(["--out", str(tmp_path)])

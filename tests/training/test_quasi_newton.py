@@ -110,6 +110,7 @@ def test_an_orbit_is_not_behind_the_model_without_it(orbit, seen):
     none = make(Identity(), x, y, lengthscale=2.0)
     some = make(orbit.double(), x, y, lengthscale=2.0, num_samples=4)
     assert some.run().log_evidence > none.run().log_evidence - 0.5
+    assert {tuple(record["orbit"]) for record in some.history} == {tuple(orbit.describe().to_dict())}
 
 
 @pytest.mark.slow

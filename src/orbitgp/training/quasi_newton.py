@@ -122,6 +122,7 @@ class QuasiNewton:
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, and what was computed there
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self._order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
+        self._orbit = self.model.orbit  # which every record tells of, those of climbs without it, too
         self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
         # The stages: a climb from each start, one for each finalist among them, those from the model without the orbit. Then
         # one for each number of rows, and of draws.
@@ -493,7 +494,7 @@ class QuasiNewton:
             "num_samples": self.model.num_samples,
             "rows": len(self.model.x),
             "jitter": self._jitter,
-            "orbit": self.model.orbit.describe().to_dict(),
+            "orbit": self._orbit.describe().to_dict(),
             **hyperparameters(self.model.kernel, self.likelihood),
         }
         self.history.append(record)

@@ -93,8 +93,8 @@ def figure(
     history = learned.history_
     steps, angles = [0, *(r["step"] for r in history)], [START, *(r["orbit"]["degrees"] for r in history)]
     over_time.plot(steps, angles, color="tab:orange", lw=2)
-    over_time.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0)
-    over_time.text(history[-1]["step"], 3, f"data rotated within ±{ROTATED:.0f}°", ha="right", color="tab:blue", fontsize=9)
+    over_time.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0, label=f"data rotated within ±{ROTATED:.0f}°")
+    over_time.legend(loc="upper right", frameon=False, labelcolor="tab:blue", fontsize=9)
     over_time.set(xlabel="evaluations of the evidence", ylabel="learned angle (degrees)", ylim=(0, None))
     over_time.set_title(f"learned from the training data, from {START:.0f}° and other starts", fontsize=10)
     values = [plain.evidence_.value, learned.evidence_.value]

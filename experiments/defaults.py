@@ -18,17 +18,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from experiments import harness
-from experiments.exact_evidence import fitted
+from experiments.exact_evidence import DefaultFit, of_part
 from experiments.harness import Claims, Record, Records, Settings
 from experiments.odd_even import OddEven
-from experiments.rotated_mnist import FIXED, allowance
-from experiments.views import VIEWS
-from orbitgp.datasets import Dataset, mnist, rotated_mnist
-from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.orbits.parse import make_orbit
+from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
+from experiments.small_data import SmallData
+from orbitgp.datasets import Dataset
 
 PARTS = ("sizes", "rotated", "odd or even")
 SIZES = (312, 1250, 5000, 20_000, 60_000)
@@ -49,48 +45,30 @@ OF_ODD_EVEN = {
     FIXED: "rotation(180, learn=False)",
 }
 ANGLES = (0.0, 45.0, 90.0, 180.0)
+SPARSE = Path(__file__).parents[1] / "results" / "small_data.jsonl"
 
 
 @dataclass(frozen=True)
-class Default(harness.Run):
-    """One classifier with the defaults, of some digits that the seed chooses."""
+class Default(DefaultFit):
+    """One classifier with the defaults, of the data of another experiment."""
 
     experiment = "defaults"
 
-    part: str
-    model: str
-    orbit: str
-    view: str = "pixels"  # one of experiments.views
     likelihood: str = "gaussian"
-    num_train: int = 60_000
-    num_test: int = 10_000
+    part: str = "sizes"
     rotated: float = 0.0
-    max_seconds: float | None = None
-    seed: int = 0
 
     def name(self) -> str:
         return harness.slug(self.part, self.num_train, f"{self.rotated:g}", self.model, self.seed)
 
     def data(self) -> Dataset:
         """The data of the part."""
+        size: Settings = {"num_train": self.num_train, "num_test": self.num_test, "seed": self.seed}
         if self.part == "rotated":
-            return rotated_mnist(num_train=self.num_train, num_test=self.num_test)
+            return RotatedMNIST(self.model, **size).data()
         if self.part == "odd or even":
-            return OddEven(rotated=self.rotated, num_train=self.num_train, num_test=self.num_test, seed=self.seed).data()
-        data = mnist()
-        train = np.random.default_rng(self.seed).permutation(len(data.y_train))[: self.num_train]
-        return harness.cut(data, train, slice(self.num_test))
-
-    def measure(self, device: str) -> Record:
-        model = InvariantGPClassifier(
-            make_orbit(self.orbit),
-            likelihood=self.likelihood,
-            feature_map=VIEWS[self.view](),
-            max_seconds=self.max_seconds,
-            device=device,
-            random_state=self.seed,
-        )
-        return fitted(model, self.data(), self.name())
+            return OddEven(rotated=self.rotated, **size).data()
+        return SmallData(self.model, **size).data()
 
 
 def plan(options: argparse.Namespace) -> list[Default]:
@@ -99,23 +77,17 @@ def plan(options: argparse.Namespace) -> list[Default]:
     seeds = range(options.seeds)
     if "sizes" in options.parts:
         sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
-        of_size = partial(Default, "sizes")
-        runs += [of_size(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
+        runs += [Default(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
     if "rotated" in options.parts:
         size: Settings = {"num_train": 100} if options.quick else {"num_train": 12_000, "num_test": 50_000}
-        runs += [Default("rotated", model, orbit, seed=s, **size) for s in seeds for model, orbit in OF_ROTATED.items()]
+        runs += [Default(m, orbit, part="rotated", seed=s, **size) for s in seeds for m, orbit in OF_ROTATED.items()]
     if "odd or even" in options.parts:
-        of_two = partial(Default, "odd or even", likelihood="bernoulli", num_train=100 if options.quick else 6000)
+        of_two = partial(Default, part="odd or even", likelihood="bernoulli", num_train=100 if options.quick else 6000)
         angles = ANGLES[-1:] if options.quick else ANGLES
         runs += [of_two(m, orbit, rotated=a, seed=s) for a in angles for s in seeds for m, orbit in OF_ODD_EVEN.items()]
     if options.models:
         runs = [run for run in runs if run.model in options.models]
     return [replace(run, num_test=500, max_seconds=QUICK_SECONDS) for run in runs] if options.quick else runs
-
-
-def of_part(records: Records, part: str) -> list[Record]:
-    """The records of one part."""
-    return [record for record in records if record["settings"]["part"] == part]
 
 
 def by_angle(records: Records) -> Iterator[tuple[float, dict[str, harness.Row]]]:
@@ -143,10 +115,9 @@ def check(records: Records) -> Claims:
     return claims
 
 
-def sparse(size: int, model: str) -> str:
+def sparse(known: dict[str, Record], size: int, model: str) -> str:
     """Error and bound of the sparse model of :mod:`experiments.small_data`, of the first seed."""
-    path = Path(__file__).parents[1] / "results" / "small_data.jsonl"
-    record = harness.load(path).get(harness.slug(f"{size}-{harness.slug(model, 0)}"))
+    record = known.get(SmallData(model, num_train=size).name())
     return "" if record is None else f"{100 * record['metrics']['error_rate']:.2f} %, {record['evidence']['value']:,.0f}"
 
 
@@ -174,8 +145,9 @@ def table(records: Records) -> str:
         cells = [row(record) for record in found]
         if part == "sizes":
             titles.append("sparse, settings by hand")
+            known = harness.load(SPARSE)
             for line, record in zip(cells, found, strict=True):
-                line.append(sparse(record["settings"]["num_train"], record["settings"]["model"]))
+                line.append(sparse(known, record["settings"]["num_train"], record["settings"]["model"]))
         tables += [harness.markdown(titles, cells)] if found else []
     return "\n\n".join(tables)
 

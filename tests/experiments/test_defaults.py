@@ -37,9 +37,7 @@ def test_claims(record, failing):
 
 
 @pytest.mark.slow
-def test_quick_version_through_the_command_line(tmp_path, monkeypatch, few_digits):
-    monkeypatch.setattr(defaults, "mnist", lambda: few_digits)
-    monkeypatch.setattr(defaults, "rotated_mnist", lambda num_train, num_test: few_digits)
+def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(defaults, "QUICK_SECONDS", 0.05)
     monkeypatch.setattr(defaults, "QUICK_SIZES", (20,))
     models = ["--models", "none", "affine", "rotation, learned from 5°"]

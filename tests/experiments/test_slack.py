@@ -11,7 +11,7 @@ from experiments import slack
 
 
 @pytest.mark.slow
-def test_the_best_bound_is_the_top_of_the_log_density():
+def test_the_best_bound_is_the_top_of_the_log_density(monkeypatch):
     torch.manual_seed(0)
     root = torch.randn(12, 12, dtype=torch.float64)
     targets = root @ torch.randn(12, 2, dtype=torch.float64) / 12**0.5 + 0.2 * torch.randn(12, 2, dtype=torch.float64)
@@ -26,6 +26,8 @@ def test_the_best_bound_is_the_top_of_the_log_density():
     grid = torch.logspace(-2, 1, 41).tolist()
     top = max(log_density(variance, noise) for variance in grid for noise in grid)
     assert top - 1e-9 <= best <= top + 0.1
+    monkeypatch.setattr(slack, "MOST_EIGENVALUES", 11)
+    assert slack.exact_evidence(gram, targets) == pytest.approx(best, abs=1e-4)
     # A trace that is lost costs, and never gains.
     assert slack.best(values, (vectors.mT @ targets).square().sum(1), targets, 3.0) < best
 
@@ -36,7 +38,7 @@ def test_averages_over_the_draws_of_the_data_lose_nothing(orbit, monkeypatch):
     run = slack.Slack(
         orbit, num_data=30, num_samples=4, inducing=(10, 30), variables=((1, "random"), (2, "greedy"), (0, "greedy"))
     )
-    record = {"settings": {"orbit": orbit, "num_data": 30, "inducing": (10, 30)}, **run.measure("cpu")}
+    record = {"settings": {"orbit": orbit, "num_data": 30, "num_samples": 4, "inducing": (10, 30)}, **run.measure("cpu")}
     lost = {(b["samples"], b["inducing"]): slack.lost(record, b) for b in record["bounds"]}
     most = max(samples for samples, _ in lost)
     assert all(value > -1e-3 for value in lost.values())
@@ -52,5 +54,5 @@ def test_plans():
         for name in ("digits", "mnist", "quick")
     }
     assert sizes["digits"] == {("digits", 1347)}
-    assert sizes["mnist"] == {("mnist", 10_000), ("mnist", 60_000)}
+    assert sizes["mnist"] == {("digits", 1347), ("mnist", 60_000)}
     assert sizes["quick"] == {("digits", 200)}

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from orbitgp.inference import exact
+from orbitgp.inference import exact, orbit_gram
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.orbit_gram import gram, pull_back
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
@@ -185,6 +185,25 @@ def test_pull_back_is_the_gradient_of_the_weighted_sum(elements, monkeypatch):
     torch.testing.assert_close(found, expected[0])
     for parameter, gradient in zip(k.kernel.parameters(), expected[1:], strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("name", ORBITS)
+def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(name, monkeypatch):
+    x = torch.rand(9, 6, 6, dtype=torch.float64)
+    model = ExactGP(kernel(), ORBITS[name]().double(), x, num_samples=None if name in ("none", "flip") else 3)
+    likelihood, y, found = Gaussian(1, 0.1), torch.randn(9, 1, dtype=torch.float64), []
+    made = []
+    values = orbit_gram._values
+    monkeypatch.setattr(orbit_gram, "_values", lambda *args: made.append(0) or values(*args))
+    for kept in (4, 0):
+        monkeypatch.setattr(orbit_gram, "_KEPT", kept)
+        model.zero_grad()
+        made.clear()
+        solution = model.evidence_with_gradient(likelihood, y)
+        found.append((solution.log_evidence, [p.grad for p in model.parameters() if p.grad is not None], len(made)))
+    assert found[0][0] == found[1][0]
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=0)
+    assert 2 * found[0][2] == found[1][2]
 
 
 def test_single_precision_keeps_the_diagonal_of_a_kernel_with_a_kink():

@@ -7,8 +7,8 @@ noise 1 / lam. With C_l = K_f + diag(noise_l) and m the prior mean, the log evid
     sum_n const_n + sum_nl 1/2 (eta^2 / lam + log(2 pi / lam)) + sum_l log N(t_l; m_l, C_l),
 
 exact for a Gaussian or Dirichlet likelihood, and for the others the bound that their quadratic gives. Its gradient in K_f is
-G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit by
-making K_f again (:mod:`orbitgp.inference.orbit_gram`). A constant prior mean is at its best in closed form.
+G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
+through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`). A constant prior mean is at its best in closed form.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
-        seen, solution = self._solved(likelihood, y, local, invert=likelihood.num_locals > 0)
+        seen, solution, _ = self._solved(likelihood, y, local, invert=likelihood.num_locals > 0)
         self.weights.copy_(solution.weights)
         self.noise = solution.system.noise
         self._inverted = {seen.device: solution.system}
@@ -175,11 +175,20 @@ class ExactGP(nn.Module):
         local: Locals | None,
         invert: bool,
         few: tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]] | None = None,
-    ) -> tuple[Float[Tensor, "rows samples dim"], Solution]:
-        """The solution, and what g sees of the data, in the precision that the solution needs; ``few`` is what it sees."""
+        with_gradient: bool = False,
+    ) -> tuple[Float[Tensor, "rows samples dim"], Solution, orbit_gram.Kept | None]:
+        """What g sees of the data, in the precision that the solution needs, the solution, and blocks of K_f for its gradient.
+
+        ``few`` is what g sees, if that is known. Blocks are kept if a gradient is wanted, and data are few.
+        """
         seen, means = self._training_inputs() if few is None else self._without_bias(*few)
+        vectors = self.covariance.of_features
         while True:
-            gram = orbit_gram.gram(self.covariance.of_features, seen)
+            kept = None
+            if with_gradient and orbit_gram.are_few(seen):
+                gram, kept = orbit_gram.gram_to_pull_back(vectors, seen, self._learns_inputs())
+            else:
+                gram = orbit_gram.gram(vectors, seen)
             try:
                 solution = self._solve_with_locals(gram, means, likelihood, y, local, invert)
                 enough = self._precise(seen, solution.system.noise)
@@ -188,7 +197,7 @@ class ExactGP(nn.Module):
                 if enough is seen:
                     raise
             if enough is seen:
-                return seen, solution
+                return seen, solution, kept
             seen = enough
 
     @torch.no_grad()
@@ -259,14 +268,14 @@ class ExactGP(nn.Module):
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
         # What few data take to be seen is kept for the gradient; that of many is computed again.
         few = self._seen_and_means_of_few(self.x) if self._learns_inputs() and len(self.x) <= self._rows(self.x) else None
-        seen, solution = self._solved(likelihood, y, local, invert=True, few=few)
+        seen, solution, kept = self._solved(likelihood, y, local, invert=True, few=few, with_gradient=True)
         system, weights = solution.system, solution.weights
         observed = Observations.of(likelihood.quadratic(y, solution.local))
         gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
         to_noise = 0.5 * (weights.square() - system.diagonals())
         # d/dt = -alpha; of the quadratic's own constants autograd takes care.
         _backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
-        to_seen = orbit_gram.pull_back(self.covariance.of_features, seen, gradient, self._learns_inputs())
+        to_seen = orbit_gram.pull_back(self.covariance.of_features, seen, gradient, self._learns_inputs(), kept)
         self._pull_back_to_inputs(to_seen, weights, few)
         return solution
 

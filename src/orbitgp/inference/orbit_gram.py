@@ -2,13 +2,14 @@
 
     K_f(n, m) = mean over a, b of k_g(x_na, x_mb)
 
-There are (N S)^2 values of k_g and N^2 of K_f, so blocks of k_g are averaged at once and never kept. For the gradient they are
-made again. What g sees of all samples, N S vectors, is kept.
+There are (N S)^2 values of k_g and N^2 of K_f, so blocks of k_g are averaged at once. Those of few data are kept for the
+gradient, which takes one product of matrices less; others are made again. What g sees of all samples, N S vectors, is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -22,18 +23,43 @@ Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
 
 _LEAST_BLOCK = 2**21  # values of k_g; smaller blocks take longer than they save
+_KEPT = 4  # times as many values of k_g as an intermediate may have are kept for the gradient
+
+
+class Block(NamedTuple):
+    """Some rows of K_f, up to the diagonal."""
+
+    rows: slice
+    columns: slice
+    values: Float[Tensor, "rows columns"]
+
+
+class Kept(NamedTuple):
+    """What g sees of few data, and K_f of them, as autograd needs it."""
+
+    leaf: Seen
+    blocks: list[Block]
 
 
 @in_smaller_chunks
 @torch.no_grad()
 def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     """K_f of all data, in the dtype of the samples. The kernel is one of vectors that g sees."""
-    result = seen.new_empty(len(seen), len(seen))
-    for block, before in _blocks(seen):
-        values = _values(covariance, seen[block], seen[before])
-        result[block, before] = values
-        result[before, block] = values.mT
-    return result
+    return _filled(seen, _blocks(covariance, seen))
+
+
+def are_few(seen: Seen) -> bool:
+    """Whether all values of k_g may be kept."""
+    return (len(seen) * seen.shape[1]) ** 2 // 2 <= _KEPT * chunk_elements(seen.device)
+
+
+@in_smaller_chunks
+def gram_to_pull_back(covariance: Covariance, seen: Seen, into_samples: bool) -> tuple[Float[Tensor, "rows rows"], Kept]:
+    """K_f of few data, and what :func:`pull_back` needs of it."""
+    leaf = seen.detach().requires_grad_(into_samples)
+    with torch.enable_grad():
+        blocks = list(_blocks(covariance, leaf))
+    return _filled(seen, blocks), Kept(leaf, blocks)
 
 
 @in_smaller_chunks
@@ -44,17 +70,34 @@ def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "
     return torch.cat([covariance.cross(part, others) for part in seen.split(step)])
 
 
-def pull_back(covariance: Covariance, seen: Seen, weights: Float[Tensor, "rows rows"], into_samples: bool) -> Seen | None:
+def pull_back(
+    covariance: Covariance, seen: Seen, weights: Float[Tensor, "rows rows"], into_samples: bool, kept: Kept | None = None
+) -> Seen | None:
     """The gradient of sum(weights * K_f), for symmetric weights: left in the kernel's parameters, and that of the samples."""
-    leaf = seen.detach().requires_grad_(into_samples)
-    for block, before in _blocks(seen):
-        weight = weights[block, before].to(seen.dtype)
+    leaf = seen.detach().requires_grad_(into_samples) if kept is None else kept.leaf
+    for rows, columns, values in _blocks(covariance, leaf) if kept is None else kept.blocks:
+        weight = weights[rows, columns].to(seen.dtype)
         # What lies left of the diagonal block stands for two entries each.
-        weight = torch.cat([2 * weight[:, : block.start], weight[:, block.start :]], 1)
-        values = _values(covariance, leaf[block], leaf[before])
+        weight = torch.cat([2 * weight[:, : rows.start], weight[:, rows.start :]], 1)
         if values.requires_grad:
             values.backward(weight)
     return leaf.grad
+
+
+@torch.no_grad()
+def _filled(seen: Seen, blocks: Iterable[Block]) -> Float[Tensor, "rows rows"]:
+    """K_f, from its blocks."""
+    result = seen.new_empty(len(seen), len(seen))
+    for rows, columns, values in blocks:
+        result[rows, columns] = values
+        result[columns, rows] = values.mT
+    return result
+
+
+def _blocks(covariance: Covariance, seen: Seen) -> Iterator[Block]:
+    """K_f, block by block."""
+    for rows, columns in _slices(seen):
+        yield Block(rows, columns, _values(covariance, seen[rows], seen[columns]))
 
 
 def _values(covariance: Covariance, left: Seen, right: Others) -> Float[Tensor, "rows others"]:
@@ -64,7 +107,7 @@ def _values(covariance: Covariance, left: Seen, right: Others) -> Float[Tensor, 
     return torch.diagonal_scatter(values, own, offset=len(right) - len(left))
 
 
-def _blocks(seen: Seen) -> Iterator[tuple[slice, slice]]:
+def _slices(seen: Seen) -> Iterator[tuple[slice, slice]]:
     """Rows, and the columns up to their end: the lower triangle and the diagonal blocks."""
     elements = chunk_elements(seen.device)
     if not seen.is_cuda:  # several blocks, so that little is computed above the diagonal

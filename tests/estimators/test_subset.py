@@ -21,8 +21,8 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity
 from orbitgp.training import screening
+from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import representative_order
 
 
 def kernel() -> ScaleKernel:

@@ -417,9 +417,9 @@ class TestInterrupted:
         whole = fit_to_kill.digest(make().fit(X, y))
         climb = QuasiNewton._climb
 
-        def interrupted(climber: QuasiNewton, enough: float) -> Any:
+        def interrupted(climber: QuasiNewton, *arguments: Any) -> Any:
             ctrl_c()
-            return climb(climber, enough)
+            return climb(climber, *arguments)
 
         with monkeypatch.context() as patched:
             patched.setattr(QuasiNewton, "_climb", interrupted)

@@ -37,7 +37,7 @@ def plausible_ranges(climber: QuasiNewton) -> Plausible:
     best = climber.learned.get()
     try:
         climber.model.num_samples = None if samples is None else min(samples, _SAMPLES)
-        with climber.subset(_ROWS):
+        with climber.objective.subset(_ROWS):
             share = len(climber.model.x) / len(climber.x)
             hessian = precision(climber, _steps(climber)) / share
         described = _descriptions(climber, best, hessian)
@@ -62,7 +62,8 @@ def precision(climber: QuasiNewton, steps: Float[np.ndarray, " parameters"]) -> 
     """Minus the second derivative of the log evidence (and priors) in all learned parameters, by steps of the gradient."""
     best = climber.learned.get()
     columns = [
-        (climber.gradient_at(best - step) - climber.gradient_at(best + step)) / (2 * step.max()) for step in np.diag(steps)
+        (climber.objective.gradient_at(best - step) - climber.objective.gradient_at(best + step)) / (2 * step.max())
+        for step in np.diag(steps)
     ]
     return 0.5 * (np.stack(columns) + np.stack(columns).T)
 

@@ -27,8 +27,9 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
+from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import QuasiNewton, representative_order
+from orbitgp.training.quasi_newton import QuasiNewton
 
 logger = logging.getLogger("orbitgp")
 

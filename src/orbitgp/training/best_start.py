@@ -1,0 +1,131 @@
+"""The best of several starts: each is brought close to its top on some of the data, and the highest goes on.
+
+Where there are many starts, very few data say which of them lead to different orbits. More data then decide between these.
+The model without the orbit is tried from several lengthscales, so that an orbit that contains it does not end below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from orbitgp.orbits import Identity
+from orbitgp.training.climb import Stopped, Top
+from orbitgp.training.learned_vector import Vector
+from orbitgp.training.objective import ExactObjective
+from orbitgp.training.starts import LENGTHS, Start, move_to, narrow_start, scale_lengths
+
+EARLY_SETTLED = 0.2  # nats an iteration, below which a climb ends that is not the last
+_SKETCH_ROWS = 50  # many starts are first tried with so few rows, where there are twice as many
+_FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
+_HOPELESS = 10.0  # nats below the best, with very few rows
+_NEAR = 0.15  # natural units by which the reaches of one orbit differ
+
+
+class BestStart:
+    """The search for the best of these starts, by the evidence of so many rows.
+
+    ``climb`` goes to the top from where the model is, until an iteration gains less than so many nats. ``num_samples`` is the
+    number of draws if the user has fixed it.
+    """
+
+    def __init__(
+        self,
+        objective: ExactObjective,
+        starts: list[Start],
+        rows: int,
+        num_samples: int | None,
+        climb: Callable[[float], Top],
+    ) -> None:
+        self.objective, self.model, self.learned = objective, objective.model, objective.learned
+        self.starts, self.rows, self.num_samples, self.climb = starts, rows, num_samples, climb
+        self.begin = self.learned.get()
+
+    def find(self, stage: Callable[..., Top]) -> Top:
+        """The highest top. Every climb is handed to ``stage``, which may know its top already."""
+        many = len(self.starts) > _FINALISTS and self.rows >= 2 * _SKETCH_ROWS
+        rows = _SKETCH_ROWS if many else self.rows
+        tops = [stage(self._from_start, start, rows) for start in self.starts]
+        if many:
+            # Few rows say where the orbit goes, but may leave kernel and noise in a corner.
+            again = [stage(self._from_vector, self._with_reaches(top.vector, self.begin)) for top in self._finalists(tops)]
+            tops = again or tops
+        if self.learned.is_reach.any():
+            tops += self._beside_no_orbit(_highest(tops), stage)
+        return _highest(tops)
+
+    def _finalists(self, tops: list[Top]) -> list[Top]:
+        """Where starts ended at different orbits, the best first."""
+        ranked = sorted(tops, key=lambda top: -top.value)
+        different: list[Top] = []
+        for top in ranked:
+            apart = [np.abs(np.abs(top.vector) - np.abs(better.vector))[self.learned.is_reach].max() for better in different]
+            if top.value > ranked[0].value - _HOPELESS and all(distance > _NEAR for distance in apart):
+                different.append(top)
+        return different[:_FINALISTS]
+
+    def _beside_no_orbit(self, best: Top, stage: Callable[..., Top]) -> list[Top]:
+        """Where the orbit ends if kernel and noise begin at their best without it; nothing where the other starts will do.
+
+        Those begin with one lengthscale. They will do if it leads to the best top without the orbit, and they are not below
+        that top. Otherwise the orbit begins as wide as it was found to be. If it ends below that top even so, it begins narrow,
+        where it is almost the model without the orbit.
+        """
+        try:
+            without = [stage(self._without_orbit, length) for length in LENGTHS]
+            top = _highest(without)
+            enough = top.value - EARLY_SETTLED
+            if without[0].value >= enough and best.value >= enough:
+                return []
+            wide = stage(self._from_vector, self._with_reaches(best.vector, top.vector))
+            if max(best.value, wide.value) >= enough:
+                return [wide]
+            return [wide, stage(self._from_narrow, top)]
+        except Stopped:
+            self.learned.set(best.vector)
+            raise
+
+    def _from_start(self, start: Start, rows: int) -> Top:
+        self.learned.set(self.begin)
+        move_to(start, self.model.orbit, self.model.kernel)
+        return self._climb(rows)
+
+    def _from_vector(self, vector: Vector) -> Top:
+        self.learned.set(vector)
+        return self._climb(self.rows)
+
+    def _from_narrow(self, top: Top) -> Top:
+        """From a top without the orbit, with an orbit that moves inputs a little."""
+        self.learned.set(self.begin)
+        move_to(narrow_start(self.model.orbit, self.model.x), self.model.orbit)
+        return self._from_vector(self._with_reaches(self.learned.get(), top.vector))
+
+    def _without_orbit(self, length: float) -> Top:
+        """Kernel and noise close to their top without the orbit. That has no draws, so it costs little."""
+        model, orbit, samples = self.model, self.model.orbit, self.model.num_samples
+        self.learned.set(self.begin)
+        scale_lengths(length, model.kernel)
+        model.orbit, model.num_samples = Identity(), self.num_samples
+        try:
+            return self._climb(self.rows)
+        finally:
+            model.orbit, model.num_samples = orbit, samples
+
+    def _climb(self, rows: int) -> Top:
+        """Close to the top with so many rows."""
+        self.objective.local = None
+        with self.objective.subset(rows):
+            try:
+                return self.climb(EARLY_SETTLED)
+            except FloatingPointError:  # another start may do
+                return Top(-math.inf, self.begin, None, -math.inf)
+
+    def _with_reaches(self, reaches: Vector, others: Vector) -> Vector:
+        """The reaches of one vector, and all else of the other."""
+        return np.where(self.learned.is_reach, reaches, others)
+
+
+def _highest(tops: list[Top]) -> Top:
+    return max(tops, key=lambda top: top.value)

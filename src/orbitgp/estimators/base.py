@@ -53,7 +53,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
-from orbitgp.inference.rows import Rows, fetch, first
+from orbitgp.inference.rows import Rows, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
@@ -260,10 +260,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             model = self._initial_model(x, orbit, kernel, problem, arguments["num_inducing"], settings, at_start)
             self._fit_sparse(model, x, problem, settings, run, seeds)
         self.interrupted_ = run.interrupted
-        some = torch.arange(min(len(x), EXAMPLE_ROWS), device=x.device)
-        head, labels = fetch(x, some).cpu().numpy(), np.asarray(targets)[: len(some)]
-        shown = typical_rows(head, labels)
-        self.examples_ = head[shown], labels[shown]
+        self.examples_ = _examples(x, targets)
 
     def _choice(
         self, exact: ExactGP | None, problem: Problem, settings: TrainerSettings, arguments: Mapping[str, Any]
@@ -422,6 +419,13 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _examples(x: Inputs, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A few inputs that stand for all of them, and their targets, for reports."""
+    some, labels = first(x, EXAMPLE_ROWS).cpu().numpy(), np.asarray(targets)[:EXAMPLE_ROWS]
+    shown = typical_rows(some, labels)
+    return some[shown], labels[shown]
 
 
 def _kind(cls: type) -> str:

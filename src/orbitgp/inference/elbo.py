@@ -6,14 +6,15 @@ where the data are streamed. The data terms alone are :func:`expected_log_likeli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import processes
+from orbitgp.inference.local_parameters import LocalOfRows
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments
@@ -22,26 +23,12 @@ from orbitgp.orbits import Samples
 Local = Float[Tensor, "rows *params"]
 
 
-@runtime_checkable
-class LocalChoice(Protocol):
-    """Local parameters that are chosen while the bound is computed (:mod:`orbitgp.inference.local_parameters`).
-
-    The samples are split into parts that are scored apart. The local parameters of a part must not depend on its own moments.
-    """
-
-    def split(self, samples: Samples) -> Sequence[Samples]:
-        """The parts that are scored apart."""
-
-    def choose(self, moments: Sequence[Moments]) -> Sequence[Local | None]:
-        """The local parameters of each part, given the moments of all parts."""
-
-
 class Batch(NamedTuple):
     """Some of the data: their orbit samples, their targets and their local parameters."""
 
     samples: Samples
     y: Float[Tensor, "rows *outputs"]
-    local: Local | LocalChoice | None
+    local: Local | LocalOfRows | None
 
 
 def elbo(
@@ -50,7 +37,7 @@ def elbo(
     samples: Samples,
     y: Float[Tensor, "rows *outputs"],
     num_data: int,
-    local: Local | LocalChoice | None = None,
+    local: Local | LocalOfRows | None = None,
     batch: int | None = None,
 ) -> Float[Tensor, ""]:
     """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
@@ -88,7 +75,7 @@ def expected_log_likelihood(
     likelihood: Likelihood,
     samples: Samples,
     y: Float[Tensor, "rows *outputs"],
-    local: Local | LocalChoice | None = None,
+    local: Local | LocalOfRows | None = None,
     factor: Float[Tensor, "inducing inducing"] | None = None,
 ) -> Float[Tensor, " rows"]:
     """The data terms of the bound, one for each datum (``factor``: model.factor(), where nothing is learned)."""

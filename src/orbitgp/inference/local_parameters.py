@@ -75,7 +75,10 @@ class LocalSource(nn.Module):
 
 
 class LocalOfRows(NamedTuple):
-    """A source and the data that it is asked for: an :class:`~orbitgp.inference.elbo.LocalChoice`."""
+    """Local parameters of these data, which their source chooses while the bound is computed.
+
+    The samples are split into parts that are scored apart. The local parameters of a part must not depend on its own moments.
+    """
 
     source: LocalSource
     rows: Rows

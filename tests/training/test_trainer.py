@@ -27,7 +27,6 @@ from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training import screening
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.priors import log_prior
-from orbitgp.training.screening import choose_start
 from orbitgp.training.trainer import Trainer, spread
 from tests.likelihoods.own import Difference
 
@@ -247,7 +246,7 @@ def test_screening_finds_how_far_the_orbit_goes(axis, wide):
     trainer = make_trainer(Slide(axis, 0.5), size=60, max_steps=200, num_samples=16, start_rows=30)
     assert not trainer.screened
     before = trainer.model.inducing.clone()
-    choose_start(trainer)
+    trainer.choose_start()
     assert trainer.screened
     assert trainer.steps == 0
     width = abs(trainer.model.orbit.width.item())
@@ -259,7 +258,7 @@ def test_screening_finds_how_far_the_orbit_goes(axis, wide):
 def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
     trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100)
-    choose_start(trainer)
+    trainer.choose_start()
     assert trainer.screened
     found = trainer.model.orbit.width.item()
     exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=16)
@@ -287,7 +286,7 @@ def test_short_runs_and_those_of_coupled_functions_are_not_screened():
 def test_a_run_that_is_stopped_in_screening_has_made_no_choice():
     trainer = make_trainer(Slide(0, 1.0), max_steps=100, start_rows=20)
     trainer.stop()
-    choose_start(trainer)
+    trainer.choose_start()
     assert not trainer.screened
 
 

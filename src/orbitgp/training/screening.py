@@ -12,9 +12,8 @@ evidence of some data is exact, and the run keeps the orbit that it found: all e
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -40,69 +39,40 @@ _SORTED_ROWS = 200_000  # of more data, so many are sorted by their labels
 _OF_EXACT = 0.1  # of the time that an exact fit may take
 
 
-@runtime_checkable
-class Run(Protocol):
-    """What screening needs of a :class:`~orbitgp.training.trainer.Trainer`."""
-
-    model: InvariantGP
-    likelihood: Likelihood
-    x: Tensor | Rows
-    y: Tensor
-    options: TrainerSettings
-    screened: bool
-    keeps_orbit: bool
-    stopped: bool
-
-    def timed(self) -> AbstractContextManager[None]: ...
-    def redraw_inducing(self) -> None: ...
-    def snapshot(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
 def is_needed(likelihood: Likelihood, options: TrainerSettings) -> bool:
     """Whether a run is screened: some data are to be used for it, they have an exact evidence, and the run is long enough."""
     return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
 
 
-def choose_start(run: Run) -> None:
-    """Leave kernel, likelihood, prior mean and orbit at the best start. A run that is stopped meanwhile has made no choice."""
-    origin = run.snapshot()
-    with run.timed():
-        try:
-            count = _climb(run)
-        except FloatingPointError:  # the run itself may do better with other data or samples
-            run.load_state_dict(origin)
-            run.screened = True
-            return
-        if run.stopped:
-            return
-        run.redraw_inducing()
-        run.screened = True
-        run.keeps_orbit = not run.likelihood.num_locals
-    logger.info("kernel and orbit start from the exact evidence of %d rows.", count)
-
-
-def _climb(run: Run) -> int:
-    """Learn from as many rows as take a tenth of the time for an exact fit, and return how many these are."""
-    model, options, orbit = run.model, run.options, run.model.orbit
+def climb(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Float[Tensor, "rows *features"] | Rows,
+    y: Float[Tensor, "rows *outputs"],
+    options: TrainerSettings,
+    stopped: Callable[[], bool],
+) -> None:
+    """Leave kernel, likelihood, prior mean and orbit where as many rows lead as take a tenth of the time for an exact fit."""
+    orbit = model.orbit
     with torch.no_grad():
-        dim = model.covariance.features(first(run.x, 1).flatten(1)).shape[-1]
+        dim = model.covariance.features(first(x, 1).flatten(1)).shape[-1]
     size = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else SAMPLES
-    work = Workload(size, dim, run.x.device, double=run.x.dtype == torch.float64)
-    count = work.most_rows(_OF_EXACT * options.exact_seconds, free_memory(run.x.device), len(run.x))
-    rows = _representative_rows(run.y, max(count, options.start_rows), options.seed).to(run.x.device)
-    x, y = fetch(run.x, rows), run.y[rows]
+    work = Workload(size, dim, x.device, double=x.dtype == torch.float64)
+    count = work.most_rows(_OF_EXACT * options.exact_seconds, free_memory(x.device), len(x))
+    rows = _representative_rows(y, max(count, options.start_rows), options.seed).to(x.device)
+    x, y = fetch(x, rows), y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents).to(x.device)
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
     # Processes that share the data must end at the same place, and have different clocks.
     limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
     elements = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else None
     climber = QuasiNewton(
-        exact, run.likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=SAMPLES
+        exact, likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=SAMPLES
     )
-    climber.callback = lambda _: climber.stop() if run.stopped else None
+    climber.callback = lambda _: climber.stop() if stopped() else None
     climber.run()
-    return len(rows)
+    if not climber.stopped:
+        logger.info("kernel and orbit start from the exact evidence of %d rows.", len(rows))
 
 
 def _representative_rows(y: Float[Tensor, "rows *outputs"], count: int, seed: int) -> Int[Tensor, " some"]:

@@ -125,7 +125,7 @@ class Trainer:
         with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
             if not self.screened:
                 bar.set_postfix_str("choosing a start")
-                screening.choose_start(self)
+                self.choose_start()
                 self._step_done()
             bar.update(self.steps)
             while self.fraction() < 1.0 and not self.stopped:
@@ -144,6 +144,22 @@ class Trainer:
             self.gradient.release()
         self.polish()
         return self.history
+
+    def choose_start(self) -> None:
+        """Leave kernel, likelihood, prior mean and orbit at the best start. A run that is stopped has made no choice."""
+        origin = self.snapshot()
+        with self.timed():
+            try:
+                screening.climb(self.model, self.likelihood, self.x, self.y, self.options, lambda: self.stopped)
+            except FloatingPointError:  # the run itself may do better with other data or samples
+                self.load_state_dict(origin)
+                self.screened = True
+                return
+            if self.stopped:
+                return
+            self.redraw_inducing()
+            self.screened = True
+            self.keeps_orbit = not self.likelihood.num_locals
 
     def _step_done(self) -> None:
         if self.after_step is not None:

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.keep import Kept
-from orbitgp.comparison.parallel import Estimator, Job, Watch, train_all
+from orbitgp.comparison.parallel import Estimator, Job, Kept, Watch, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor

@@ -1,19 +1,28 @@
-"""Training many models: one after the other here, or several at a time in worker processes."""
+"""Training many models: one after the other here, or several at a time in worker processes. Those that are done may be kept."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
+from orbitgp.saving.container import SavedFileError
+from orbitgp.saving.modules import outline
 from orbitgp.training.diagnostics import Record
 from orbitgp.workers import as_done, runs_here
+
+logger = logging.getLogger("orbitgp")
 
 Estimator = InvariantGPClassifier | InvariantGPRegressor
 Watch = Callable[["Job", Record | None], None]
@@ -59,12 +68,45 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     return Trained(job, evidence.value, evidence.stderr, time.perf_counter() - begin, model)
 
 
-@runtime_checkable
-class Keeper(Protocol):
-    """Who keeps models that are done: :class:`orbitgp.comparison.keep.Kept`."""
+class Kept:
+    """Models of a comparison that are done, in a folder, so that a comparison that is stopped goes on where it was.
 
-    def save(self, trained: Trained) -> None: ...
-    def load(self, job: Job) -> Trained | None: ...
+    There is a file for each model. Its name tells data, orbit and settings, so that no other job takes it for its own.
+    """
+
+    def __init__(self, folder: Path, X: np.ndarray, y: np.ndarray) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(f"{X.dtype} {X.shape} {y.dtype} {y.shape}".encode())
+        for array in (X, y):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        self.data = digest.hexdigest()
+
+    def path(self, job: Job) -> Path:
+        """Where the model of this job is kept."""
+        orbit = [*outline(job.orbit), *(f"{name} {value.tolist()}" for name, value in job.orbit.state_dict().items())]
+        words = [self.data, job.name, str(job.seed), job.kind.__name__, job.purpose, repr(sorted(job.settings.items())), *orbit]
+        return self.folder / f"{hashlib.sha256(chr(10).join(words).encode()).hexdigest()[:24]}.safetensors"
+
+    def save(self, trained: Trained) -> None:
+        """Keep a model that is done. If that fails, the comparison goes on without."""
+        try:
+            trained.model.save(self.path(trained.job))
+        except (OSError, TypeError, ValueError) as error:
+            logger.warning("the model of %s is not kept: %s", trained.job.name, error)
+
+    def load(self, job: Job) -> Trained | None:
+        """The model of a job that was done before, if it was."""
+        path = self.path(job)
+        if not path.is_file():
+            return None
+        handed_in: dict[str, Any] = {"orbit": deepcopy(job.orbit), "feature_map": job.settings.get("feature_map")}
+        try:
+            model = job.kind.load(path, **handed_in)
+        except SavedFileError as error:
+            logger.warning("%s: it is trained again.", error)
+            return None
+        return Trained(job, model.evidence_.value, model.evidence_.stderr, model.history_[-1]["seconds"], model)
 
 
 def train_all(
@@ -73,7 +115,7 @@ def train_all(
     y: Any,
     n_jobs: int | None = None,
     watch: Watch | None = None,
-    keeper: Keeper | None = None,
+    keeper: Kept | None = None,
 ) -> list[Trained]:
     """All of them, in their order, apart from those that a keeper has. Keeper and ``watch`` are called in this process; a
     worker's records arrive when its model is done."""

@@ -32,7 +32,6 @@ class Named(NamedTuple):
 
 
 _DEFORMATION = ("amplitude", "smoothness")
-_CIRCULAR = partial(orbits.TimeShift, border="circular")
 _AFFINE = ("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y")
 NAMES: dict[str, Named] = {
     "none": Named(orbits.Identity, "no invariance: the plain Gaussian process"),

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from inspect import signature
-from math import degrees, exp, log, pi, radians
-from typing import Any, ClassVar
+from math import degrees, pi, radians
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.points import Points
 from orbitgp.orbits.images.warps import Warp
-from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, factors, symmetric
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Ends, Number, Range, Ranged
 
 
 class Rotation(Warp):
@@ -56,18 +56,23 @@ class Rotation(Warp):
         return Description("Rotation", {"degrees": Quantity(degrees(self.folded().item()), "°")})
 
 
-class _Ranged(Warp):
-    """A warp with named learned ranges, drawn in the order in which they are listed."""
+_UNITS = {
+    "angle": DEGREES,
+    "scale": FACTOR,
+    "scale_x": FACTOR,
+    "scale_y": FACTOR,
+    "shear": NUMBER,
+    "shift_x": LENGTH,
+    "shift_y": LENGTH,
+}
+_KINDS = {  # ranges of one kind are learned together where an orbit starts from a simpler one
+    "angle": "rotation", "scale": "scaling", "scale_x": "scaling", "scale_y": "scaling", "shear": "scaling",
+    "shift_x": "shift", "shift_y": "shift",
+}  # fmt: skip
 
-    units: ClassVar[dict[str, str]] = {
-        "angle": "°",
-        "scale": "×",
-        "scale_x": "×",
-        "scale_y": "×",
-        "shear": "",
-        "shift_x": "px",
-        "shift_y": "px",
-    }
+
+class _NamedRanges(Ranged, Warp):
+    """A warp with named learned ranges, drawn in the order in which they are listed."""
 
     def __init__(
         self, values: dict[str, Number | Ends | None], frozen: Collection[str] = (), without: Collection[str] = ()
@@ -78,7 +83,7 @@ class _Ranged(Warp):
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}: it has {', '.join(values)}.")
         self.ranges = nn.ModuleDict(
             {
-                name: Range(*_to_parameter(name, value), learn=name not in frozen, name=name)
+                name: Range.of(value, _UNITS[name], name, learn=name not in frozen)
                 for name, value in values.items()
                 if value is not None and name not in without
             }
@@ -94,56 +99,18 @@ class _Ranged(Warp):
     def simpler(self) -> list[list[nn.Parameter]]:
         """Rotations, scalings with shears, and shifts, each alone."""
         families: dict[str, list[nn.Parameter]] = {}
-        for name, interval in self.ranges.items():
-            assert isinstance(interval, Range)
+        for name, interval in self.named_ranges().items():
             if interval.half_width.requires_grad:
                 families.setdefault(_KINDS[name], []).append(interval.half_width)
         return list(families.values()) if len(families) > 1 else []
 
-    def describe(self) -> Description:
-        quantities = {}
-        for name, interval in self.ranges.items():
-            assert isinstance(interval, Range)
-            low, high = interval.ends()
-            quantities[name] = Quantity((_from_parameter(name, low), _from_parameter(name, high)), self.units[name])
-        return Description(type(self).__name__, quantities)
-
     def saved_arguments(self) -> dict[str, Any]:
-        names = signature(type(self)).parameters.keys() & self.units.keys()
-        arguments: dict[str, Any] = {name: None for name in sorted(names) if name not in self.ranges}
-        for name, interval in self.ranges.items():
-            assert isinstance(interval, Range)
-            if interval.skew is not None:
-                arguments[name] = tuple(_from_parameter(name, end) for end in interval.same_kind)
-        return arguments
+        names = signature(type(self)).parameters.keys() & _UNITS.keys()
+        left_out: dict[str, Any] = {name: None for name in sorted(names) if name not in self.ranges}
+        return {**left_out, **super().saved_arguments()}
 
 
-_KINDS = {  # ranges of one kind are learned together where an orbit starts from a simpler one
-    "angle": "rotation", "scale": "scaling", "scale_x": "scaling", "scale_y": "scaling", "shear": "scaling",
-    "shift_x": "shift", "shift_y": "shift",
-}  # fmt: skip
-
-
-def _to_parameter(name: str, value: Number | Ends) -> Ends:
-    """From the units of the constructor to those of the parameter."""
-    if name.startswith("scale"):
-        low, high = factors(value, name)
-        return log(low), log(high)
-    low, high = symmetric(value, name)
-    if name == "angle":
-        return radians(low), radians(high)
-    return (low / PIXELS, high / PIXELS) if name.startswith("shift") else (low, high)
-
-
-def _from_parameter(name: str, value: float) -> float:
-    if name == "angle":
-        return degrees(value)
-    if name.startswith("scale"):
-        return exp(value)
-    return value * PIXELS if name.startswith("shift") else value
-
-
-class Affine(_Ranged):
+class Affine(_NamedRanges):
     """Six parameters, each uniform in a learned range: ``Affine = Scale * Shear * Rotation * Translation``.
 
     The picture is scaled along its axes, then sheared, then rotated, then shifted:
@@ -189,7 +156,7 @@ class Affine(_Ranged):
         return p.affine(((a, b, -(a * x + b * y)), (c, d, -(c * x + d * y))))
 
 
-class Translation(_Ranged):
+class Translation(_NamedRanges):
     """Shifted by pixels uniform in learned ranges; a half-width, a (min, max) pair or None for either axis."""
 
     def __init__(
@@ -202,7 +169,7 @@ class Translation(_Ranged):
         return p.affine(((1.0, 0.0, -PIXELS * v.get("shift_x", 0.0)), (0.0, 1.0, -PIXELS * v.get("shift_y", 0.0))))
 
 
-class Scale(_Ranged):
+class Scale(_NamedRanges):
     """Scaled about the centre by one factor for both axes, uniform in its logarithm in a learned range."""
 
     def __init__(self, scale: Number | Ends = 1.16, frozen: Collection[str] = ()) -> None:
@@ -213,7 +180,7 @@ class Scale(_Ranged):
         return p.affine(((factor, 0.0, 0.0), (0.0, factor, 0.0)))
 
 
-class Shear(_Ranged):
+class Shear(_NamedRanges):
     """Sheared horizontally (italics): pixels to the right per pixel down, uniform in a learned range."""
 
     def __init__(self, shear: Number | Ends = 0.15, frozen: Collection[str] = ()) -> None:

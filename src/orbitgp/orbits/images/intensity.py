@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from math import exp, log
 from typing import Any, Literal
 
-from orbitgp.orbits.base import Orbit
-from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.ranges import Ends, Number, Range, factors, symmetric
+from orbitgp.orbits.ranges import FACTOR, NUMBER, Ends, Number, Range, Ranged
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
-class Brightness(Orbit):
+class Brightness(Ranged):
     """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels.
 
     A learned range contains zero: what all images gain alike is no invariance.
@@ -21,19 +18,13 @@ class Brightness(Orbit):
 
     def __init__(self, brightness: Number | Ends = 0.1, learn: bool = True) -> None:
         super().__init__()
-        self.brightness = Range(*symmetric(brightness, "brightness"), learn=learn, name="brightness")
+        self.brightness = Range.of(brightness, NUMBER, "brightness", learn)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         return x[:, None] + self.brightness(u[..., 0]).reshape(*u.shape[:2], *[1] * (x.ndim - 1))
 
-    def describe(self) -> Description:
-        return Description("Brightness", {"brightness": Quantity(self.brightness.ends())})
 
-    def saved_arguments(self) -> dict[str, Any]:
-        return {} if self.brightness.skew is None else {"brightness": self.brightness.same_kind}
-
-
-class Contrast(Orbit):
+class Contrast(Ranged):
     """x_a = pivot + c (x - pivot) with the factor c uniform, in its logarithm, in a learned range.
 
     Args:
@@ -50,8 +41,7 @@ class Contrast(Orbit):
         if isinstance(pivot, str) and pivot != "mean":
             raise ValueError(f"pivot must be a number or 'mean', got {pivot!r}.")
         self.pivot = pivot
-        low, high = factors(contrast, "contrast")
-        self.contrast = Range(log(low), log(high), learn=learn, name="contrast")
+        self.contrast = Range.of(contrast, FACTOR, "contrast", learn)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         pivot = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True) if isinstance(self.pivot, str) else self.pivot
@@ -59,10 +49,5 @@ class Contrast(Orbit):
         gain = self.contrast(u[..., 0]).expm1().reshape(*u.shape[:2], *[1] * (x.ndim - 1))
         return x[:, None] + gain * (x - pivot)[:, None]
 
-    def describe(self) -> Description:
-        low, high = self.contrast.ends()
-        return Description("Contrast", {"contrast": Quantity((exp(low), exp(high)), "×")})
-
     def saved_arguments(self) -> dict[str, Any]:
-        low, high = self.contrast.same_kind
-        return {"pivot": self.pivot} | ({} if self.contrast.skew is None else {"contrast": (exp(low), exp(high))})
+        return {"pivot": self.pivot, **super().saved_arguments()}

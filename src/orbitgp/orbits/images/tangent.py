@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.description import Description
 from orbitgp.orbits.images.base import ImageOrbit
 from orbitgp.orbits.images.deformation import Lengths, SmoothField
-from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
+from orbitgp.orbits.ranges import LENGTH, PIXELS, Ends, Number, Range
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
@@ -54,8 +54,7 @@ class TangentDeformation(ImageOrbit):
         self.field = SmoothField(amplitude, smoothness, per_axis, set(frozen) - {"thickness"}, finest)
         self.thickness = None
         if thickness is not None:
-            low, high = symmetric(thickness, "thickness")
-            self.thickness = Range(low / PIXELS, high / PIXELS, learn="thickness" not in frozen, name="thickness")
+            self.thickness = Range.of(thickness, LENGTH, "thickness", "thickness" not in frozen)
 
     def draws_for(self, features: torch.Size) -> int:
         self.check(features)
@@ -80,8 +79,7 @@ class TangentDeformation(ImageOrbit):
     def describe(self) -> Description:
         quantities = self.field.quantities()
         if self.thickness is not None:
-            low, high = self.thickness.ends()
-            quantities["thickness"] = Quantity((PIXELS * low, PIXELS * high), "px")
+            quantities["thickness"] = self.thickness.quantity()
         return Description("TangentDeformation", quantities)
 
     def saved_arguments(self) -> dict[str, Any]:

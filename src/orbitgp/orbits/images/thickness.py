@@ -8,20 +8,18 @@ image and never paints halos. It is exact at zero and differentiable in the rang
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.base import ImageOrbit
-from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, symmetric
+from orbitgp.orbits.ranges import LENGTH, PIXELS, Ends, Number, Range, Ranged
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
-class Thickness(ImageOrbit):
+class Thickness(Ranged, ImageOrbit):
     """Bright strokes whose edges move outwards by a number of pixels uniform in a learned range; negative ones thin them.
 
     Args:
@@ -34,8 +32,7 @@ class Thickness(ImageOrbit):
 
     def __init__(self, thickness: Number | Ends = 0.3, learn: bool = True) -> None:
         super().__init__()
-        low, high = symmetric(thickness, "thickness")
-        self.thickness = Range(low / PIXELS, high / PIXELS, learn=learn, name="thickness")
+        self.thickness = Range.of(thickness, LENGTH, "thickness", learn)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
@@ -48,13 +45,6 @@ class Thickness(ImageOrbit):
         weights = torch.where(levels == below, 1 - part, torch.where(levels == below + 1, part, 0.0))
         images = torch.stack([*reversed(eroded(x, reach)), x, *dilated(x, reach)], dim=1)
         return (weights @ images.flatten(2)).reshape(*u.shape[:2], *x.shape[1:])
-
-    def describe(self) -> Description:
-        low, high = self.thickness.ends()
-        return Description("Thickness", {"thickness": Quantity((PIXELS * low, PIXELS * high), "px")})
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return {} if self.thickness.skew is None else {"thickness": self.thickness.same_kind}
 
 
 def dilated(x: Float[Tensor, "rows *features"], reach: int) -> list[Float[Tensor, "rows *features"]]:

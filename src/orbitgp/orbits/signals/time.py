@@ -5,11 +5,10 @@ Signs describe what one sees. A positive shift makes a signal come later, and a 
 
 from __future__ import annotations
 
-from math import exp, log
 from typing import Any
 
-from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.ranges import PIXELS, Ends, Number, Range, factors
+from orbitgp.orbits.description import Description
+from orbitgp.orbits.ranges import FACTOR, PIXELS, Ends, Number, Range, Ranged
 from orbitgp.orbits.signals.base import SAMPLES
 from orbitgp.orbits.signals.interpolation import Border, Interpolation
 from orbitgp.orbits.signals.warps import SignalWarp, Times, WarpDraws
@@ -53,7 +52,7 @@ class TimeShift(SignalWarp):
         return {**super().saved_arguments(), **given}
 
 
-class TimeScale(SignalWarp):
+class TimeScale(Ranged, SignalWarp):
     """x_a(t) = x(t / s), stretched about its centre by a factor s uniform, in its logarithm, in a learned range.
 
     Args:
@@ -73,17 +72,10 @@ class TimeScale(SignalWarp):
         unit: str = SAMPLES,
     ) -> None:
         super().__init__(border, interpolation, interval, unit)
-        low, high = factors(stretch, "stretch")
-        self.stretch = Range(log(low), log(high), learn=learn, name="stretch")
+        self.stretch = Range.of(stretch, FACTOR, "stretch", learn)
 
     def times(self, t: Times, u: WarpDraws) -> Times:
         return t * (-self.stretch(u[..., 0])).exp()
 
-    def describe(self) -> Description:
-        low, high = self.stretch.ends()
-        return Description("TimeScale", {"stretch": Quantity((exp(low), exp(high)), "×")})
-
     def saved_arguments(self) -> dict[str, Any]:
-        low, high = self.stretch.same_kind
-        given = {} if self.stretch.skew is None else {"stretch": (exp(low), exp(high))}
-        return {**super().saved_arguments(), **given}
+        return {**SignalWarp.saved_arguments(self), **super().saved_arguments()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, inf, log
+from math import inf
 from typing import Any
 
 import torch
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.constants import constant
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.ranges import Ends, Number, Range, factors, symmetric
+from orbitgp.orbits.ranges import FACTOR, NUMBER, Ends, Number, Range, Ranged
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 from orbitgp.orbits.signals.base import SignalOrbit
 
 
-class Gain(SignalOrbit):
+class Gain(Ranged, SignalOrbit):
     """x_a = c x with the factor c uniform, in its logarithm, in a learned range, for all channels alike.
 
     Args:
@@ -28,22 +28,13 @@ class Gain(SignalOrbit):
 
     def __init__(self, gain: Number | Ends = 1.1, learn: bool = True) -> None:
         super().__init__()
-        low, high = factors(gain, "gain")
-        self.gain = Range(log(low), log(high), learn=learn, name="gain")
+        self.gain = Range.of(gain, FACTOR, "gain", learn)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         return x[:, None] * self.gain(u[..., 0]).exp().reshape(*u.shape[:2], *[1] * (x.ndim - 1))
 
-    def describe(self) -> Description:
-        low, high = self.gain.ends()
-        return Description("Gain", {"gain": Quantity((exp(low), exp(high)), "×")})
 
-    def saved_arguments(self) -> dict[str, Any]:
-        low, high = self.gain.same_kind
-        return {} if self.gain.skew is None else {"gain": (exp(low), exp(high))}
-
-
-class Offset(SignalOrbit):
+class Offset(Ranged, SignalOrbit):
     """x_a = x + b with b uniform in a learned range, for all channels alike.
 
     Args:
@@ -55,16 +46,10 @@ class Offset(SignalOrbit):
 
     def __init__(self, offset: Number | Ends = 0.1, learn: bool = True) -> None:
         super().__init__()
-        self.offset = Range(*symmetric(offset, "offset"), learn=learn, name="offset")
+        self.offset = Range.of(offset, NUMBER, "offset", learn)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         return x[:, None] + self.offset(u[..., 0]).reshape(*u.shape[:2], *[1] * (x.ndim - 1))
-
-    def describe(self) -> Description:
-        return Description("Offset", {"offset": Quantity(self.offset.ends())})
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return {} if self.offset.skew is None else {"offset": self.offset.same_kind}
 
 
 class Baseline(SignalOrbit):

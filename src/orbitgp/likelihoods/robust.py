@@ -17,22 +17,37 @@ _LARGE = 1e4  # half a df, above which the noise is as good as Gaussian, and log
 _SHARPEST = 1e-3  # the least |c| of the Laplace bound, in units of its scale
 
 
-class StudentT(Noise):
+class ScaledNoise(Noise):
+    """Noise whose ``scale`` is learned above ``min_scale``. Without it, the density of targets that a function passes through
+    has no top."""
+
+    def __init__(self, num_latents: int = 1, scale: float = 0.3, min_scale: float = 0.0) -> None:
+        super().__init__(num_latents)
+        if not scale > min_scale:
+            raise ValueError(f"scale must be above min_scale={min_scale}, got {scale}.")
+        self.min_scale = min_scale
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale - min_scale), dtype=torch.float64))
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp() + self.min_scale
+
+    def saved_arguments(self) -> dict[str, Any]:
+        # The scale is a parameter, learned above min_scale, and must start above it.
+        return {"num_latents": self.num_latents, "scale": self.min_scale + 1.0, "min_scale": self.min_scale}
+
+
+class StudentT(ScaledNoise):
     """g(r) = log t_df(r / scale) - log scale, w(c) = (df + 1) / (df scale^2 + c^2).
 
     ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, and ``df`` above 2, so that the noise has a variance.
     """
 
     def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0, min_scale: float = 0.0) -> None:
-        super().__init__(num_latents)
-        self.log_scale, self.min_scale = _learned_above(min_scale, scale), min_scale
+        super().__init__(num_latents, scale, min_scale)
         if not df > _MIN_DF:
             raise ValueError(f"Student-t noise needs df > {_MIN_DF:g}, got {df}.")
         self.log_df = nn.Parameter(torch.tensor(math.log(df - _MIN_DF), dtype=torch.float64))
-
-    @property
-    def scale(self) -> Tensor:
-        return self.log_scale.exp() + self.min_scale
 
     @property
     def df(self) -> Tensor:
@@ -50,24 +65,13 @@ class StudentT(Noise):
     def noise_variance(self) -> float:
         return float(self.scale.square() * self.df / (self.df - 2))
 
-    def saved_arguments(self) -> dict[str, Any]:
-        return _saved_arguments(self)
 
-
-class Laplace(Noise):
+class Laplace(ScaledNoise):
     """g(r) = -log(2 scale) - |r| / scale, w(c) = 1 / (scale |c|).
 
     w is infinite at c = 0, so the bound takes |c| at scale / 1000 or above. This loses less than 0.0005 nats. ``scale`` is
     learned above ``min_scale``.
     """
-
-    def __init__(self, num_latents: int = 1, scale: float = 0.3, min_scale: float = 0.0) -> None:
-        super().__init__(num_latents)
-        self.log_scale, self.min_scale = _learned_above(min_scale, scale), min_scale
-
-    @property
-    def scale(self) -> Tensor:
-        return self.log_scale.exp() + self.min_scale
 
     def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         return (-torch.log(2 * self.scale) - r.abs() / self.scale).to(r.dtype)
@@ -82,22 +86,6 @@ class Laplace(Noise):
     @torch.no_grad()
     def noise_variance(self) -> float:
         return float(2 * self.scale.square())
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return _saved_arguments(self)
-
-
-def _learned_above(least: float, scale: float) -> nn.Parameter:
-    """The logarithm of what a scale has above the least one. Without a least one, the density of targets that a function
-    passes through has no top."""
-    if not scale > least:
-        raise ValueError(f"scale must be above min_scale={least}, got {scale}.")
-    return nn.Parameter(torch.tensor(math.log(scale - least), dtype=torch.float64))
-
-
-def _saved_arguments(noise: StudentT | Laplace) -> dict[str, Any]:
-    # The scale is a parameter, learned above min_scale, and must start above it.
-    return {"num_latents": noise.num_latents, "scale": noise.min_scale + 1.0, "min_scale": noise.min_scale}
 
 
 def _log_gamma_ratio(z: Float[Tensor, ""]) -> Float[Tensor, ""]:

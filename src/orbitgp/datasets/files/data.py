@@ -214,6 +214,16 @@ def checked_targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *
     return y
 
 
+def words_or_numbers(words: list[str]) -> Shaped[np.ndarray, " rows"]:
+    """Whole numbers if all words are such, else numbers, else the words themselves."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array(words).astype(kind)
+        except ValueError:
+            continue
+    return np.array(words)
+
+
 def split(y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int) -> Indices:
     """Indices of a training and a test set; the test set has this fraction of every class."""
     labels = np.unique(y, return_inverse=True)[1] if task_of(y) == "classification" else np.zeros(len(y))

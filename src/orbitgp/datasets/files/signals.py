@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Raw, ReadOptions
+from orbitgp.datasets.files.data import Raw, ReadOptions, words_or_numbers
 
 
 def read_ts(path: Path, options: ReadOptions, training: bool) -> Raw:
@@ -41,7 +41,7 @@ def read_ts(path: Path, options: ReadOptions, training: bool) -> Raw:
         if [len(channel) for channel in signal] != shape or len(set(shape)) != 1:
             raise DatasetError(f"line {i} of {path} has a channel of another length: bring all signals to one length.")
     x = np.array(signals)
-    y = _words_or_numbers([parts[-1].strip() for _, parts in rows]) if labelled else None
+    y = words_or_numbers([parts[-1].strip() for _, parts in rows]) if labelled else None
     return Raw(x[:, 0] if x.shape[1] == 1 else x, y, replace(options, signal=True))
 
 
@@ -50,12 +50,3 @@ def _numbers(path: Path, line: int, text: str) -> list[float]:
         return [float(word) for word in text.split(",")]
     except ValueError as error:
         raise DatasetError(f"line {line} of {path} holds something that is no number ({error}): fill it in.") from None
-
-
-def _words_or_numbers(words: list[str]) -> np.ndarray:
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array(words).astype(kind)
-        except ValueError:
-            continue
-    return np.array(words)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Raw, ReadOptions
+from orbitgp.datasets.files.data import Raw, ReadOptions, words_or_numbers
 from orbitgp.orbits.description import listed
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
             column = column.mask(holes, fills[name])
         features |= _one_hot(path, column, levels[name]) if name in levels else {name: _numbers(path, column)}
     x = np.stack(list(features.values()), axis=1)
-    y = None if target is None or missing[target].any() else _words_or_numbers(used[target])
+    y = None if target is None or missing[target].any() else _targets(used[target])
     rows = [str(name) for name in frame[row_names][keep]] if row_names in names else None
     decided = replace(
         options,
@@ -155,6 +155,11 @@ def _target(path: Path, names: list[str], options: ReadOptions, needed: bool) ->
     raise DatasetError(f"{unclear}: {_listed(names)}.")
 
 
+def _targets(column: Series) -> Shaped[np.ndarray, " rows"]:
+    is_number = column.dtype.kind in "biuf"
+    return np.asarray(column) if is_number else words_or_numbers([str(value) for value in column])
+
+
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:8]) + (f", … and {len(names) - 8} more" if len(names) > 8 else "")
     return f"its columns are {shown}"
@@ -170,18 +175,6 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
         f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {column.index[row]}: "
         f"every input must be a number; leave the column out with --drop {column.name}, or turn it into numbers."
     )
-
-
-def _words_or_numbers(column: Series) -> Shaped[np.ndarray, " rows"]:
-    if column.dtype.kind in "biuf":
-        return np.asarray(column)
-    words = np.asarray([str(value) for value in column])
-    for kind in (np.int64, np.float64):
-        try:
-            return words.astype(kind)
-        except ValueError:
-            continue
-    return words
 
 
 def _is_number(value: Any) -> bool:

@@ -53,7 +53,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
-from orbitgp.inference.rows import Rows, first
+from orbitgp.inference.rows import first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
@@ -62,7 +62,6 @@ from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
 from orbitgp.training.callbacks import Callback
 from orbitgp.training.curvature import plausible_ranges
-from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
@@ -101,6 +100,19 @@ class Problem(NamedTuple):
 
     def to(self, device: torch.device) -> Problem:
         return self._replace(y=self.y.to(device), likelihood=self.likelihood.to(device))
+
+
+class Fit(NamedTuple):
+    """What a fit begins with: the data, orbit and kernel before training, the arguments of the estimator, and the run."""
+
+    x: Inputs
+    orbit: Orbit
+    kernel: Kernel
+    problem: Problem
+    arguments: Mapping[str, Any]
+    settings: TrainerSettings
+    run: Run
+    seeds: Seeds
 
 
 @dataclass(eq=False, repr=False)
@@ -249,86 +261,64 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
         if self.kernel is None and self.feature_map is None and isinstance(x, Tensor):
             warn_of_scales(x)
-        exact = None if isinstance(x, Rows) else self._exact_model(x, orbit, kernel, problem)
-        choice = self._choice(exact, problem, settings, arguments)
+        fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
+        exact = self._exact_model(x, fit) if isinstance(x, Tensor) else None
+        choice = self._choice(exact, fit)
         self.inference_ = choice.inference
         logger.info("%s inference: %s.", choice.inference, choice.reason)
         if exact is not None and choice.inference == "exact":
-            self._fit_exact(exact, problem, choice, arguments, settings, run, seeds)
+            self._fit_exact(exact, choice, fit)
         else:
             check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
-            model = self._initial_model(x, orbit, kernel, problem, arguments["num_inducing"], settings, at_start)
-            self._fit_sparse(model, x, problem, settings, run, seeds)
+            self._fit_sparse(self._sparse_model(fit, at_start), fit)
         self.interrupted_ = run.interrupted
         self.examples_ = _examples(x, targets)
 
-    def _choice(
-        self, exact: ExactGP | None, problem: Problem, settings: TrainerSettings, arguments: Mapping[str, Any]
-    ) -> Choice:
+    def _choice(self, exact: ExactGP | None, fit: Fit) -> Choice:
         """Exact or sparse, and why; there is no exact model where the data are not one tensor."""
         if exact is None:
             where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
             if self.inference == "exact":
                 raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
             return Choice("sparse", f"the data {where}")
-        sparse = asks_for_sparse(arguments)
-        return choose_inference(self.inference, problem.likelihood, exact, settings, arguments["num_samples"], sparse)
+        sparse, samples = asks_for_sparse(fit.arguments), fit.arguments["num_samples"]
+        return choose_inference(self.inference, fit.problem.likelihood, exact, fit.settings, samples, sparse)
 
-    def _fit_exact(
-        self,
-        model: ExactGP,
-        problem: Problem,
-        choice: Choice,
-        arguments: Mapping[str, Any],
-        settings: TrainerSettings,
-        run: Run,
-        seeds: Seeds,
-    ) -> None:
+    def _fit_exact(self, model: ExactGP, choice: Choice, fit: Fit) -> None:
         """Climb the evidence of as many data as was chosen, condition on all, and keep what was found."""
         climber = QuasiNewton(
             model,
-            problem.likelihood,
+            fit.problem.likelihood,
             model.x,
-            problem.y,
-            settings,
-            max_steps=arguments["max_steps"],
-            num_samples=None if isinstance(model.orbit, FiniteOrbit) else arguments["num_samples"],
+            fit.problem.y,
+            fit.settings,
+            max_steps=fit.arguments["max_steps"],
+            num_samples=None if isinstance(model.orbit, FiniteOrbit) else fit.arguments["num_samples"],
             most_samples=choice.most_samples,
             learn_rows=choice.learn_rows,
             progress=bool(self.verbose),
         )
-        with run.around(climber, list(seeds), problem.shift):
+        with fit.run.around(climber, list(fit.seeds), fit.problem.shift):
             solution = climber.run()
             evidence = exact_evidence(climber, solution)
             plausible = plausible_ranges(climber)
-        self._keep(model, problem.likelihood, climber.history, evidence, problem.shift)
-        self.converged_: bool = climber.converged
-        self.diagnostics_: str = climber.summary()
+        self._keep(climber, evidence, fit.problem.shift)
         self.plausible_ = {name: (low.value, high.value) for name, (low, high) in plausible.items()}
 
-    def _fit_sparse(
-        self,
-        model: InvariantGP,
-        x: Inputs,
-        problem: Problem,
-        settings: TrainerSettings,
-        run: Run,
-        seeds: Seeds,
-    ) -> None:
+    def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
         """Take stochastic steps up the bound, and keep where they lead."""
-        trainer = Trainer(model, problem.likelihood, x, problem.y, settings, progress=bool(self.verbose))
-        fresh = torch.Generator(x.device).manual_seed(seeds.evidence)
+        problem, settings = fit.problem, fit.settings
+        trainer = Trainer(model, problem.likelihood, fit.x, problem.y, settings, progress=bool(self.verbose))
+        fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
         try:
-            with run.around(trainer, list(seeds), problem.shift):
-                history = trainer.run()
+            with fit.run.around(trainer, list(fit.seeds), problem.shift):
+                trainer.run()
                 evidence = sparse_evidence(trainer, fresh)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise FloatingPointError(
                 f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
             ) from error
-        self._keep(model, problem.likelihood, history, replace(evidence, converged=trainer.converged), problem.shift)
-        self.converged_ = trainer.converged
-        self.diagnostics_ = trainer.summary()
+        self._keep(trainer, replace(evidence, converged=trainer.converged), problem.shift)
         self.plausible_ = {}
 
     def _new_seeds(self) -> list[int]:
@@ -345,61 +335,54 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             check_images(first(x, CHECKED_IMAGES).cpu().numpy(), orbit)
         return orbit
 
-    def _exact_model(self, x: Float[Tensor, "rows *features"], orbit: Orbit, kernel: Kernel, problem: Problem) -> ExactGP:
+    def _exact_model(self, x: Float[Tensor, "rows *features"], fit: Fit) -> ExactGP:
         """The exact model before the first step; nothing has been computed yet."""
-        model = ExactGP(kernel, orbit, x, problem.likelihood.num_latents, self.mean).to(x.device)
-        self._start_mean(model, x, problem)
+        model = ExactGP(fit.kernel, fit.orbit, x, fit.problem.likelihood.num_latents, self.mean).to(x.device)
+        self._start_mean(model, fit)
         return model
 
-    def _initial_model(
-        self,
-        x: Inputs,
-        orbit: Orbit,
-        kernel: Kernel,
-        problem: Problem,
-        num_inducing: int | None,
-        settings: TrainerSettings,
-        generator: torch.Generator,
-    ) -> InvariantGP:
+    def _sparse_model(self, fit: Fit, generator: torch.Generator) -> InvariantGP:
         """The sparse model before the first step: mean as the targets suggest, inducing points from the data."""
+        x, orbit, kernel, settings, likelihood = fit.x, fit.orbit, fit.kernel, fit.settings, fit.problem.likelihood
         averaged = inducing_samples(settings.inducing_samples, orbit)
-        size = inducing_count(num_inducing, len(x), orbit, averaged)
+        size = inducing_count(fit.arguments["num_inducing"], len(x), orbit, averaged)
         model = InvariantGP(
             kernel,
             orbit,
             initial_inducing(x, orbit, kernel, size, settings.inducing, generator, averaged),
-            num_latents=problem.likelihood.num_latents,
+            num_latents=likelihood.num_latents,
             mean=self.mean,
-            shared_covariance=problem.likelihood.shares_curvature,
+            shared_covariance=likelihood.shares_curvature,
             jitter=settings.jitter * prior_variance(kernel, x),
             inducing_samples=averaged,
         ).to(x.device)
-        self._start_mean(model, x, problem)
+        self._start_mean(model, fit)
         return model
 
     @torch.no_grad()
-    def _start_mean(self, model: InvariantGP | ExactGP, x: Inputs, problem: Problem) -> None:
+    def _start_mean(self, model: InvariantGP | ExactGP, fit: Fit) -> None:
         """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
         if self.mean == "linear":
             samples = None if isinstance(model.orbit, FiniteOrbit) else 4
-            model.prior_mean.place(model.orbit.fixed(first(x, MEAN_ROWS), samples).points.flatten(0, 2).flatten(1))
+            model.prior_mean.place(model.orbit.fixed(first(fit.x, MEAN_ROWS), samples).points.flatten(0, 2).flatten(1))
         if self.mean != "zero":
-            model.prior_mean.bias.copy_(problem.mean)
+            model.prior_mean.bias.copy_(fit.problem.mean)
 
     def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _keep(
-        self, model: InvariantGP | ExactGP, likelihood: Likelihood, history: list[Record], evidence: Evidence, shift: float
-    ) -> None:
+    def _keep(self, trainer: Trainer | QuasiNewton, evidence: Evidence, shift: float) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
+        model, likelihood = trainer.model, trainer.likelihood
         for module in (model, likelihood):
             module.cpu().zero_grad()
         self.model_, self.likelihood_ = model, likelihood
         self.orbit_, self.kernel_ = model.orbit, model.kernel
         self.evidence_ = evidence.shifted(-shift)
-        self.history_ = [{**record, "bound": record["bound"] - shift} for record in history]
+        self.history_ = [{**record, "bound": record["bound"] - shift} for record in trainer.history]
+        self.converged_: bool = trainer.converged
+        self.diagnostics_: str = trainer.summary()
 
     def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
         """Mean and variance of f at X, each row on its own."""

@@ -29,7 +29,7 @@ from torch.nn import Parameter
 from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
-from orbitgp.inference.local_parameters import LocalSource, Setting, local_source
+from orbitgp.inference.local_parameters import Setting, local_source
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch, variances
 from orbitgp.kernels.stationary import Stationary
@@ -77,7 +77,7 @@ class Trainer:
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
         self.optimizer = torch.optim.Adam(
-            _parameter_groups(self.model, self.likelihood, self.local, options, self.x, self._units(), self.posterior.rounds),
+            self._parameter_groups(),
             betas=(0.9, 0.99),
             eps=1e-15,  # gradients may be small because the unit of a parameter is
             fused=self.x.is_cuda,
@@ -101,9 +101,25 @@ class Trainer:
         self.history: list[Record] = []
         self.stopped = False
 
-    def _units(self) -> tuple[float, float]:
-        """How far inputs spread, and targets: classes are told by log odds, which have no units."""
-        return spread(self.x), 1.0 if isinstance(self.likelihood, Classification) else spread(self.y)
+    def _parameter_groups(self) -> list[dict[str, Any]]:
+        """What is learned, by its rate. Rates are in units of how far inputs spread, and targets."""
+        model, likelihood, options = self.model, self.likelihood, self.options
+        of_inputs = spread(self.x)
+        of_targets = 1.0 if isinstance(likelihood, Classification) else spread(self.y)  # log odds have no units
+        orbit, mean = list(model.orbit.parameters()), list(model.prior_mean.parameters())
+        known = {id(p) for p in (*orbit, *mean, model.inducing)}
+        rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
+        rate = options.learning_rate or (0.1 if self.posterior.rounds > 1 else 0.03)
+        # Without an orbit, inducing points at all data are at their best.
+        complete = isinstance(model.orbit, Identity) and len(model.inducing) >= len(self.x)
+        groups = [(rest, rate), (mean, rate * of_targets)]
+        groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
+        groups += [] if complete else [([model.inducing], options.inducing_rate * of_inputs)]
+        groups.append((list(self.local.parameters()), options.network_rate))
+        learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
+        # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
+        held = [{"params": [model.inducing], "lr": 0.0}]
+        return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters] or held
 
     def stop(self) -> None:
         """Let the run end after the step that it is in, short of its budget."""
@@ -360,32 +376,6 @@ def _schedule(fraction: float, hold: float = 0.5) -> float:
 def spread(x: Float[Tensor, "rows *features"] | Rows) -> float:
     """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
     return float(variances(x).mean().sqrt()) or 1.0
-
-
-def _parameter_groups(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    local: LocalSource,
-    options: TrainerSettings,
-    x: Float[Tensor, "rows *features"] | Rows,
-    units: tuple[float, float],
-    rounds: int,
-) -> list[dict[str, Any]]:
-    of_inputs, of_targets = units
-    orbit, mean = list(model.orbit.parameters()), list(model.prior_mean.parameters())
-    known = {id(p) for p in (*orbit, *mean, model.inducing)}
-    rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
-    rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
-    # Without an orbit, inducing points at all data are at their best.
-    complete = isinstance(model.orbit, Identity) and len(model.inducing) >= len(x)
-    groups = [(rest, rate), (mean, rate * of_targets)]
-    groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
-    groups += [] if complete else [([model.inducing], options.inducing_rate * of_inputs)]
-    groups.append((list(local.parameters()), options.network_rate))
-    learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
-    # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
-    held = [{"params": [model.inducing], "lr": 0.0}]
-    return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters] or held
 
 
 def _by_unit(orbit: Orbit, unit: float) -> list[tuple[list[Parameter], float]]:

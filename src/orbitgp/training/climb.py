@@ -76,9 +76,7 @@ class Climb:
             first = np.diag(1 / np.maximum(1.0, np.abs(slope)))
             options, method = {"hess_inv0": first if self.curvature is None else self.curvature, "gtol": 1e-2}, "BFGS"
         try:
-            found = minimize(
-                self._evaluate_in_line, start, jac=True, method=method, options=options, callback=self._after_iteration
-            )
+            found = minimize(self._evaluate, start, jac=True, method=method, options=options, callback=self._after_iteration)
         except _Stalled:
             self.curvature = None
         else:
@@ -108,13 +106,10 @@ class Climb:
         # What was learned on the way says little of directions that were hardly taken: any may be this flat.
         return 0.5 * float(slope @ self.curvature @ slope + slope @ slope * (_UNKNOWN / self.rows))
 
-    def _evaluate_in_line(self, vector: Vector) -> tuple[float, Vector]:
-        if self._in_line > _STALLED:
-            raise _Stalled
-        return self._evaluate(vector)
-
     def _evaluate(self, vector: Vector) -> tuple[float, Vector]:
         """The objective there, which is computed once where it is asked for twice."""
+        if self._in_line > _STALLED:
+            raise _Stalled
         if self._seen is not None and np.array_equal(self._seen[0], vector):
             return self._seen[1:]
         value, slope = self.objective(vector)

@@ -77,6 +77,12 @@ class QuasiNewton:
     screened: bool = True  # checkpoints may be written from the first stage on
 
     def __post_init__(self) -> None:
+        self._start_rows = min(self.options.start_rows, len(self.x))
+        self._num_learned = len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
+        # Draws of the first stage and of the last; None where a finite orbit is enumerated.
+        fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
+        self._first_samples = self.num_samples if fixed else FIRST_SAMPLES
+        self._last_samples = self.num_samples if fixed else self.most_samples
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
         self.objective = ExactObjective(self.model, self.likelihood, self.y, order)
@@ -120,7 +126,7 @@ class QuasiNewton:
     def run(self) -> Solution:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
         self._clock = time.perf_counter() - self.seconds
-        self.model.num_samples = self._first_samples()
+        self.model.num_samples = self._first_samples
         with progress_bar(self.progress, "evaluations") as self._bar:
             try:
                 if self.learned.parameters:
@@ -172,8 +178,8 @@ class QuasiNewton:
 
     def _with_more_draws(self, top: Top) -> Top:
         """Climb with twice the draws, until that gains little and ends at about the same evidence."""
-        samples = self._first_samples()
-        while samples is not None and samples != self._last_samples():
+        samples = self._first_samples
+        while samples is not None and samples != self._last_samples:
             samples = self.model.num_samples = min(2 * samples, self.most_samples)
             last, top = top, self._stage(self._climb_draws, top)
             # The two tops may agree by chance, although other draws would move the parameters.
@@ -197,19 +203,13 @@ class QuasiNewton:
         enough_draws = self.model.num_samples is not None and self.model.num_samples >= LEAST_SAMPLES
         with self.objective.subset(self._num_learned):
             if enough_draws and self._num_learned > _LEAST_RUNG:
-                again, posterior = self._evidence_again()
+                posterior = self.objective.condition() if self._num_learned == len(self.x) else None
+                again = self.objective.log_evidence() if posterior is None else posterior.log_evidence
                 self.draw_error = abs(again - top.value)
                 if self.draw_error < TOLERANCE:
                     self._posterior = posterior
                     return top._replace(value=again, first_value=again)
             return self._climb(self._enough(self.draw_error), top.curvature)
-
-    def _evidence_again(self) -> tuple[float, Solution | None]:
-        """The evidence of the data learned from, and the posterior if these are all."""
-        if self._num_learned < len(self.x):
-            return self.objective.log_evidence(), None
-        posterior = self.objective.condition()
-        return posterior.log_evidence, posterior
 
     def _enough(self, noise: float) -> float:
         """Nats an iteration, below which a climb with the present rows and draws ends; ``noise``: what other draws change."""
@@ -241,24 +241,6 @@ class QuasiNewton:
             here = self.objective.log_evidence() if some else solution.log_evidence
             other = self.objective.log_evidence(other=1)
         self.evidence_error = max(self.draw_error, abs(other - here)) / 2 * len(self.x) / self._num_learned
-
-    def _first_samples(self) -> int | None:
-        """Draws of the first stage; None where a finite orbit is enumerated."""
-        return self.num_samples if self._has_fixed_draws() else FIRST_SAMPLES
-
-    def _last_samples(self) -> int | None:
-        return self.num_samples if self._has_fixed_draws() else self.most_samples
-
-    def _has_fixed_draws(self) -> bool:
-        return isinstance(self._orbit, FiniteOrbit) or self.num_samples is not None
-
-    @property
-    def _start_rows(self) -> int:
-        return min(self.options.start_rows, len(self.x))
-
-    @property
-    def _num_learned(self) -> int:
-        return len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
 
     def _climb(self, enough: float, curvature: Curvature | None = None) -> Top:
         """To the top from here. The model is left there, or at the best point so far if the run is stopped."""

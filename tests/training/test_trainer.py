@@ -25,8 +25,8 @@ from orbitgp.inference.natural_gradient import Statistics, statistics
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training import screening
+from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.priors import log_prior
 from orbitgp.training.trainer import Trainer, spread
 from tests.likelihoods.own import Difference
 

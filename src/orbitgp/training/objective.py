@@ -17,9 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference.exact import ExactGP, Solution
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.learned_vector import LearnedVector, Vector
-from orbitgp.training.priors import log_prior
 
 
 class ExactObjective:
@@ -96,6 +96,14 @@ class ExactObjective:
         with torch.no_grad():
             self.model.prior_mean.bias.copy_(state["bias"])
         self.local = None if state["local"] is None else state["local"].to(self.y.device)
+
+
+def log_prior(model: InvariantGP | ExactGP) -> Float[Tensor, ""]:
+    """The log density of the priors that the user put on the kernel's hyperparameters (zero without any)."""
+    total = torch.zeros((), dtype=torch.float64, device=model.prior_mean.bias.device)
+    for _, module, prior, closure, _ in model.kernel.named_priors():
+        total = total + prior.log_prob(closure(module)).sum()
+    return total
 
 
 def representative_order(y: Float[Tensor, "rows *outputs"], seed: int) -> Int[Tensor, " rows"]:

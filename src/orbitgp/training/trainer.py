@@ -38,9 +38,9 @@ from orbitgp.orbits import Identity, Orbit, Pairing, Samples
 from orbitgp.training import convergence, screening
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
+from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
-from orbitgp.training.priors import log_prior
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
 

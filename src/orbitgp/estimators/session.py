@@ -7,14 +7,15 @@ the model so far is kept, with a warning that says how to go on. A second one st
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from orbitgp.estimators.interrupt import first_interrupt
 from orbitgp.training.callbacks import Callback, log
 from orbitgp.training.checkpoint import Checkpoint
 from orbitgp.training.diagnostics import Record
@@ -60,7 +61,7 @@ class Run:
         begin = getattr(self.callback, "begin", None)
         if begin is not None:
             begin(trainer)
-        with first_interrupt(trainer.stop):
+        with _first_interrupt(trainer.stop):
             yield
         self.interrupted = trainer.stopped and trainer.fraction() < 1.0
         if trainer.stopped:
@@ -83,6 +84,28 @@ class Run:
             return f"{kept} There is no checkpoint yet, so another fit starts over."
         again = f"checkpoint={str(self.checkpoint.path)!r}, resume=True"
         return f"{kept} To go on, call fit with the same data and settings and {again}."
+
+
+@contextmanager
+def _first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Within this block, the first Ctrl-C calls ``stop`` and nothing else; the next one raises KeyboardInterrupt as usual.
+
+    Outside of the main thread, and in programs that handle Ctrl-C themselves, this does nothing.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def handle(signum: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _checkpoint(checkpoint: StrPath | None, every: float, resume: bool | StrPath) -> Checkpoint | None:

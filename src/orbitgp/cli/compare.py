@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +22,6 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
-from orbitgp.cli.own import named_again
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_next, print_notes, print_reading, report_content, result_of, test_errors
 from orbitgp.cli.run_folder import RunFolder
@@ -138,9 +136,7 @@ def compare(
         if not folder.path.exists():
             raise
         done = len(list(folder.models.glob("*")))
-        own = named_again(config["orbits"], config["settings"])
-        again = f"orbitgp compare --resume {shlex.quote(str(folder.path))}{own}"
-        typer.echo(f"stopped; models that are done ({done}) are kept: go on with {again}", err=True)
+        typer.echo(f"stopped; models that are done ({done}) are kept: go on with {folder.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,6 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
-from orbitgp.cli.own import named_again
 from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, number, part
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
@@ -88,14 +86,8 @@ def learn(
     try:
         _train(folder, config, data, json_, quiet)
     except KeyboardInterrupt:
-        typer.echo(f"stopped: go on with {_go_on(folder)}", err=True)
+        typer.echo(f"stopped: go on with {folder.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _go_on(folder: RunFolder) -> str:
-    config = folder.read_config()
-    again = named_again(config["orbits"], config["settings"])
-    return f"orbitgp learn --resume {shlex.quote(str(folder.path))}{again}"
 
 
 def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data, callback: Callable[..., None]) -> Any:
@@ -192,5 +184,5 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
             if model.interrupted_
             else "before the end of the model without invariance"
         )
-        typer.echo(f"stopped {when}: go on with {_go_on(folder)}", err=True)
+        typer.echo(f"stopped {when}: go on with {folder.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED)

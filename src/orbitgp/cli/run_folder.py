@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.own import named_again
 from orbitgp.forms import misfit
 
 if TYPE_CHECKING:
@@ -216,6 +218,12 @@ class RunFolder:
             raise ValueError(f"{self.config} is damaged: 'data.{option}' is of the wrong kind.") from None
         return ReadOptions(**{name: _tuples(value) for name, value in saved.items()})
 
+    def resume_command(self) -> str:
+        """What to type to go on with this run; classes of the user's own are named again."""
+        config = self.read_config()
+        again = named_again(config["orbits"], config["settings"])
+        return f"orbitgp {config['command']} --resume {shlex.quote(str(self.path))}{again}"
+
     def is_finished(self) -> bool:
         """Whether the run came to its end: a run that was stopped has a result, too, which says so."""
         return self.result.is_file() and not self.read_result()["interrupted"]
@@ -229,7 +237,7 @@ class RunFolder:
     def load_model(self, **own: Any) -> Any:
         """The fitted estimator; ``own`` are objects that a file cannot rebuild."""
         if not self.model.is_file():
-            hint = f": go on with orbitgp learn --resume {self.path}" if self.checkpoint.is_file() else ""
+            hint = f": go on with {self.resume_command()}" if self.checkpoint.is_file() else ""
             raise FileNotFoundError(f"{self.path} has no model yet{hint}.")
         return load_model(self.model, **own)
 

@@ -49,10 +49,8 @@ def _unfinished(folder: RunFolder, config: dict[str, Any], json_: bool) -> None:
     if json_:
         typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
         return
+    done = f"{steps}{'' if total is None else f' of {total}'} steps"
     if config["command"] == "compare":
-        typer.echo(f"{', '.join(config['orbits'])} on {config['name']}: {len(list(folder.models.glob('*')))} models done.")
-        typer.echo(f"Go on with orbitgp compare --resume {folder.path}")
-        return
-    of_all = "" if total is None else f" of {total}"
-    typer.echo(f"{config['orbit']} on {config['name']}: {steps}{of_all} steps done.")
-    typer.echo(f"Go on with orbitgp learn --resume {folder.path}")
+        done = f"{len(list(folder.models.glob('*')))} models"
+    typer.echo(f"{', '.join(config['orbits'])} on {config['name']}: {done} done.")
+    typer.echo(f"Go on with {folder.resume_command()}")

@@ -33,7 +33,7 @@ it does not. Everything here is in float64: a bound that rounding could lift or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -96,11 +96,15 @@ def two_sided_bounds(
     if max_iterations > 0:
         limit = _SHARE * free_memory(x.device) if max_bytes is None else max_bytes
         gram = _Gram(model.covariance.of_features, data.seen, data.variances, keep=8.0 * len(x) ** 2 <= limit)
-        system = _System(gram, precision)
-        best = _conjugate_gradients(system, sparse, right, max_iterations, tolerance)
+        root = precision.sqrt()
+
+        def product(right: Columns) -> Columns:
+            """B = I + D K_f D times each column."""
+            return right + root * gram.product(root * right)
+
+        best = _conjugate_gradients(product, sparse, right, max_iterations, tolerance)
         # Its product is made afresh, so that the bounds do not depend on rounding on the way to v.
-        product = system.product(best)
-        residual = right - product
+        residual = right - product(best)
         fit = (best * (right + residual)).sum(0)
         fits = torch.maximum(fits[0], fit), torch.minimum(fits[1], fit + (residual * sparse.solve(residual)).sum(0))
         moments = _residual_moments(gram, data.whitened, precision, sparse, traces)
@@ -210,19 +214,8 @@ class _Gram:
         return torch.cat([values @ right for _, values in self.blocks()])
 
 
-class _System:
-    """B = I + D K_f D for each column of lam."""
-
-    def __init__(self, gram: _Gram, precision: Float[Tensor, "rows anylatents"]) -> None:
-        self.gram, self.root = gram, precision.sqrt()
-
-    def product(self, right: Columns) -> Columns:
-        """B times each column."""
-        return right + self.root * self.gram.product(self.root * right)
-
-
 def _conjugate_gradients(
-    system: _System, preconditioner: _SparseSystem, right: Columns, max_iterations: int, tolerance: float
+    product: Callable[[Columns], Columns], preconditioner: _SparseSystem, right: Columns, max_iterations: int, tolerance: float
 ) -> Columns:
     """Solve B v = h for each column, to within so many nats in all."""
     solution, residual = torch.zeros_like(right), right
@@ -231,10 +224,10 @@ def _conjugate_gradients(
     for _ in range(max_iterations):
         if 0.5 * float(remaining.sum()) <= tolerance:
             break
-        product = system.product(direction)
-        curvature = (direction * product).sum(0)
+        towards = product(direction)
+        curvature = (direction * towards).sum(0)
         step = remaining / torch.where(curvature > 0, curvature, 1.0)
-        solution, residual = solution + step * direction, residual - step * product
+        solution, residual = solution + step * direction, residual - step * towards
         preconditioned, before = preconditioner.solve(residual), remaining
         remaining = (residual * preconditioned).sum(0)
         direction = preconditioned + remaining / torch.where(before > 0, before, 1.0) * direction

@@ -167,10 +167,7 @@ def sensitivity(model: Any, X: Any, theme: Theme = "light", title: str | None = 
         figure.subplots(len(heights), squeeze=False, sharex=True, gridspec_kw=grid)[:, 0], heights, strict=True
     ):
         draw_sensitivity(axes, height, signal_axis(model.orbit_), colours)
-        axes.set_facecolor("none")
-        axes.tick_params(colors=colours.soft, labelsize=7)
-        for side, spine in axes.spines.items():
-            spine.set(visible=side in ("left", "bottom"), color=colours.soft)
+        _open_frame(axes, colours)
     axes.xaxis.label.set(color=colours.soft, size=8)
     return figure
 
@@ -248,12 +245,17 @@ def _signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], colours: C
     for panel, (signal, others) in enumerate(zip(inputs, drawn, strict=True)):
         axes = figure.add_subplot(panels[0, panel])
         draw_vector(axes, signal.numpy(), others.numpy(), colours, signal_axis(orbit))
-        axes.set_facecolor("none")
-        axes.tick_params(colors=colours.soft, labelsize=7)
+        _open_frame(axes, colours)
         axes.xaxis.label.set(color=colours.soft, size=7)
-        for side, spine in axes.spines.items():
-            spine.set(visible=side in ("left", "bottom"), color=colours.soft)
     return figure
+
+
+def _open_frame(axes: Axes, colours: Colours) -> None:
+    """Soft lines at the left and the bottom only."""
+    axes.set_facecolor("none")
+    axes.tick_params(colors=colours.soft, labelsize=7)
+    for side, spine in axes.spines.items():
+        spine.set(visible=side in ("left", "bottom"), color=colours.soft)
 
 
 def signal_axis(orbit: Orbit) -> tuple[float, str] | None:

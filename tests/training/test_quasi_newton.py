@@ -196,6 +196,23 @@ def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):
         assert [r["bound"] for r in again.history] == [r["bound"] for r in whole.history]
 
 
+@pytest.mark.slow
+def test_a_run_that_continues_has_the_draws_that_it_had():
+    """From the beginning of every stage, and from the end."""
+    x, y = wave(16)
+    states = []
+    whole = make(GaussianNoise(0.2).double(), x, y, after_step=lambda run: states.append(run.state_dict()))
+    end = whole.run()
+    assert whole.model.num_samples >= LEAST_SAMPLES
+    for state in states[-3:]:
+        again = make(GaussianNoise(0.2).double(), x, y)
+        again.load_state_dict(state)
+        assert again.run().log_evidence == end.log_evidence
+        assert again.model.num_samples == whole.model.num_samples
+        assert again.draw_error == whole.draw_error
+        assert again.converged
+
+
 def test_stopping_in_the_middle_keeps_the_beginning_of_the_stage():
     x, y = wave(10)
     seen = []

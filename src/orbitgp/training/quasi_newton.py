@@ -156,7 +156,7 @@ class QuasiNewton:
         known = next(self._known, None)
         if known is not None:
             return known
-        if self._tops:
+        if self._tops:  # between two stages
             self._snapshot = self._state()
             self._stage_done()
         self._tops.append(climb(*arguments))

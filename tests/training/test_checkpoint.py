@@ -267,7 +267,7 @@ class TestOnlyItsOwnRun:
     def test_other_versions_are_told(
         self, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("orbitgp.saving.versions.version", lambda name: "0")
+        monkeypatch.setattr("orbitgp.saving.container.version", lambda name: "0")
         InvariantGPRegressor(GaussianNoise(0.5), **QUICK).fit(*table(), resume=path)
         assert "other versions: the run goes on, but not bit for bit" in caplog.text
 

@@ -29,11 +29,10 @@ from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.saving.container import Contents, SavedFileError, read, write
+from orbitgp.saving.container import Contents, SavedFileError, read, versions, write
 from orbitgp.saving.modules import pack, put, unpack
 from orbitgp.saving.registry import class_name
 from orbitgp.saving.values import Inexpressible, Tensors, decode, encode
-from orbitgp.saving.versions import versions
 from orbitgp.training.options import TrainingOptions
 
 Loaded = TypeVar("Loaded")

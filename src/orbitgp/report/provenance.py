@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from orbitgp.saving.versions import versions
+from orbitgp.saving.container import versions
 
 
 def provenance(device: str = "cpu") -> dict[str, Any]:

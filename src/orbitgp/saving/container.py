@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from orbitgp import __version__
 from orbitgp.saving.atomic import replace
 from orbitgp.saving.values import Tensors
 
@@ -62,13 +64,13 @@ def read(path: Path) -> Contents:
         raise SavedFileError(f"{path} is no safetensors file, or it is damaged or cut short.") from error
     if "orbitgp" not in metadata:
         raise SavedFileError(f"{path} is a safetensors file, but not one that orbitgp wrote.")
-    version, kind, text, checksum = (metadata.get(name, "") for name in ("orbitgp", "kind", "config", "checksum"))
-    if version not in {str(known) for known in range(1, FORMAT_VERSION + 1)}:
+    form, kind, text, checksum = (metadata.get(name, "") for name in ("orbitgp", "kind", "config", "checksum"))
+    if form not in {str(known) for known in range(1, FORMAT_VERSION + 1)}:
         raise SavedFileError(
-            f"{path} has format version {version}, but this version of orbitgp reads versions up to {FORMAT_VERSION}: "
+            f"{path} has format version {form}, but this version of orbitgp reads versions up to {FORMAT_VERSION}: "
             "install a newer one."
         )
-    if checksum != _checksum(version, kind, text, tensors):
+    if checksum != _checksum(form, kind, text, tensors):
         raise SavedFileError(f"{path} is damaged: its contents do not match its checksum.")
     try:
         return Contents(kind, json.loads(text), tensors)
@@ -76,8 +78,13 @@ def read(path: Path) -> Contents:
         raise SavedFileError(f"{path} is damaged: its header cannot be read.") from error
 
 
-def _checksum(version: str, kind: str, text: str, tensors: Tensors) -> str:
-    digest = hashlib.sha256("\0".join((version, kind, text)).encode())
+def versions(*packages: str) -> dict[str, str]:
+    """The versions of orbitgp, which need not be installed to be used, and of these packages."""
+    return {"orbitgp": __version__, **{name: version(name) for name in packages}}
+
+
+def _checksum(form: str, kind: str, text: str, tensors: Tensors) -> str:
+    digest = hashlib.sha256("\0".join((form, kind, text)).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())

@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from orbitgp.forms import misfit
 from orbitgp.inference import processes
 from orbitgp.inference.rows import checksum
-from orbitgp.saving.container import SavedFileError, content, read, write
+from orbitgp.saving.container import SavedFileError, content, read, versions, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.values import Tensors, decode, encode
-from orbitgp.saving.versions import versions
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ typer_testing = pytest.importorskip("typer.testing")
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
-from orbitgp.cli.errors import _sentence  # noqa: E402
+from orbitgp.cli.errors import _sentence, print_errors  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
 from orbitgp.cli.run_folder import RunFolder  # noqa: E402
 from orbitgp.comparison.parallel import Job, train  # noqa: E402
@@ -281,6 +282,26 @@ def test_an_orbit_and_a_feature_map_of_ones_own(some, here, monkeypatch):
         "mine_own.py:Slide*noise": "a class of your own stands alone on the command line",
     }.items():
         assert sentence in call("learn", some / "table.csv", "--target", "sum", "--orbit", text).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["learn", "--no-baseline"], ["compare", "-o", "none", "-o", "rotation", "--jobs", "1"]])
+def test_pixels_beyond_their_range_are_said_once(here, command):
+    data = digits()
+    np.savez(here / "large.npz", x=1000 * data.x_train[:30], y=data.y_train[:30])
+    result = call(command[0], here / "large.npz", *command[1:], *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("the pixels") == 1
+
+
+def test_a_warning_is_a_sentence(capsys):
+    @print_errors
+    def command():
+        warnings.simplefilter("always")
+        warnings.warn("the sky is falling.")
+
+    command()
+    assert capsys.readouterr().err == "warning: the sky is falling.\n"
 
 
 def test_long_work_is_announced(capsys):

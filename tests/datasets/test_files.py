@@ -293,6 +293,17 @@ def test_a_bright_background_is_noted(tmp_path):
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(6) % 2)
     assert "--invert" in load(tmp_path / "d.npz").notes[0]
     assert load(tmp_path / "d.npz", ReadOptions(invert=True)).notes == []
+    np.savez(tmp_path / "flat.npz", x=x.reshape(6, 25), y=np.arange(6) % 2)
+    assert "--invert" in load(tmp_path / "flat.npz", ReadOptions(image_shape=(5, 5))).notes[0]
+
+
+def test_a_background_is_told_by_its_value(tmp_path):
+    x = np.zeros((6, 5, 5))
+    x[:, 2, 2] = 1
+    np.savez(tmp_path / "ink.npz", x=x, y=np.arange(6) % 2)
+    assert "do without --invert" in load(tmp_path / "ink.npz", ReadOptions(invert=True)).notes[0]
+    np.savez(tmp_path / "low.npz", x=x - 0.4, y=np.arange(6) % 2)
+    assert "the background of these images is about −0.40" in load(tmp_path / "low.npz").notes[0]
 
 
 def test_pixels_beyond_the_range_of_pixels_are_noted_and_not_inverted(tmp_path):

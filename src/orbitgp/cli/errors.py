@@ -20,6 +20,7 @@ from orbitgp.cli.processes import number
 
 ERROR, INTERRUPTED = 1, 130
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_UNPRINTABLE = "\ufffd"
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, ImportError, MemoryError, RuntimeError)
 _PATIENCE = 3.0  # seconds
 
@@ -31,7 +32,8 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="the border of these images")  # the notes say it
+                warnings.filterwarnings("ignore", message="the border of these images|the pixels of X")  # the notes say it
+                warnings.showwarning = _print_warning
                 command(*args, **kwargs)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
@@ -56,9 +58,14 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as a sentence, without the line of source code that gave it."""
+    typer.echo(f"warning: {_CONTROL.sub(_UNPRINTABLE, str(message))}", err=True)
+
+
 def _sentence(error: Exception) -> str:
     """What is wrong, without characters that would steer a terminal."""
-    return _CONTROL.sub("\ufffd", _described(error))
+    return _CONTROL.sub(_UNPRINTABLE, _described(error))
 
 
 def _described(error: Exception) -> str:

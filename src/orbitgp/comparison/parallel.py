@@ -58,7 +58,7 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     model = job.kind(deepcopy(job.orbit), random_state=job.seed, **job.settings)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="fit was stopped|the border of these images")
+            warnings.filterwarnings("ignore", message="fit was stopped|the border of these images|the pixels of X")
             model.fit(X, y, callback=None if watch is None else lambda record: watch(job, record))
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error

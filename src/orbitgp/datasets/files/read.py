@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from orbitgp.datasets.files.images import read_image_files
 from orbitgp.datasets.files.signals import read_ts
 from orbitgp.datasets.files.tables import read_table
 from orbitgp.estimators.images import border_level
+from orbitgp.orbits.description import number
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
 _READERS = {
@@ -166,7 +168,9 @@ def _same_shape(x: Shaped[np.ndarray, "..."], like: Shaped[np.ndarray, "..."], w
 
 def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> list[str]:
     """What a person should know about these data before training on them."""
-    if x.ndim < 3 or options.invert or options.signal:
+    if options.image_shape is not None and prod(options.image_shape) == x[0].size:
+        x = x.reshape(len(x), *options.image_shape)
+    if x.ndim < 3 or options.signal:
         return []
     notes = []
     if (ends := unusual_ends(x)) is not None:
@@ -174,7 +178,10 @@ def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> lis
             f"the pixels go from {ends}, and not from 0 to 1: they are taken as they are, and brightness and noise are in "
             "their units."
         )
-    if border_level(x) is not None:
-        remedy = "consider --invert" if ends is None else "bring the background to 0"
-        notes.append(f"the background of these images is bright, and what lies outside an image counts as 0: {remedy}.")
+    if (level := border_level(x)) is not None:
+        usual = "do without --invert" if options.invert else "consider --invert"
+        remedy = usual if ends is None else "bring the background to 0"
+        notes.append(
+            f"the background of these images is about {number(level)}, and what lies outside an image counts as 0: {remedy}."
+        )
     return notes

@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,10 +26,12 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.cli.errors import _sentence, print_errors  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
+from orbitgp.cli.results import print_estimate  # noqa: E402
 from orbitgp.cli.run_folder import RunFolder  # noqa: E402
 from orbitgp.comparison.parallel import Job, train  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
-from orbitgp.orbits import Identity  # noqa: E402
+from orbitgp.datasets.files import load  # noqa: E402
+from orbitgp.orbits import Affine, Identity, Rotation  # noqa: E402
 from orbitgp.orbits.description import number  # noqa: E402
 from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
 from orbitgp.training.trainer import Trainer  # noqa: E402
@@ -305,10 +308,6 @@ def test_a_warning_is_a_sentence(capsys):
 
 
 def test_long_work_is_announced(capsys):
-    from orbitgp.cli.results import print_estimate
-    from orbitgp.datasets.files import load
-    from orbitgp.orbits import Affine, Identity, Rotation
-
     settings = dict.fromkeys(("num_inducing", "batch_size", "num_samples", "max_steps", "max_seconds"))
     settings |= {"device": "cpu", "inference": "auto"}
     print_estimate(load("digits", max_data=50), {"settings": settings}, [Rotation()], quiet=False)
@@ -320,7 +319,7 @@ def test_long_work_is_announced(capsys):
     # What fits took, in seconds of one core: 300 digits with rotations 20, with affine maps more than 258; without an orbit 3.
     for orbits, low, high in (([Affine()], 200, 500), ([Identity(), Rotation()], 18, 34)):
         print_estimate(load("digits", max_data=300), {"settings": settings}, orbits, quiet=False)
-        number, unit = re.search(r"about ([0-9]+) (s|minutes);", capsys.readouterr().err).groups()
+        number, unit = re.search(r"about ([0-9]+) (s|minutes)", capsys.readouterr().err).groups()
         assert low <= int(number) * (60 if unit == "minutes" else 1) <= high
     print_estimate(load("digits", max_data=300), {"settings": {**settings, "max_steps": 10}}, [Affine()], quiet=False)
     print_estimate(load("digits", max_data=300), {"settings": {**settings, "max_seconds": 5.0}}, [Affine()], quiet=False)
@@ -328,6 +327,23 @@ def test_long_work_is_announced(capsys):
     sparse = {**settings, "inference": "sparse"}
     print_estimate(load("digits", max_data=600), {"settings": sparse}, [Rotation()], quiet=False)
     assert capsys.readouterr().err == ""
+
+
+def test_what_saves_little_time_is_not_offered(capsys):
+    """Most of the time of a fit of few data does not depend on their number."""
+    settings = dict.fromkeys(("num_inducing", "batch_size", "num_samples", "max_steps", "max_seconds"))
+    config = {"settings": settings | {"device": "cpu", "inference": "auto"}}
+    data = load("digits", max_data=100)
+    for repeats in (1, 30):
+        print_estimate(data, config, [Affine()] * repeats, quiet=False)
+        said = capsys.readouterr().err
+        assert re.fullmatch(r"this will take about \d+ (s|minutes)\n", said), said
+    few = replace(data, x_test=None, y_test=None, y_train=data.y_train[:60], x_train=np.zeros((60, 3, 200, 200)))
+    large = replace(few, read_options=replace(data.read_options, colour="RGB"))
+    print_estimate(large, config, [Affine()], quiet=False)
+    said = capsys.readouterr().err
+    assert "--resize 32x32 would take" in said
+    assert "--max-data" not in said
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LONG = 20.0  # seconds, above which a person is told beforehand
 _OVERHEAD = 2.5  # seconds of a fit that do not depend on the size of the data
+_FEWEST = 50  # data that a person is told to train on
+_VALUES, _SIDE = 2048, 32  # images of more values may be made smaller, to this side
 _STEPS = 30  # of a fit without an orbit
 _LAST_STEPS = 20  # with the most draws
 
@@ -174,7 +176,8 @@ def print_reading(options: DataOptions, resume: Path | None, quiet: bool) -> Non
 
 
 def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], quiet: bool, workers: int = 1) -> None:
-    """Print how long exact training will take, if that is long, and what would be quicker."""
+    """Print how long exact training will take, if that is long, and what would take half of that or less."""
+    from orbitgp.estimators.defaults import NUM_INDUCING
     from orbitgp.estimators.validation import usable_device
     from orbitgp.inference.cost import Workload
     from orbitgp.training.options import TrainingOptions
@@ -193,12 +196,14 @@ def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], qu
     rows, dim = len(data.x_train), int(data.x_train[0].size)
     most = max(work(orbit, dim).learning(rows).seconds for orbit in orbits)
     seconds = together(rows, dim)
-    if (most > TrainingOptions().exact_seconds and settings["inference"] == "auto") or seconds < _LONG:
+    may_be_sparse = settings["inference"] == "auto" and rows > NUM_INDUCING
+    if (most > TrainingOptions().exact_seconds and may_be_sparse) or seconds < _LONG:
         return
-    quicker = f"--max-data {rows // 2} would take {_duration(together(rows // 2, dim))}"
-    if data.read_options.colour and dim > 2048:
-        quicker += f", --resize 32x32 {_duration(together(rows, 1024))}"
-    typer.echo(f"this will take about {_duration(seconds)}; {quicker}", err=True)
+    offers = {f"--max-data {rows // 2}": together(rows // 2, dim)} if rows // 2 >= _FEWEST else {}
+    if data.read_options.colour and dim > _VALUES:
+        offers[f"--resize {_SIDE}x{_SIDE}"] = together(rows, _SIDE**2 * (3 if data.read_options.colour == "RGB" else 1))
+    quicker = [f"{option} would take {_duration(less)}" for option, less in offers.items() if less <= seconds / 2]
+    typer.echo("; ".join([f"this will take about {_duration(seconds)}", *quicker]), err=True)
 
 
 def _seconds(work: Workload, rows: int, orbit: Any, settings: dict[str, Any]) -> float:

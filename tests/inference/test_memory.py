@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
+from orbitgp.estimators.defaults import most_samples
 from orbitgp.inference import memory
+from orbitgp.inference.cost import Workload
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.orbits import GaussianNoise, Permutation
@@ -149,3 +155,24 @@ def test_other_errors_are_not_repeated():
     with pytest.raises(RuntimeError, match="shapes differ"):
         wrong()
     assert len(attempts) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "side", "orbit"), [(12, 300, "rotation"), (60, 96, "rotation"), (1000, 16, "rotation"), (4, 150, "deformation")]
+)
+def test_the_estimate_covers_what_an_evaluation_takes(rows, side, orbit):
+    """Large images: copies of all samples. Many rows: blocks of the kernel. Deformations: a table of waves at all pixels."""
+    command = [sys.executable, str(Path(__file__).with_name("evaluation_memory.py")), str(rows), str(side), orbit]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    taken, estimate = map(float, said.split())
+    assert 0.5 * estimate < taken < estimate
+
+
+def test_more_draws_are_not_taken_than_fit_into_memory():
+    work = Workload(32, 90_000, torch.device("cpu"))
+    enough = 1e12
+    assert most_samples(work, 12, 12, 1e6, enough) == 128
+    needed = replace(work, samples=64).evaluation(12).bytes
+    assert most_samples(work, 12, 12, 1e6, needed / 0.7 + 1) == 64
+    assert most_samples(work, 12, 12, 1e6, needed / 0.7 - 1) == 32

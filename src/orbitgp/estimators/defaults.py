@@ -196,7 +196,8 @@ def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) ->
     samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
     # Local parameters and the posterior take turns, in every evaluation; their noises differ everywhere.
     factorisations = 8 * likelihood.num_latents if likelihood.num_locals else 1
-    return Workload(samples, feature_dim(model, model.x), model.x.device, factorisations, model.x.dtype == torch.float64)
+    double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
+    return Workload(samples, feature_dim(model, model.x), model.x.device, factorisations, double, tables)
 
 
 @torch.no_grad()
@@ -215,7 +216,8 @@ def _exact_choice(
     fixed = isinstance(model.orbit, FiniteOrbit) or num_samples is not None
     against = affordable(work.learning(rows), seconds, memory)
     if against is None:
-        return Choice("exact", "it can be afforded", rows, work.samples if fixed else most_samples(work, rows, rows, seconds))
+        draws = work.samples if fixed else most_samples(work, rows, rows, seconds, memory)
+        return Choice("exact", "it can be afforded", rows, draws)
     for samples in (work.samples,) if fixed else (work.samples, work.samples // 2):
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
@@ -224,18 +226,20 @@ def _exact_choice(
         learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - _CONDITIONING) * seconds), memory, rows)
         if learn_rows >= LEAST_ROWS:
             reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
-            return Choice("exact", reason, learn_rows, samples if fixed else most_samples(fewer, learn_rows, rows, seconds))
+            draws = samples if fixed else most_samples(fewer, learn_rows, rows, seconds, memory)
+            return Choice("exact", reason, learn_rows, draws)
     enough_memory = affordable(work.evaluation(rows), math.inf, memory) is None
     if enough_memory and rows <= NUM_INDUCING and work.samples <= LEAST_SAMPLES:
         return Choice("exact", "as many inducing points as data would save no time", rows, work.samples)
     return against
 
 
-def most_samples(work: Workload, learn_rows: int, rows: int, seconds: float) -> int:
-    """The most draws with which one evaluation takes a tenth of the time for a fit, and conditioning its share."""
+def most_samples(work: Workload, learn_rows: int, rows: int, seconds: float, memory: float = math.inf) -> int:
+    """The most draws that fit into memory, with which an evaluation takes a tenth of the time, and conditioning its share."""
     while work.samples < MOST_SAMPLES:
         more = replace(work, samples=2 * work.samples)
-        if more.evaluation(learn_rows).seconds > seconds / 10 or more.conditioning(rows).seconds > _CONDITIONING * seconds:
+        evaluation, conditioning = more.evaluation(learn_rows), more.conditioning(rows)
+        if affordable(evaluation, seconds / 10, memory) or affordable(conditioning, _CONDITIONING * seconds, memory):
             break
         work = more
     return work.samples

@@ -6,9 +6,10 @@ for the gradient of the samples:
     8 D (N S)^2 / 2 operations in the precision of the inputs, and about 4 N^3 a factorisation in double precision.
 
 Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of N x N in
-double precision (the matrix and its factor; for a gradient its inverse, too); the samples themselves twice. Seconds follow from
-a nominal speed for each kind of device, not from a measurement or the number of threads: the same data get the same inference
-on every day, and in every worker process.
+double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes into
+copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the few
+blocks of values of k_g that are there at a time. Seconds follow from a nominal speed for each kind of device, not from a
+measurement or the number of threads: the same data get the same inference on every day, and in every worker process.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from pathlib import Path
 
 import torch
 
+from orbitgp.inference.memory import chunk_elements
+
 # Operations a second: (single, double), for two threads of a CPU and for a GPU.
 _CPU_SPEED = (40e9, 16e9)
 _GPU_SPEED = (30e12, 20e12)
 _SHARE = 0.7  # of the free memory
 _COPIES = 5  # of the samples of a batch, in a step of sparse inference
+_BLOCKS = 3  # of values of k_g, at a time
 _STEP = 100  # a number of rows to learn from is a multiple of this
 FIRST_SAMPLES = 16  # draws of an infinite orbit in the first evaluations
 
@@ -40,7 +44,7 @@ class Workload:
     """What the cost of exact inference depends on, besides the number of rows.
 
     ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``factorisations`` of the covariance
-    are made in one evaluation. ``double``: inputs are in double precision.
+    are made in one evaluation. ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps.
     """
 
     samples: int
@@ -48,14 +52,15 @@ class Workload:
     device: torch.device
     factorisations: int = 1
     double: bool = False
+    tables: float = 0.0
 
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
-        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0)
+        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=9.0)
 
     def conditioning(self, rows: int) -> Cost:
         """The posterior and its evidence, without a gradient."""
-        return self._cost(rows, products=1.0, algebra=2.0, squares=16.0)
+        return self._cost(rows, products=1.0, algebra=2.0, squares=16.0, copies=6.0)
 
     def learning(self, rows: int) -> Cost:
         """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows, and cost little."""
@@ -65,25 +70,27 @@ class Workload:
         seconds = sum(count * replace(self, samples=s).evaluation(rows).seconds for s, count in plan)
         return Cost(self.evaluation(rows).bytes, seconds)
 
-    def most_rows(self, seconds: float, memory: float, rows: int) -> int:
-        """How many of these rows can be learned from in this time and memory."""
+    def most_rows(self, seconds: float, memory: float, rows: int, step: int = _STEP) -> int:
+        """How many of these rows can be learned from in this time and memory: all, or a multiple of a step."""
 
         def fits(count: int) -> bool:
             return affordable(self.learning(count), seconds, memory) is None
 
         if fits(rows):
             return rows
-        low, high = 0, -(-rows // _STEP)  # in steps; the cost grows with the rows
+        low, high = 0, -(-rows // step)  # in steps; the cost grows with the rows
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle * _STEP) else (low, middle)
-        return low * _STEP
+            low, high = (middle, high) if fits(middle * step) else (low, middle)
+        return low * step
 
-    def _cost(self, rows: int, products: float, algebra: float, squares: float) -> Cost:
+    def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float) -> Cost:
         single, double = _GPU_SPEED if self.device.type == "cuda" else _CPU_SPEED
         kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
         number = 8 if self.double else 4
-        memory = rows**2 * (number + squares) + 2.0 * rows * self.samples * self.dim * number
+        samples = copies * rows * self.samples * self.dim
+        block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
+        memory = rows**2 * (number + squares) + number * (samples + _BLOCKS * block) + self.tables
         seconds = kernel / (double if self.double else single) + algebra * rows**3 * self.factorisations / double
         return Cost(memory, seconds)
 

@@ -50,6 +50,11 @@ class Orbit(Portable):
         """Base draws per sample for inputs of this shape. Override it where the number depends on the shape."""
         return self.num_draws
 
+    def table_bytes(self, features: tuple[int, ...]) -> float:
+        """The memory of the tables that parts of this orbit keep for inputs of this shape."""
+        sizes: list[Any] = [getattr(module, "bytes_of_table", None) for module in self.modules()]
+        return sum((size(features) for size in sizes if size is not None), 0.0)
+
     def check(self, features: torch.Size) -> None:
         """Raise ValueError, in one sentence, if inputs of this shape cannot be transformed."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import torch
 from jaxtyping import Float, Int
@@ -36,6 +37,7 @@ SHORTEST = 100  # steps: a shorter run starts as it is given
 SAMPLES = 16  # draws of an infinite orbit, or elements of a finite one
 _SHARE = 0.25  # of the time of the run
 _SORTED_ROWS = 200_000  # of more data, so many are sorted by their labels
+_LEAST_ROWS = 2  # to start from, however large they are
 _OF_EXACT = 0.1  # of the time that an exact fit may take
 
 
@@ -57,9 +59,13 @@ def climb(
     with torch.no_grad():
         dim = model.covariance.features(first(x, 1).flatten(1)).shape[-1]
     size = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else SAMPLES
-    work = Workload(size, dim, x.device, double=x.dtype == torch.float64)
-    count = work.most_rows(_OF_EXACT * options.exact_seconds, free_memory(x.device), len(x))
-    rows = _representative_rows(y, max(count, options.start_rows), options.seed).to(x.device)
+    tables = orbit.table_bytes(x.shape[1:])
+    work = Workload(size, dim, x.device, double=x.dtype == torch.float64, tables=tables)
+    memory = free_memory(x.device)
+    count = work.most_rows(_OF_EXACT * options.exact_seconds, memory, len(x))
+    if count < options.start_rows:  # whatever the time
+        count = max(_LEAST_ROWS, work.most_rows(inf, memory, min(options.start_rows, len(x)), step=1))
+    rows = _representative_rows(y, count, options.seed).to(x.device)
     x, y = fetch(x, rows), y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents).to(x.device)
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are

@@ -118,6 +118,11 @@ class SmoothField(nn.Module):
     def draws_for(self, size: Size) -> int:
         return 2 * (2 * len(waves(size, self.finest, self.coarsest)) + 1)
 
+    def bytes_of_table(self, features: tuple[int, ...]) -> float:
+        """What the functions phi_j at all pixels take: made in double precision, and kept in single."""
+        height, width = features[-2:]
+        return 12.0 * self.draws_for((height, width)) / 2 * height * width
+
     def deviations(self, size: Size) -> Float[Tensor, "2 terms"]:
         """Standard deviations s_j of the coefficients of both displacements, in pixels."""
         like = self.log_smoothness
@@ -201,5 +206,11 @@ def waves(size: Size, finest: float, coarsest: float) -> Float[Tensor, "waves 2"
 
 @constant
 def _basis(size: Size, finest: float, coarsest: float) -> Basis:
-    phase = waves(size, finest, coarsest) @ pixels(size)[1:]
-    return torch.cat([pixels(size)[:1], torch.stack([phase.cos(), phase.sin()], dim=1).flatten(0, 1)])
+    one, places = pixels(size).split([1, 2])
+    basis = one.new_empty(2 * len(waves(size, finest, coarsest)) + 1, one.shape[1])
+    basis[:1] = one
+    # In place: of a large image, this is a large table.
+    torch.mm(waves(size, finest, coarsest), places, out=basis[1::2])
+    torch.sin(basis[1::2], out=basis[2::2])
+    basis[1::2].cos_()
+    return basis

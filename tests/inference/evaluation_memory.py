@@ -1,0 +1,36 @@
+"""Megabytes that an evaluation of the evidence takes, and the estimate: ``python evaluation_memory.py ROWS SIDE ORBIT``."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import torch
+
+from orbitgp.estimators.defaults import initial_kernel, workload
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits.parse import make_orbit
+
+SAMPLES = 32
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def model(rows: int, side: int, orbit: str) -> ExactGP:
+    x = torch.rand(rows, side, side)
+    return ExactGP(initial_kernel(None, x, 1.0, torch.Generator()), make_orbit(orbit), x, num_samples=SAMPLES)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    rows, side, orbit = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    likelihood = Gaussian(0.1)
+    y = torch.randn(max(rows, 5), 1, dtype=torch.float64)
+    model(5, 8, orbit).evidence_with_gradient(likelihood, y[:5])  # libraries have their own memory
+    measured = model(rows, side, orbit)
+    before = peak()
+    measured.evidence_with_gradient(likelihood, y[:rows])
+    print(peak() - before, workload(measured, likelihood, SAMPLES).evaluation(rows).bytes / 2**20)  # noqa: T201

@@ -20,6 +20,7 @@ from experiments import harness
 from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Identity, Rotation
+from orbitgp.training.diagnostics import climbs
 
 ROTATED = 60.0
 START = 5.0
@@ -90,13 +91,13 @@ def figure(
         ax.set_xlabel(text)
 
     over_time, bars = right.subplots(2, 1, height_ratios=(1.4, 1))
-    history = learned.history_
-    steps, angles = [0, *(r["step"] for r in history)], [START, *(r["orbit"]["degrees"] for r in history)]
-    over_time.plot(steps, angles, color="tab:orange", lw=2)
+    for climb in climbs(learned.history_):
+        steps, angles = [r["step"] for r in climb], [r["orbit"]["degrees"] for r in climb]
+        over_time.plot(steps, angles, "o-", color="tab:orange", lw=2, markersize=3)
     over_time.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0, label=f"data rotated within ±{ROTATED:.0f}°")
     over_time.legend(loc="upper right", frameon=False, labelcolor="tab:blue", fontsize=9)
     over_time.set(xlabel="evaluations of the evidence", ylabel="learned angle (degrees)", ylim=(0, None))
-    over_time.set_title(f"learned from the training data, from {START:.0f}° and other starts", fontsize=10)
+    over_time.set_title("learned from the training data, from several starts", fontsize=10)
     values = [plain.evidence_.value, learned.evidence_.value]
     over = [value - values[0] for value in values]
     bars.barh([1, 0], over, color=["0.65", "tab:orange"], height=0.6)

@@ -19,7 +19,7 @@ from scipy.ndimage import uniform_filter1d
 from orbitgp.orbits.description import Change, Quantity
 from orbitgp.plotting import PAPER, draw_change, new_axes
 from orbitgp.report.cases import Calibration
-from orbitgp.training.diagnostics import Record
+from orbitgp.training.diagnostics import Record, climbs
 
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
 STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbitgp", "font.size": 9.5}
@@ -102,12 +102,14 @@ def range_bars(change: Change) -> Markup:
 
 
 def history_band(change: Change, history: Sequence[Record]) -> Markup | None:
-    """How a range moved in training; time runs to the right."""
+    """How a range moved in training; time runs to the right, with a gap before each new start."""
     records = [record for record in history if change.name in record["orbit"]]
     if len(records) < 3:
         return None
-    spans = np.array([Quantity.of(record["orbit"][change.name], change.after.unit).span for record in records])
     axes = new_axes(1.7, _SMALL)
-    axes.fill_between([record["step"] for record in records], spans[:, 0], spans[:, 1], color=PAPER.accent, alpha=0.75)
+    for climb in climbs(records):
+        spans = np.array([Quantity.of(record["orbit"][change.name], change.after.unit).span for record in climb])
+        steps = [record["step"] for record in climb]
+        axes.fill_between(steps, spans[:, 0], spans[:, 1], color=PAPER.accent, alpha=0.75)
     axes.set_axis_off()
     return svg(axes, "over the steps of training", "ranges narrow")

@@ -9,11 +9,14 @@ A record holds the bound, the orbit, the hyperparameters and diagnostics:
 - ``failed_factors``: how often Kuu had no Cholesky factor, so that the jitter was raised.
 - ``jitter``: of a sparse model, what is added to the diagonal of Kuu; of an exact one, the share of the diagonal that had to be
   added to K_f and its noise (:mod:`orbitgp.kernels.cholesky`). Zero is usual there.
+- ``climb`` and ``without_orbit``: of an exact run, which climb this is, as there are several starts, and whether it is one of
+  the model without the orbit. In such a climb the orbit stays as it is and does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -91,4 +94,14 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
     known = units or {}
     learned = {name: Quantity.of(value, known.get(name, "")) for name, value in record["orbit"].items()}
     words = [f"{name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements")]
-    return ", ".join([f"bound {record['bound']:,.0f}", *words])
+    if record.get("without_orbit"):
+        words = ["without the orbit"]
+    exact = "climb" in record
+    climb = [f"climb {record['climb'] + 1}"] if exact else []
+    return ", ".join([*climb, f"{'evidence' if exact else 'bound'} {record['bound']:,.0f}", *words])
+
+
+def climbs(history: Sequence[Record]) -> list[list[Record]]:
+    """The records of each climb with the orbit, which jumps to another start between two climbs. A sparse run is one climb."""
+    with_orbit = [record for record in history if not record.get("without_orbit")]
+    return [list(records) for _, records in groupby(with_orbit, key=lambda record: record.get("climb"))]

@@ -97,6 +97,7 @@ class QuasiNewton:
         self.evidence_error = 0.0  # two of these cover other draws
         self._clock = time.perf_counter()
         self._orbit = self.model.orbit  # which every record tells of, those of climbs without it, too
+        self._climb_number = 0  # stages that go on where the last one ended are one climb to those who read the history
         self._tops: list[Top] = []  # of all stages so far
         self._known: Iterator[Top] = iter(())  # those of them that the run has from a checkpoint
         self._posterior: Solution | None = None  # that of all data, where the last stage has found it
@@ -244,9 +245,12 @@ class QuasiNewton:
 
     def _climb(self, enough: float, curvature: Curvature | None = None) -> Top:
         """To the top from here. The model is left there, or at the best point so far if the run is stopped."""
+        begin = self.learned.get()
+        goes_on = bool(self._tops) and np.array_equal(begin, self._tops[-1].vector)
+        self._climb_number += bool(self.history) and not goes_on
         climb = Climb(self._objective, len(self.model.x), enough, curvature, self._record)
         try:
-            return climb.to_top(self.learned.get())
+            return climb.to_top(begin)
         finally:
             if climb.best is not None:
                 self.learned.set(climb.best[1])
@@ -269,6 +273,8 @@ class QuasiNewton:
             "num_samples": self.model.num_samples,
             "rows": len(self.model.x),
             "jitter": self.objective.jitter,
+            "climb": self._climb_number,
+            "without_orbit": self.model.orbit is not self._orbit,
             "orbit": self._orbit.describe().to_dict(),
             **hyperparameters(self.model.kernel, self.likelihood),
         }
@@ -297,6 +303,7 @@ class QuasiNewton:
         self._tops = [_unpacked(*parts) for parts in state["tops"]]
         self._known = iter(list(self._tops))
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
+        self._climb_number = self.history[-1]["climb"] if self.history else 0
         self._snapshot = self._state()
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -20,7 +21,10 @@ from experiments import harness
 from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Identity, Rotation
-from orbitgp.training.diagnostics import climbs
+from orbitgp.training.diagnostics import Record, climbs_with_orbit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROTATED = 60.0
 START = 5.0
@@ -80,7 +84,7 @@ def figure(
     for row, label, orbit in zip(panels, labels, orbits, strict=True):
         row[0].set_ylabel(f"a {label}", rotation=0, ha="right", va="center")
         for i, (ax, image) in enumerate(zip(row, orbit, strict=True)):
-            ax.imshow(image, cmap="gray_r", vmin=0, vmax=1)
+            ax.imshow(image, cmap="gray", vmin=0, vmax=1)
             ax.set(xticks=[], yticks=[])
             original = i == COLUMNS // 2
             for spine in ax.spines.values():
@@ -91,13 +95,7 @@ def figure(
         ax.set_xlabel(text)
 
     over_time, bars = right.subplots(2, 1, height_ratios=(1.4, 1))
-    for climb in climbs(learned.history_):
-        steps, angles = [r["step"] for r in climb], [r["orbit"]["degrees"] for r in climb]
-        over_time.plot(steps, angles, "o-", color="tab:orange", lw=2, markersize=3)
-    over_time.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0, label=f"data rotated within ±{ROTATED:.0f}°")
-    over_time.legend(loc="upper right", frameon=False, labelcolor="tab:blue", fontsize=9)
-    over_time.set(xlabel="evaluations of the evidence", ylabel="learned angle (degrees)", ylim=(0, None))
-    over_time.set_title("learned from the training data, from several starts", fontsize=10)
+    draw_climbs(over_time, learned.history_)
     values = [plain.evidence_.value, learned.evidence_.value]
     over = [value - values[0] for value in values]
     bars.barh([1, 0], over, color=["0.65", "tab:orange"], height=0.6)
@@ -110,6 +108,19 @@ def figure(
     for ax in (over_time, bars):
         ax.spines[["top", "right"]].set_visible(False)
     harness.save_figure(fig, path)
+
+
+def draw_climbs(ax: Axes, history: Sequence[Record]) -> None:
+    """The angle over training: a line for each start. The last, in full colour, goes on from the best of them."""
+    climbs = climbs_with_orbit(history)
+    for climb in climbs:
+        steps, angles = [r["step"] for r in climb], [r["orbit"]["degrees"] for r in climb]
+        ax.plot(steps, angles, "o-", color="tab:orange", alpha=1.0 if climb is climbs[-1] else 0.4, lw=2, ms=4)
+    band = f"data rotated within ±{ROTATED:.0f}°: two may differ by {2 * ROTATED:.0f}°"
+    ax.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0, label=band)
+    ax.legend(loc="upper right", frameon=False, labelcolor="tab:blue", fontsize=9)
+    ax.set(xlabel="evaluations of the evidence", ylabel="learned angle (degrees)", ylim=(0, None))
+    ax.set_title(f"learned from the training data, from {START:.0f}° and other starts, then from the best", fontsize=10)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from experiments import __main__ as command
 from experiments import (
@@ -418,7 +419,14 @@ def test_odd_even_claims(profiled, failing):
     assert "| t | 120° (200 nats) | 88° (+3.0 nats) | +103 nats | 20.00 % | 10.00 % |" in profiles.table([none, top, good])
 
 
-@pytest.mark.slow
+def test_the_demo_joins_no_two_starts_and_leaves_out_climbs_without_the_orbit():
+    records = [(1, 0, False, 5.0), (3, 0, False, 90.0), (5, 1, False, 10.0), (7, 2, True, 5.0), (9, 3, False, 93.0)]
+    names = ("step", "climb", "without_orbit", "orbit")
+    axes = Figure().subplots()
+    demo.draw_climbs(axes, [{**dict(zip(names, r, strict=True)), "orbit": {"degrees": r[3]}} for r in records])
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[1, 5], [3, 90]], [[5, 10]], [[9, 93]]]
+
+
 @pytest.mark.slow
 def test_the_demo_draws_what_it_learned(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "NUM_TRAIN", 40)

@@ -22,10 +22,10 @@ from orbitgp.datasets import digits
 from orbitgp.inference.evidence import Evidence
 from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
-from orbitgp.orbits.description import Description, Quantity, number
+from orbitgp.orbits.description import Change, Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.cases import score
-from orbitgp.report.charts import STYLE, svg
+from orbitgp.report.charts import STYLE, history_band, svg
 from orbitgp.report.page import Content, _said, page, write_report
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import MIN_NATS, finding, is_certain, nats
@@ -264,6 +264,19 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
     assert words.count(EVIL) == 2  # the title and the name of an orbit
     assert "$x$ and #000000" in words
     assert set(re.findall(r"(?:stroke|fill): ([^;\"]+)", chart)) == {"none", "var(--accent)", "var(--soft)"}
+
+
+def test_a_range_over_time_has_a_piece_for_each_climb_of_the_orbit():
+    def pieces(history):
+        change = Change("degrees", Quantity(5.0, "°"), Quantity(93.0, "°"), (-93.0, 93.0))
+        chart = history_band(change, history)
+        return re.findall(r"fill: var\(--(\w+)\)", chart)
+
+    orbit = {"orbit": {"degrees": 5.0}}
+    assert pieces([{"step": step, **orbit} for step in range(5)]) == ["accent"]  # a sparse run
+    climbs = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
+    history = [{"step": i, "climb": climb, "without_orbit": climb == 2, **orbit} for i, climb in enumerate(climbs)]
+    assert pieces(history) == ["soft", "soft", "accent"]
 
 
 @pytest.mark.parametrize(

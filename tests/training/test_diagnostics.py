@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
-from orbitgp.training.diagnostics import Diagnostics, climbs, headline
+from orbitgp.training.diagnostics import Diagnostics, climbs_with_orbit, headline
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
@@ -76,9 +76,9 @@ def test_q_is_refitted_every_so_many_steps(monkeypatch):
 
 def test_records_of_the_orbit_are_told_climb_by_climb():
     steps = [{"step": step, "climb": climb, "without_orbit": climb == 3} for step, climb in enumerate([1, 1, 2, 3, 3, 4])]
-    assert [[record["step"] for record in climb] for climb in climbs(steps)] == [[0, 1], [2], [5]]
+    assert [[record["step"] for record in climb] for climb in climbs_with_orbit(steps)] == [[0, 1], [2], [5]]
     sparse = [{"step": 10}, {"step": 20}]
-    assert climbs(sparse) == [sparse]
+    assert climbs_with_orbit(sparse) == [sparse]
     words = headline({"orbit": {"degrees": 5.0}, "bound": -3.2, "climb": 1, "without_orbit": True}, {"degrees": "°"})
     assert words == "climb 2, evidence -3, without the orbit"
     assert headline({"orbit": {"degrees": 5.0}, "bound": -3.2}, {"degrees": "°"}) == "bound -3, degrees ±5.0°"

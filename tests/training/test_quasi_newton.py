@@ -13,7 +13,7 @@ from torch import Tensor
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
-from orbitgp.training.diagnostics import climbs, headline
+from orbitgp.training.diagnostics import climbs_with_orbit, headline
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import LEAST_SAMPLES, QuasiNewton
 
@@ -114,12 +114,12 @@ def test_an_orbit_is_not_behind_the_model_without_it(orbit, seen):
     assert {tuple(record["orbit"]) for record in some.history} == {tuple(orbit.describe().to_dict())}
     # Climbs without the orbit say so, and are no part of what the orbit went through.
     without = [record for record in some.history if record["without_orbit"]]
-    shown = [record for climb in climbs(some.history) for record in climb]
+    shown = [record for climb in climbs_with_orbit(some.history) for record in climb]
     assert without
     assert all("without the orbit" in headline(record) for record in without)
     assert [record for record in some.history if record not in without] == shown
-    assert all(len({record["climb"] for record in climb}) == 1 for climb in climbs(some.history))
-    assert len(climbs(some.history)) > len(some.starts)
+    assert all(len({record["climb"] for record in climb}) == 1 for climb in climbs_with_orbit(some.history))
+    assert len(climbs_with_orbit(some.history)) > len(some.starts)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from scipy.ndimage import uniform_filter1d
 from orbitgp.orbits.description import Change, Quantity
 from orbitgp.plotting import PAPER, draw_change, new_axes
 from orbitgp.report.cases import Calibration
-from orbitgp.training.diagnostics import Record, climbs
+from orbitgp.training.diagnostics import Record, climbs_with_orbit
 
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
 STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbitgp", "font.size": 9.5}
@@ -102,14 +102,19 @@ def range_bars(change: Change) -> Markup:
 
 
 def history_band(change: Change, history: Sequence[Record]) -> Markup | None:
-    """How a range moved in training; time runs to the right, with a gap before each new start."""
-    records = [record for record in history if change.name in record["orbit"]]
-    if len(records) < 3:
+    """How a range moved in training; time runs to the right. A run has a piece for each start, with gaps between them; the
+    last piece, in colour, goes on from the best."""
+    climbs = climbs_with_orbit([record for record in history if change.name in record["orbit"]])
+    if sum(len(climb) for climb in climbs) < 3:
         return None
     axes = new_axes(1.7, _SMALL)
-    for climb in climbs(records):
+    gap = 0.04 * sum(climb[-1]["step"] - climb[0]["step"] for climb in climbs) or 1.0
+    begin = 0.0
+    for climb in climbs:
         spans = np.array([Quantity.of(record["orbit"][change.name], change.after.unit).span for record in climb])
-        steps = [record["step"] for record in climb]
-        axes.fill_between(steps, spans[:, 0], spans[:, 1], color=PAPER.accent, alpha=0.75)
+        places = begin + np.array([record["step"] - climb[0]["step"] for record in climb], dtype=float)
+        colour = PAPER.accent if climb is climbs[-1] else PAPER.soft
+        axes.fill_between(places, spans[:, 0], spans[:, 1], color=colour, alpha=0.75)
+        begin = places[-1] + gap
     axes.set_axis_off()
     return svg(axes, "over the steps of training", "ranges narrow")

@@ -101,7 +101,7 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
     return ", ".join([*climb, f"{'evidence' if exact else 'bound'} {record['bound']:,.0f}", *words])
 
 
-def climbs(history: Sequence[Record]) -> list[list[Record]]:
+def climbs_with_orbit(history: Sequence[Record]) -> list[list[Record]]:
     """The records of each climb with the orbit, which jumps to another start between two climbs. A sparse run is one climb."""
     with_orbit = [record for record in history if not record.get("without_orbit")]
     return [list(records) for _, records in groupby(with_orbit, key=lambda record: record.get("climb"))]

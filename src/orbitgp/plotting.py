@@ -77,7 +77,7 @@ def show(
         for place, picture in enumerate([*others[:half], image, *others[half:]], start=middle - half):
             axes = figure.add_subplot(grid[place // columns, place % columns])
             frame, width = (colours.accent, 2.4) if place == middle else (colours.soft, 0.4)
-            scale.draw(axes, picture, frame, width, theme)
+            scale.draw(axes, picture, frame, width)
     return figure
 
 
@@ -119,7 +119,7 @@ def film(
         last = column == len(strip) - 1
         for row in range(num_samples):
             axes = figure.add_subplot(grid[row, column])
-            scale.draw(axes, picture[row], *((colours.accent, 1.4) if last else (colours.soft, 0.5)), theme)
+            scale.draw(axes, picture[row], *((colours.accent, 1.4) if last else (colours.soft, 0.5)))
             if row == 0 and label:
                 axes.set_title(label, fontsize=9, color=colours.accent if last else colours.ink, pad=4)
     return figure
@@ -307,17 +307,14 @@ def draw_vector(
 
 
 class GreyScale:
-    """One way to show images: the same grey scale for all of them.
+    """One way to show images: the same grey scale for all of them, in every theme, so that nobody sees a negative.
 
     Attributes:
         low, high: the values of black and white.
-        ink: whether the border is empty. Such images look like ink on a page: dark on light paper, light on a dark slide.
     """
 
     def __init__(self, images: Shaped[np.ndarray, "*shape"]) -> None:
         self.low, self.high = float(images.min()), float(images.max())
-        border = np.concatenate([images[..., 0, :].ravel(), images[..., -1, :].ravel()])
-        self.ink = bool(np.median(border) <= self.low + 0.05 * (self.high - self.low))
 
     def pixels(self, image: Shaped[np.ndarray, "*shape"]) -> Float[np.ndarray, "height width *channels"]:
         """The image from 0 (black) to 1 (white): (H, W, 3) with three channels, else (H, W)."""
@@ -326,10 +323,9 @@ class GreyScale:
             scaled = np.moveaxis(scaled, 0, -1) if len(image) == 3 else scaled.mean(0)
         return scaled.clip(0, 1)
 
-    def draw(self, axes: Axes, image: Tensor, frame: str, width: float, theme: Theme) -> None:
+    def draw(self, axes: Axes, image: Tensor, frame: str, width: float) -> None:
         """The image on axes without ticks, with a frame of this colour and width."""
-        colours = "gray_r" if self.ink and theme == "light" else "gray"
-        axes.imshow(self.pixels(image.numpy()), cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(self.pixels(image.numpy()), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():
             spine.set(color=frame, linewidth=width, zorder=10)

@@ -50,6 +50,16 @@ def test_the_original_stands_framed_among_its_samples(shape, theme):
     np.testing.assert_allclose(original, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_dark_pixels_are_dark_in_both_themes(theme):
+    x = torch.zeros(9, 9)
+    x[3:6, 3:6] = 1.0
+    for figure in (show(Rotation(), x, num_samples=4, theme=theme), film([Rotation(), Rotation(9)], x, theme=theme)):
+        for shown in (axes.images[0] for axes in figure.axes if axes.images):
+            assert shown.cmap(shown.norm(0.0))[:3] == (0, 0, 0)
+            assert shown.cmap(shown.norm(1.0))[:3] == (1, 1, 1)
+
+
 def test_samples_run_through_the_original():
     x = torch.zeros(9, 9)
     x[4, 4] = 1.0

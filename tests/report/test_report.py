@@ -369,12 +369,19 @@ def test_numbers_in_words():
     assert str(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
 
 
-def test_photographs_that_were_inverted_are_shown_in_their_own_colours():
-    photo = np.zeros((1, 3, 4, 4))
-    photo[0, 0] = 1.0  # red
-
+def test_images_are_shown_in_the_colours_of_their_files():
     def first(x, inverted):
         address = Pictures(Identity(), x, inverted=inverted).address(x[0])
         return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).getpixel((0, 0))
 
+    photo = np.zeros((1, 3, 4, 4))
+    photo[0, 0] = 1.0  # red
     assert first(photo, False) == first(1 - photo, True) == (255, 0, 0)
+    ink = np.ones((1, 4, 4))
+    ink[0, 1:3, 1:3] = 0.0
+    assert first(ink, False) == first(1 - ink, True) == 255
+
+
+def test_no_theme_makes_negatives_of_pictures(classifier):
+    model, x, y, *_, start = classifier
+    assert "invert(" not in page(Content("digits", model, x, y, start))

@@ -21,12 +21,11 @@ Input = Float[np.ndarray, "*features"]
 
 
 class Pictures:
-    """One way to show all inputs of a data set: the same grey scale, ink in the colour of the page's ink.
+    """One way to show all inputs of a data set: the same grey scale, and no negatives, in light and dark.
 
     Attributes:
         images: whether inputs are images; else they are vectors or signals.
         axis: of signals, the distance between samples, and its unit.
-        ink: whether images look like ink on a page.
         inverted: whether colours were inverted when the images were read: they are shown as they were.
         columns, scales: the names of the columns of a table, and the (shift, unit) of each if it was standardised.
     """
@@ -41,11 +40,10 @@ class Pictures:
     ) -> None:
         self.orbit = orbit
         self.axis = signal_axis(orbit)
-        self.inverted = inverted and x.ndim == 4
         self.columns, self.scales = columns, scales
         self.images = x.ndim > 2 and self.axis is None
+        self.inverted = inverted and self.images
         self.scale = GreyScale(x[:1000])
-        self.ink = self.scale.ink and not (x.ndim == 4 and x.shape[1] == 3)
 
     def address(self, image: Input) -> str:
         """An image as a PNG in a data: address, so that a page needs no other file."""

@@ -26,6 +26,7 @@ LAYERS = (
     "saving",
     "training",
     "metrics",
+    "notebook_figure",
     "plotting",
     "report",
     "estimators",

@@ -1,7 +1,8 @@
 """Pictures of orbits: what an orbit does to an input, how it grew while it was learned, and its ranges before and after.
 
-Every function returns a ``matplotlib.figure.Figure`` and touches no global state: save it with ``figure.savefig(...)`` or let a
-notebook show it. ``theme`` is ``"light"`` (paper) or ``"dark"`` (slides). matplotlib is the extra ``orbitgp[plot]``.
+Every function returns a ``matplotlib.figure.Figure`` and touches no global state. Save it with ``figure.savefig(...)``, or let a
+notebook show it: it does so where the figure is the last line of a cell. ``theme`` is ``"light"`` (paper) or ``"dark"``
+(slides). matplotlib is the extra ``orbitgp[plot]``.
 """
 
 from __future__ import annotations
@@ -371,10 +372,10 @@ def _between(first: Orbit, last: Orbit, t: float) -> Orbit:
 
 def _new_figure(width: float, height: float, **arguments: Any) -> Figure:
     try:
-        from matplotlib.figure import Figure
+        from orbitgp.notebook_figure import NotebookFigure
     except ImportError:
         raise ImportError("a picture needs matplotlib: pip install 'orbitgp[plot]'.") from None
-    return Figure(figsize=(width, height), **arguments)
+    return NotebookFigure(figsize=(width, height), **arguments)
 
 
 def new_axes(width: float, height: float) -> Axes:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from io import BytesIO
 
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("matplotlib")
+
+from matplotlib.figure import Figure
+from PIL import Image
 
 from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Permutation, Rotation, Translation
 from orbitgp.orbits.description import changes
@@ -58,6 +62,23 @@ def test_dark_pixels_are_dark_in_both_themes(theme):
         for shown in (axes.images[0] for axes in figure.axes if axes.images):
             assert shown.cmap(shown.norm(0.0))[:3] == (0, 0, 0)
             assert shown.cmap(shown.norm(1.0))[:3] == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: show(Rotation(), torch.rand(6, 6), num_samples=4),
+        lambda: film([Rotation(), Rotation(9)], torch.rand(6, 6)),
+        lambda: ranges(Rotation(), Rotation(9)),
+    ],
+    ids=["show", "film", "ranges"],
+)
+def test_a_notebook_shows_the_figure_as_it_stands(make):
+    """A notebook asks the last line of a cell for ``_repr_png_``."""
+    figure = make()
+    width, height = Image.open(BytesIO(figure._repr_png_())).size
+    assert width / height == pytest.approx(np.divide(*figure.get_size_inches()), rel=0.02)
+    assert not hasattr(Figure(), "_repr_png_")  # with this it would not be needed
 
 
 def test_samples_run_through_the_original():

@@ -297,6 +297,40 @@ def test_pixels_beyond_their_range_are_said_once(here, command):
     assert result.stderr.count("the pixels") == 1
 
 
+def test_help_shows_orbits_as_they_are_typed():
+    """In Markdown, what stands between two stars is emphasised, and the stars are gone."""
+    for command in ("compare", "learn"):
+        words = re.sub(r"[│\s]+", " ", call(command, "--help").stdout)
+        assert '("affine*deformation")' in words
+    assert "gain*offset for signals" in re.sub(r"[│\s]+", " ", call("compare", "--help").stdout)
+
+
+@pytest.mark.slow
+def test_a_lengthscale_for_each_column_in_a_comparison(some):
+    table = (some / "table.csv", "--target", "sum", "-o", "none", "-o", "noise", "--max-steps", "5", "--jobs", "1")
+    refused = call("compare", *table, "--ard", "auto")
+    assert refused.exit_code == 1
+    assert "--ard auto is for orbitgp learn" in refused.stderr
+    done = call("compare", *table, "--ard", "yes", "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    assert InvariantGPRegressor.load("run/model.safetensors").kernel_.base_kernel.lengthscale.numel() == 2
+
+
+def test_predictions_for_a_table_with_some_targets(some, here):
+    call("learn", some / "table.csv", "--target", "sum", "-o", "none", "--max-steps", "5", "--out", "run")
+    new = "left,right,sum\n0.5,0.25,0.75\n0.1,0.2,\n1,0.5,2.5\n"
+    (here / "new.csv").write_text(new)
+    result = call("predict", "run", "new.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "column 'sum' has no value in row 2: the error is that of the other rows." in result.stderr
+    rows = [line.split(",") for line in result.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["input", "1", "2", "3"]  # rows as the messages count them
+    assert all(len(word.lstrip("-")) <= 12 for row in rows[1:] for word in row)
+    means = np.array([float(row[1]) for row in rows[1:]])
+    error = np.sqrt(((means[0] - 0.75) ** 2 + (means[2] - 2.5) ** 2) / 2)
+    assert float(re.search(r"Root mean square error: ([0-9.]+)", result.stderr)[1]) == pytest.approx(error, rel=0.01)
+
+
 def test_a_warning_is_a_sentence(capsys):
     @print_errors
     def command():

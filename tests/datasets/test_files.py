@@ -119,7 +119,10 @@ def test_rows_with_missing_values_are_left_out_on_request(tmp_path):
     np.testing.assert_array_equal(data.x_train[:, 0], np.arange(40))
     np.testing.assert_array_equal(data.y_train, np.arange(40) / 7)
     assert data.task == "regression"
-    assert data.notes == ["2 of 42 rows have missing values and are left out."]
+    held = f"{tmp_path / 'held.csv'}: 1 of 2 rows have missing values and are left out."
+    assert data.notes == ["2 of 42 rows have missing values and are left out.", held]
+    filled = load(tmp_path / "t.csv", ReadOptions(drop_missing=True, impute=True))
+    assert filled.notes[0] == "1 of 42 rows have no target and are left out."
     np.testing.assert_array_equal(data.x_test, [[1]])
     # To predict, targets may be missing.
     inputs = load_inputs(tmp_path / "t.csv", ReadOptions(columns=("a",), target="y", drop_missing=True))
@@ -127,7 +130,11 @@ def test_rows_with_missing_values_are_left_out_on_request(tmp_path):
     (tmp_path / "open.csv").write_text("a,y\n1,2\n3,\n")
     inputs = load_inputs(tmp_path / "open.csv", ReadOptions(columns=("a",), target="y"))
     np.testing.assert_array_equal(inputs.x, [[1], [3]])
-    assert inputs.y is None
+    np.testing.assert_array_equal(inputs.y, [2])
+    np.testing.assert_array_equal(inputs.with_target, [0])
+    (tmp_path / "whole.csv").write_text(f"a,y\n{rows}")
+    with pytest.raises(DatasetError, match="some of them are missing"):
+        load(tmp_path / "whole.csv", test=tmp_path / "open.csv")
 
 
 def test_a_missing_target_in_a_parquet_table(tmp_path):

@@ -36,7 +36,7 @@ ORBIT_NAMES = (
 _FOR_COLUMNS = {"none", "noise", "swap"}  # orbits of tables whose columns are of different kinds
 ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
-    '("rotation(30)") or a product ("affine*deformation"); or a class of your own, my.py:TimeShift.'
+    '("rotation(30)") or a product ("affine\\*deformation"); or a class of your own, my.py:TimeShift.'
 )
 
 
@@ -190,7 +190,7 @@ class TrainingSettings:
     ] = "none"
     ard: Annotated[
         Literal["no", "yes", "auto"],
-        _train(help="A lengthscale for each column of a table; auto takes what the evidence prefers."),
+        _train(help="A lengthscale for each column of a table; auto (learn only) takes what the evidence prefers."),
     ] = "no"
     inference: Annotated[
         Literal["auto", "exact", "sparse"],

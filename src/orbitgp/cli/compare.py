@@ -37,7 +37,7 @@ Orbits = Annotated[
         "-o",
         metavar="ORBIT",
         help=f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, "
-        "none, timeshift, timewarp and gain*offset for signals, none and noise for tables.",
+        "none, timeshift, timewarp and gain\\*offset for signals, none and noise for tables.",
         autocompletion=arguments.complete_orbit,
     ),
 ]

@@ -61,8 +61,11 @@ def check(config: dict[str, Any], data: Data) -> None:
             orbit_for(orbit_text(config, orbit), data).check(torch.Size(shape))
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
-    if config["settings"]["ard"] != "no" and (data.read_options.scales is None or config["command"] != "learn"):
-        raise ValueError("--ard is for orbitgp learn on a table whose columns are standardised.")
+    ard = config["settings"]["ard"]
+    if ard != "no" and data.read_options.scales is None:
+        raise ValueError("--ard is for tables whose columns are standardised.")
+    if ard == "auto" and config["command"] != "learn":
+        raise ValueError("--ard auto is for orbitgp learn: to compare, say --ard yes or --ard no, the same for all orbits.")
     feature_map = config["settings"]["feature_map"]
     if feature_map == "gradients" and (data.has_signals or len(shape) not in (2, 3)):
         raise ValueError(f"--feature-map gradients is for images, but the inputs have shape {shape}: {advice}")

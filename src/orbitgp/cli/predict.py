@@ -69,7 +69,10 @@ def predict(
     for note in new.notes:
         typer.echo(f"note: {note}", err=True)
     table = _predictions(model, new, proba)
-    text = table.to_csv(index=False) if form == ".csv" else json.dumps(table.to_dict(orient="records"), indent=1) + "\n"
+    if form == ".csv":
+        text = table.to_csv(index=False, float_format="%.7g")
+    else:
+        text = json.dumps(table.to_dict(orient="records"), indent=1) + "\n"
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -78,7 +81,8 @@ def predict(
     if new.y is not None:
         from orbitgp.report.cases import score
 
-        for name, value in score(model, new.x, new.y, cases=0).numbers.items():
+        x = new.x if new.with_target is None else new.x[new.with_target]
+        for name, value in score(model, x, new.y, cases=0).numbers.items():
             typer.echo(f"{name}: {value}", err=True)
 
 

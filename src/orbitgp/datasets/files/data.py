@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.embedded import Indices, stratified_split
@@ -70,6 +70,7 @@ class Raw(NamedTuple):
         test: the (x, y) pair of a test set that comes with the training data.
         rows, test_rows: a name for each row; their numbers by default.
         notes: what a person should know about how the file was read.
+        with_target: the numbers of the rows that have a target, where only some do; ``y`` has theirs.
     """
 
     x: Any
@@ -79,6 +80,7 @@ class Raw(NamedTuple):
     rows: list[str] | None = None
     notes: Sequence[str] = ()
     test_rows: list[str] | None = None
+    with_target: Int[np.ndarray, " some"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +126,16 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Inputs to predict for, a name for each row, targets if the file had any, and what to know of how it was read."""
+    """Inputs to predict for, a name for each row, targets if the file had any, and what to know of how it was read.
+
+    ``with_target`` are the numbers of the rows that have a target, where only some do; ``y`` has theirs.
+    """
 
     x: Shaped[np.ndarray, "rows *features"]
     rows: list[str]
-    y: Shaped[np.ndarray, " rows"] | None = None
+    y: Shaped[np.ndarray, " *outputs"] | None = None
     notes: list[str] = field(default_factory=list)
+    with_target: Int[np.ndarray, " some"] | None = None
 
 
 def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarray, "rows *features"]:

@@ -62,10 +62,11 @@ def load(
         data = _from_path(path, options)
     if test is not None:
         held_out = load_inputs(test, data.read_options)
-        if held_out.y is None:
+        if held_out.y is None or held_out.with_target is not None:
             raise DatasetError(f"{test} has no targets to test against, or some of them are missing.")
         _same_shape(held_out.x, data.x_train, str(test))
-        data = replace(data, x_test=held_out.x, y_test=held_out.y, rows_test=held_out.rows)
+        notes = [*data.notes, *(f"{test}: {note}" for note in held_out.notes)]
+        data = replace(data, x_test=held_out.x, y_test=held_out.y, rows_test=held_out.rows, notes=notes)
     elif test_fraction and data.x_test is None:
         if not 0 < test_fraction < 1:
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
@@ -93,8 +94,9 @@ def load_inputs(spec: str | Path, options: ReadOptions) -> Inputs:
         raise DatasetError(f"there is no file or folder {spec}.")
     raw = _read(path, options, training=False)
     x = checked_inputs(raw.x, str(path), options)
-    y = None if raw.y is None else checked_targets(raw.y, len(x), str(path))
-    return Inputs(x, raw.rows or _numbered(x), y, list(raw.notes))
+    count = len(x) if raw.with_target is None else len(raw.with_target)
+    y = None if raw.y is None else checked_targets(raw.y, count, str(path))
+    return Inputs(x, raw.rows or _numbered(x), y, list(raw.notes), raw.with_target)
 
 
 def _numbered(x: Shaped[np.ndarray, "rows *features"]) -> list[str]:

@@ -51,7 +51,8 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
     keep = np.ones(len(used), dtype=bool)
     holes = missing[[target]] if options.impute and target else missing
     if options.drop_missing and (count := int(holes.any(axis=1).sum())):
-        notes.append(f"{count:,} of {len(used):,} rows have missing values and are left out.")
+        what = "no target" if options.impute and target else "missing values"
+        notes.append(f"{count:,} of {len(used):,} rows have {what} and are left out.")
         keep = ~holes.any(axis=1).to_numpy()
         used, missing = used[keep], missing[keep]
         if not len(used):
@@ -71,8 +72,16 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
             column = column.mask(holes, fills[name])
         features |= _one_hot(path, column, levels[name]) if name in levels else {name: _numbers(path, column)}
     x = np.stack(list(features.values()), axis=1)
-    y = None if target is None or missing[target].any() else _targets(used[target])
-    rows = [str(name) for name in frame[row_names][keep]] if row_names in names else None
+    y, with_target = None, None
+    if target is not None and not missing[target].all():
+        known = ~missing[target].to_numpy()
+        y = _targets(used[target][known])
+        if not known.all():
+            with_target = np.flatnonzero(known)
+            notes.append(f"column {target!r} has no value in {_rows(missing[target])}: the error is that of the other rows.")
+    rows = None if training else [str(number) for number in used.index]
+    if row_names in names:
+        rows = [str(name) for name in frame[row_names][keep]]
     decided = replace(
         options,
         target=target or options.target,
@@ -82,7 +91,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
         levels=levels,
         features=tuple(features),
     )
-    return Raw(x, y, decided, rows=rows, notes=notes)
+    return Raw(x, y, decided, rows=rows, notes=notes, with_target=with_target)
 
 
 def _refuse_missing(path: Path, missing: DataFrame, target: str | None, training: bool) -> None:

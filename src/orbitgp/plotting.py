@@ -1,7 +1,7 @@
 """Pictures of orbits: what an orbit does to an input, how it grew while it was learned, and its ranges before and after.
 
-Every function returns a ``matplotlib.figure.Figure`` and touches no global state. Save it with ``figure.savefig(...)``, or let a
-notebook show it: it does so where the figure is the last line of a cell. ``theme`` is ``"light"`` (paper) or ``"dark"``
+Every function returns a ``matplotlib.figure.Figure`` and touches no global state. Save it with ``figure.savefig(...)``, or let
+a notebook show it: it does so where the figure is the last line of a cell. ``theme`` is ``"light"`` (paper) or ``"dark"``
 (slides). matplotlib is the extra ``orbitgp[plot]``.
 """
 

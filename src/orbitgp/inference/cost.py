@@ -8,8 +8,9 @@ for the gradient of the samples:
 Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of N x N in
 double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes into
 copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the few
-blocks of values of k_g that are there at a time. Seconds follow from a nominal speed for each kind of device, not from a
-measurement or the number of threads: the same data get the same inference on every day, and in every worker process.
+blocks of values of k_g that are there at a time; of few data all are kept for the gradient, which saves one product. Seconds
+follow from a nominal speed for each kind of device, not from a measurement or the number of threads: the same data get the same
+inference on every day, and in every worker process.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 import torch
 
 from orbitgp.inference.memory import chunk_elements
+from orbitgp.inference.orbit_gram import kept_elements
 
 # Operations a second: (single, double), for two threads of a CPU and for a GPU.
 _CPU_SPEED = (40e9, 16e9)
@@ -56,7 +58,8 @@ class Workload:
 
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
-        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=9.0)
+        kept = kept_elements(rows, self.samples, self.device)
+        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=9.0, kept=kept)
 
     def conditioning(self, rows: int) -> Cost:
         """The posterior and its evidence, without a gradient."""
@@ -84,13 +87,13 @@ class Workload:
             low, high = (middle, high) if fits(middle * step) else (low, middle)
         return low * step
 
-    def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float) -> Cost:
+    def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float, kept: int = 0) -> Cost:
         single, double = _GPU_SPEED if self.device.type == "cuda" else _CPU_SPEED
         kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim
         block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
-        memory = rows**2 * (number + squares) + number * (samples + _BLOCKS * block) + self.tables
+        memory = rows**2 * (number + squares) + number * (samples + _BLOCKS * block + kept) + self.tables
         seconds = kernel / (double if self.double else single) + algebra * rows**3 * self.factorisations / double
         return Cost(memory, seconds)
 

@@ -48,9 +48,10 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     return _filled(seen, _blocks(covariance, seen))
 
 
-def are_few(seen: Seen) -> bool:
-    """Whether all values of k_g may be kept."""
-    return (len(seen) * seen.shape[1]) ** 2 // 2 <= _KEPT * chunk_elements(seen.device)
+def kept_elements(rows: int, samples: int, device: torch.device) -> int:
+    """How many values of k_g are kept for the gradient: all of few data, and none of many."""
+    values = (rows * samples) ** 2 // 2
+    return values if values <= _KEPT * chunk_elements(device) else 0
 
 
 @in_smaller_chunks

@@ -92,7 +92,7 @@ def test_another_jitter_is_recorded_anew():
 
 def test_gradients_that_were_put_away_come_back():
     trainer = trained(4, False)
-    trainer.optimizer.zero_grad(set_to_none=True)
+    trainer.optimizer.zero_grad()
     trainer.gradient(trainer.minibatches.take(20))
     assert trainer.model.inducing.grad is not None
 

@@ -36,6 +36,7 @@ from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Classification, Likelihood
 from orbitgp.orbits import Identity, Orbit, Pairing, Samples
 from orbitgp.training import convergence, screening
+from orbitgp.training.adam import Adam
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.objective import log_prior
@@ -76,7 +77,7 @@ class Trainer:
         self.diagnostics = Diagnostics()
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
-        self.optimizer = torch.optim.Adam(
+        self.optimizer = Adam(
             self._parameter_groups(),
             betas=(0.9, 0.99),
             eps=1e-15,  # gradients may be small because the unit of a parameter is
@@ -225,7 +226,7 @@ class Trainer:
 
     def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         own = owned(self.x, rows)
         samples = self._sample(own, self.options.num_samples)
         local = self.local.at(own.rows)

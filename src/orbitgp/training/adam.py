@@ -58,7 +58,8 @@ class Adam:
     def _begin(self, parameter: Parameter) -> dict[str, Tensor]:
         # The count stays on the CPU where Python reads it at every step.
         step = torch.zeros((), dtype=torch.float32, device=parameter.device if self.fused else "cpu")
-        self.state[parameter] = {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+        mean, square = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        self.state[parameter] = {"step": step, "exp_avg": mean, "exp_avg_sq": square}
         return self.state[parameter]
 
     def _parameters(self) -> list[Parameter]:

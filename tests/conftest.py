@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import is_dataclass
 from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, get_args
 
 import jaxtyping
 import numpy as np
@@ -20,25 +22,42 @@ import pytest
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
-CHECKED_CALLS = 3  # of each function in each test: a call that is checked takes as long as several that are not
-calls: Counter[int] = Counter()
+CHECKED_CALLS = 3  # a call that is checked takes as long as several that are not
+calls: Counter[int] = Counter()  # in this test, of functions that name shapes
+calls_in_all_tests: Counter[int] = Counter()  # of the other functions, whose types mypy checks
 jaxtyped = jaxtyping.jaxtyped
 
 
 def check_first_calls(function: Any = None, **options: Any) -> Any:
-    """jaxtyping's decorator, put on when a function is first called, and in force for its first calls in a test."""
+    """jaxtyping's decorator, put on when a function is first called, and in force for its first calls.
+
+    Those of functions that name shapes are counted anew in each test.
+    """
     if function is None:
         return partial(check_first_calls, **options)
+    if is_dataclass(function) and "__init__" in vars(function):
+        function.__init__ = check_first_calls(function.__init__, **options)
     if not inspect.isfunction(function):
-        return jaxtyped(function, **options)
+        return function
     checked, code = cache(lambda: jaxtyped(function, **options)), id(function.__code__)
+    counted = calls if names_shapes(function) else calls_in_all_tests
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        calls[code] = number = calls[code] + 1
+        counted[code] = number = counted[code] + 1
         return (checked() if number <= CHECKED_CALLS else function)(*args, **kwargs)
 
     return call
+
+
+def names_shapes(function: Any) -> bool:
+    """Whether an annotation is a type of jaxtyping, or one that the module has made of it."""
+    names = {name for hint in function.__annotations__.values() for name in re.findall(r"\w+", str(hint))}
+    return any(is_shape(function.__globals__.get(name)) for name in names)
+
+
+def is_shape(hint: Any) -> bool:
+    return getattr(hint, "__module__", None) == "jaxtyping" or any(is_shape(part) for part in get_args(hint))
 
 
 # What orbitgp imports is imported here: under the hook below, Python finds no compiled file of other packages either, and

@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import is_dataclass
 from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, get_args
 
 import jaxtyping
@@ -79,6 +80,22 @@ if IS_WORKER:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules with slow tests first, those with most of them at the front; quick tests are left for the end.
+
+    Two processes begin with half of the list each, and the one that is done first takes over from the end of the other's half.
+    """
+    modules: dict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        modules[item.path].append(item)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    first, second = ([item for path, _ in slow.most_common()[half::2] for item in modules[path]] for half in (0, 1))
+    quick = [item for item in items if item.path not in slow]
+    room = max(0, len(items) // 2 - len(first))
+    items[:] = first + quick[:room] + second + quick[room:]
 
 
 @pytest.fixture(autouse=True)

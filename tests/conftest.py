@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
@@ -20,6 +21,8 @@ from typing import Any, get_args
 import jaxtyping
 import numpy as np
 import pytest
+
+gc.disable()  # until all is imported
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
@@ -96,6 +99,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     quick = [item for item in items if item.path not in slow]
     room = max(0, len(items) // 2 - len(first))
     items[:] = first + quick[:room] + second + quick[room:]
+
+
+def pytest_collection_finish() -> None:
+    """From here on, garbage is looked for among what tests make, not among all that was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

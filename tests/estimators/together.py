@@ -1,11 +1,7 @@
-"""Processes that share one run, as torchrun starts them.
-
-They are forked from one that has imported everything. A process that began with an empty memory would import for seconds.
-"""
+"""Processes that share one run, as torchrun starts them."""
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +9,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from tests import new_process
+
 PATIENCE = 300  # seconds
-IMPORTED = ["orbitgp.estimators", "sklearn.datasets", "torch.distributed", "torch._dynamo"]  # the last by the first optimiser
 
 
 def together(count: int, work: Callable[..., None], *arguments: object) -> list[int | None]:
     """So many processes do this work. Returns their exit codes: None of one that did not end."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
     with tempfile.TemporaryDirectory() as folder:
         meeting = Path(folder, "meeting").as_uri()
-        processes = [context.Process(target=_join, args=(rank, count, meeting, work, *arguments)) for rank in range(count)]
-        for process in processes:
-            process.start()
+        processes = [new_process.start(_join, rank, count, meeting, work, *arguments) for rank in range(count)]
         for process in processes:
             process.join(PATIENCE)
         codes = [process.exitcode for process in processes]

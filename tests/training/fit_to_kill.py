@@ -19,6 +19,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def main(folder: Path, kills: int, seed: int) -> None:
         left = [path.name for path in folder.glob(".*")]
         line = {"after": after, "killed": status != 0, "steps": steps, "same": same, "left": left}
         print(json.dumps(line), flush=True)  # noqa: T201
+
+
+def said(to: Path, folder: Path, kills: int, seed: int) -> None:
+    """What it prints, in a file."""
+    with to.open("w") as lines, redirect_stdout(lines):
+        main(folder, kills, seed)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -32,6 +30,7 @@ from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
+from tests import new_process
 
 KILLS = int(os.environ.get("ORBITGP_KILLS", "4"))  # 20 take half a minute of a quiet core
 QUICK: dict[str, Any] = {"max_steps": 12, "num_inducing": 8, "num_samples": 4, "batch_size": 8, "random_state": 0}
@@ -73,10 +72,10 @@ def killed_and_resumed(make: Callable[[], Any], X: Any, y: Any, path: Path, at: 
 class TestKilled:
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
     def test_at_random_moments(self, tmp_path: Path) -> None:
-        command = [sys.executable, fit_to_kill.__file__, str(tmp_path), str(KILLS)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        lines = [json.loads(line) for line in result.stdout.splitlines()]
-        assert len(lines) == KILLS + 1, result.stderr
+        said = tmp_path / "said"
+        assert ended(fit_to_kill.said, said, tmp_path, KILLS, 0)
+        lines = [json.loads(line) for line in said.read_text().splitlines()]
+        assert len(lines) == KILLS + 1
         assert all(line["same"] for line in lines), lines
         assert not any(line["left"] for line in lines[1:])
         assert any(line["killed"] for line in lines[1:])
@@ -94,16 +93,22 @@ class TestKilled:
                 make().fit(X, y, checkpoint=path, checkpoint_every=0.0, callback=dies(7))
         finally:
             torch.set_num_threads(threads)
-        program = (
-            "import sys; sys.path.insert(0, sys.argv[2])\n"
-            "from test_checkpoint import *\n"
-            "torch.set_num_threads(1)\n"
-            "fitted = InvariantGPRegressor(GaussianNoise(0.5), **QUICK).fit(*table(), resume=sys.argv[1])\n"
-            "print(fit_to_kill.digest(fitted))\n"
-        )
-        command = [sys.executable, "-W", "ignore", "-c", program, str(path), str(Path(__file__).parent)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert result.stdout.strip() == undisturbed, result.stderr
+        result = tmp_path / "digest"
+        assert ended(resumed_digest, path, result)
+        assert result.read_text() == undisturbed
+
+
+def ended(work: Callable[..., None], *arguments: Any) -> bool:
+    """Whether a new process has done this."""
+    process = new_process.start(work, *arguments)
+    process.join(600)
+    return process.exitcode == 0
+
+
+def resumed_digest(path: Path, result: Path) -> None:
+    torch.set_num_threads(1)
+    fitted = InvariantGPRegressor(GaussianNoise(0.5), **QUICK).fit(*table(), resume=path)
+    result.write_text(fit_to_kill.digest(fitted))
 
 
 CASES: dict[str, Callable[[], Any]] = {

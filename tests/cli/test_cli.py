@@ -751,6 +751,7 @@ def test_a_model_that_cannot_be_written_goes_elsewhere(some, here, monkeypatch):
     assert InvariantGPRegressor.load(elsewhere).evidence_.num_data == 40
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_before_the_model_without_invariance_is_done(some, here, monkeypatch):
     save, write = InvariantGPRegressor.save, RunFolder.write_json
 

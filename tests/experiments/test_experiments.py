@@ -435,6 +435,7 @@ def test_the_demo_draws_what_it_learned(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "demo.png").exists()
 
 
+@pytest.mark.slow
 def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path):
     with pytest.raises(SystemExit, match="there is no record of mnist-affine-0"):
         figure1.main(["--out", str(tmp_path)])

@@ -11,6 +11,8 @@ from torch.nn import Parameter
 
 from orbitgp.training.adam import Adam
 
+pytestmark = pytest.mark.slow  # PyTorch's own Adam imports for seconds, and so does a new process
+
 BETAS, EPS = (0.9, 0.99), 1e-15
 
 

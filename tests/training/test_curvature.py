@@ -82,6 +82,7 @@ def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
     assert plausible_ranges(stopped) == {}
 
 
+@pytest.mark.slow
 def test_nothing_is_plausible_where_the_top_is_flat():
     """Noise on the inputs of an RBF kernel is a longer lengthscale, so that the data cannot tell the two apart."""
     x = np.random.default_rng(0).normal(size=(20, 2))

@@ -99,6 +99,7 @@ def seen_as_image(a: Tensor) -> Tensor:
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("orbit", "seen"),
     [(GaussianNoise(0.1), seen_as_table), (TimeShift(), seen_as_signal), (Rotation(10.0), seen_as_image)],
@@ -182,6 +183,7 @@ def test_a_budget_ends_a_run_and_the_best_is_kept():
     assert climber.fraction() == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
 def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):
     x, y = wave(10)
@@ -222,6 +224,7 @@ def test_a_run_that_continues_has_the_draws_that_it_had():
         assert again.converged
 
 
+@pytest.mark.slow
 def test_stopping_in_the_middle_keeps_the_beginning_of_the_stage():
     x, y = wave(10)
     seen = []

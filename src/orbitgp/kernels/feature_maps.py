@@ -45,10 +45,6 @@ class FeatureMapKernel(Kernel):
     def dtype(self) -> torch.dtype:
         return self.base_kernel.dtype  # of the kernel only: parameters of the map may have another
 
-    @property
-    def device(self) -> torch.device | None:
-        return self.base_kernel.device
-
     def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
         """phi(x), a few rows at a time. A map may need many times the memory of its input, so gradients compute it again."""
         rows = as_inputs(x, self.image_shape)

@@ -77,10 +77,6 @@ class InvariantKernel(Kernel):
     def dtype(self) -> torch.dtype:
         return self.base_kernel.dtype  # of the kernel only: parameters of the orbit may have another
 
-    @property
-    def device(self) -> torch.device | None:
-        return self.base_kernel.device
-
     def forward(
         self, x1: Float[Tensor, "*batch1 n dim"], x2: Float[Tensor, "*batch2 m dim"], diag: bool = False, **params: Any
     ) -> Float[Tensor, "..."]:

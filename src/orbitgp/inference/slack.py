@@ -19,7 +19,7 @@ inducing variables leave, in units of the noise) plus what the fit to the target
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -27,12 +27,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.elbo import Batch
+from orbitgp.inference.local_parameters import LocalOfRows
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import pair_product
 from orbitgp.inference.natural_gradient import Statistics, precision, statistics, total
-from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.kernels.cholesky import cholesky
-from orbitgp.likelihoods import Likelihood, Quadratic
+from orbitgp.likelihoods import Likelihood
 
 
 class Slack(NamedTuple):
@@ -58,30 +58,18 @@ def slack(
     """
     factor = model.factor() if factor is None else factor
     variance, stats = 0.0, None
-    for batch in batches:
-        for means, quadratic, share in _quadratics(model, likelihood, batch, factor):
-            lam = quadratic.lam if quadratic.lam.ndim == 2 else quadratic.lam.diagonal(dim1=-2, dim2=-1)
-            left = means.kff - pair_product(means.a, means.a, means.pairing).sum(-1)
-            variance += share * 0.5 * float((lam.sum(1) * left).sum())
-            part = statistics(model, means, quadratic, len(batch.y)).scale(share)
-            stats = part if stats is None else total([stats, part])
+    for samples, y, local in batches:
+        if isinstance(local, LocalOfRows):
+            raise TypeError("the slack needs the local parameters themselves, not a source that chooses them.")
+        means, quadratic = model.whitened_means(samples, factor), likelihood.quadratic(y, local)
+        lam = quadratic.lam if quadratic.lam.ndim == 2 else quadratic.lam.diagonal(dim1=-2, dim2=-1)
+        left = means.kff - pair_product(means.a, means.a, means.pairing).sum(-1)
+        variance += 0.5 * float((lam.sum(1) * left).sum())
+        part = statistics(model, means, quadratic, len(y))
+        stats = part if stats is None else total([stats, part])
     if stats is None:
         raise ValueError("the slack needs at least one batch of data, got none.")
     return Slack(variance, _loss_of_posterior(model, stats))
-
-
-def _quadratics(
-    model: InvariantGP, likelihood: Likelihood, batch: Batch, factor: Float[Tensor, "inducing inducing"]
-) -> Iterator[tuple[WhitenedMeans, Quadratic, float]]:
-    """The parts of a batch that are scored apart, the quadratic of each, and its share."""
-    samples, y, local = batch
-    if local is None or isinstance(local, Tensor):
-        yield model.whitened_means(samples, factor), likelihood.quadratic(y, local), 1.0
-        return
-    parts = [model.whitened_means(part, factor) for part in local.split(samples)]
-    chosen = local.choose([model.moments(part, likelihood.couples) for part in parts])
-    for part, values in zip(parts, chosen, strict=True):
-        yield part, likelihood.quadratic(y, values), 1 / len(parts)
 
 
 def _loss_of_posterior(model: InvariantGP, stats: Statistics) -> float:

@@ -53,10 +53,6 @@ class Rows:
         """These rows, which must be this process's own."""
         raise NotImplementedError
 
-    def own(self, index: Index) -> Int[Tensor, " own"]:
-        """Which of these rows, by their positions in ``index``, this process holds."""
-        return torch.arange(len(index), device=index.device)
-
     def fetch(self, index: Index) -> Some:
         """These rows, whoever holds them."""
         return self[index]
@@ -120,6 +116,7 @@ class SharedRows(Rows):
         return self.local[index - self.start]
 
     def own(self, index: Index) -> Int[Tensor, " own"]:
+        """Which of these rows, by their positions in ``index``, this process holds."""
         inside = (index >= self.start) & (index < self.start + len(self.local))
         return inside.nonzero()[:, 0]
 

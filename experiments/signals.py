@@ -26,11 +26,11 @@ from torch import nn
 
 from experiments import harness, rivals
 from experiments.harness import Claims, Record, Records
-from orbitgp.comparison.verdict import MIN_NATS
 from orbitgp.datasets.base import data_folder
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.kernels import SNV, ShapeHistograms, SmoothDerivative
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.report.words import MIN_NATS
 
 FIVE = ("ArrowHead", "Coffee", "GunPoint", "ItalyPowerDemand", "OSULeaf")
 SETS = (*FIVE, "BasicMotions", "Tecator")

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.comparison import verdict
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.profile import Profile
 from orbitgp.comparison.result import Comparison
@@ -28,7 +27,7 @@ from orbitgp.report.cases import score
 from orbitgp.report.charts import STYLE, history_band, svg
 from orbitgp.report.page import Content, _said, page, write_report
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import MIN_NATS, finding, is_certain, nats
+from orbitgp.report.words import finding, is_certain, nats
 
 EVIL = "<script>alert(1)</script> & \"'"
 VOID = {"meta", "img", "br"}
@@ -350,7 +349,6 @@ def test_a_difference_is_certain_beyond_errors_and_slack():
     assert not is_certain(evidence(10.0, 3.0), evidence(0.0, 3.0))
     assert not is_certain(evidence(10.0, exact=False, upper=20.0), evidence(0.0, exact=False, upper=15.0))
     assert is_certain(evidence(10.0, exact=False, upper=20.0), evidence(0.0, exact=False, upper=5.0))
-    assert MIN_NATS == verdict.MIN_NATS  # one rule, here and in comparisons
 
 
 def test_numbers_in_words():

@@ -30,10 +30,11 @@ import torch
 from torch import Tensor
 
 from orbitgp.comparison.parallel import Job, Trained
-from orbitgp.comparison.verdict import MIN_NATS, Difference, Standing, ranked
+from orbitgp.comparison.verdict import Difference, Standing, ranked
 from orbitgp.estimators.defaults import feature_dim
 from orbitgp.inference.cost import Cost, Workload, affordable, free_memory
 from orbitgp.orbits import FiniteOrbit
+from orbitgp.report.words import MIN_NATS
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import LEAST_SAMPLES
 

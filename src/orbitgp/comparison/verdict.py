@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from math import isinf
 
 from orbitgp.orbits.description import listed
-
-MIN_NATS = 3.0  # odds of 20 to 1
+from orbitgp.report.words import MIN_NATS
 
 
 @dataclass(frozen=True)

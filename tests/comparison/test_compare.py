@@ -238,7 +238,7 @@ class TestCompare:
         result, _ = compared
         assert result.verdict in str(result).replace("\n", " ")
         assert json.loads(json.dumps(result.to_dict()))["best"] == result.best
-        assert "<pre>" in result._repr_html_()
+        assert "<td" in result._repr_html_()
         axes = result.plot()
         assert [label.get_text() for label in axes.get_yticklabels()] == [row.orbit for row in result.rows]
 

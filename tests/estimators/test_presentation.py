@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
+
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
@@ -48,6 +51,8 @@ def test_a_notebook_shows_what_was_learned(model) -> None:
     shown = model._repr_mimebundle_()["text/html"]
     assert "exchanges of coordinates" in shown
     assert "data:image/png;base64," in shown
+    assert "<pre>" not in shown.partition("</div>")[0]  # which some notebooks show in letters of different widths
+    assert re.search(r">evidence</td><td[^>]*>" + re.escape(escape(str(model.evidence_))), shown)
     assert "exchanges" not in InvariantGPRegressor()._repr_mimebundle_()["text/html"]
     table = compare(X, Y, ["none", "swap(0, 1)"])
     assert "data:image/png;base64," in table._repr_html_()

@@ -160,6 +160,33 @@ def test_a_classifier_with_everything(classifier, tmp_path):
     assert checker.tags.count("img") == 4 * 25 + 7 * (6 + len(scores.wrong))
 
 
+def test_the_table_of_a_comparison_says_what_each_orbit_has_learned(classifier):
+    model, x, y, *_, start = classifier
+    ranking = comparison(model)
+    angle = str(model.orbit_.describe().quantities["degrees"])
+    said = f"rotations within {angle}"
+    printed = str(ranking)
+    assert [f"  {name:<{len(EVIL)}}  {said}" in printed.splitlines() for name in ("rotation", EVIL, "none")] == [
+        True,
+        True,
+        False,
+    ]
+    settled = Comparison(ranking.standings[::2], ranking.trained, "none")
+    assert settled.tied == ["rotation"]
+    assert said not in str(settled)
+    for shown in (ranking._repr_html_(), page(Content("digits", model, x, y, start, comparison=ranking))):
+        checker = Checker()
+        checker.feed(shown)
+        assert [text.replace("\u00a0", " ") for text in checker.text].count(said) == len(ranking.rows)
+
+
+def test_the_report_of_a_comparison_has_the_digits_of_its_printed_table(classifier):
+    model, x, y, *_, start = classifier
+    ranking = comparison(model)
+    checker = checked(page(Content("digits", model, x, y, start, comparison=ranking)))
+    assert {f"{row.evidence:,.1f}" for row in ranking.rows} <= set(checker.text)
+
+
 def test_what_cannot_be_told_is_no_gain(classifier):
     model, x, y, *_, start = classifier
     told = page(Content("digits", model, x, y, start, plain=0.0, comparison=comparison(model, plain=50.5)))

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
+from orbitgp.orbits.description import listed
 from orbitgp.plotting import PAPER, new_axes
-from orbitgp.report.summary import picture
+from orbitgp.report.summary import picture, table
+from orbitgp.report.words import learned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+_HEADER = ("orbit", "evidence", "lies between", "behind the best", "inference", "models")
 
 
 @dataclass(frozen=True)
@@ -99,22 +104,33 @@ class Comparison:
         return found.nats if found is not None and found.certain else None
 
     def __str__(self) -> str:
-        header = ("orbit", "evidence", "lies between", "behind the best", "inference", "models")
-        cells = [header, *((row.orbit, f"{row.evidence:,.1f}", *self.columns(row)) for row in self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+        cells = [_HEADER, *((row.orbit, *self.columns(row)) for row in self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADER))]
         lines = [
             "  ".join([f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))])
             for row in cells
         ]
-        return "\n".join([*lines, "", *self.sentences])
+        return "\n".join([*lines, "", *self.sentences, *self._learned_lines(widths[0])])
 
     __repr__ = __str__
 
-    def columns(self, row: Row) -> tuple[str, str, str, str]:
-        """The last columns of the table: the interval, nats behind the best, the kind of inference, and how many models."""
+    def _learned_lines(self, width: int) -> list[str]:
+        """What each orbit has learned, of those that cannot be told apart."""
+        said = {name: self.learned(name) for name in self.tied}
+        if len(self.tied) == 1 or not any(said.values()):
+            return []
+        return ["They have learned:", *(f"  {name:<{width}}  {words or 'nothing'}" for name, words in said.items())]
+
+    def learned(self, orbit: str) -> str:
+        """What the best model of this orbit has learned, in words; nothing where there is nothing to learn."""
+        phrases = learned(self.models[orbit].orbit_.describe())
+        return listed(phrases) if phrases else ""
+
+    def columns(self, row: Row) -> tuple[str, str, str, str, str]:
+        """The table: evidence, what it lies between, nats behind the best, the kind of inference, and how many models."""
         between = f"{row.low:,.1f} and {'?' if row.high is None else f'{row.high:,.1f}'}"
         behind = "" if row.orbit == self.best else f"{row.behind:,.1f}" + ("" if row.certain else " ?")
-        return between, behind, row.inference, str(row.models)
+        return f"{row.evidence:,.1f}", between, behind, row.inference, str(row.models)
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, the chart and the table."""
@@ -122,8 +138,9 @@ class Comparison:
             chart = picture(self.plot().figure, "evidence against the best")
         except ImportError:  # without matplotlib
             chart = ""
-        table = "\n".join([str(self).partition("\n\n")[0], *([""] * (len(self.sentences) > 1)), *self.sentences[1:]])
-        return f"<div><p><b>{escape(self.sentences[0])}</b></p>{chart}<pre>{escape(table)}</pre></div>"
+        first, *others = (f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        rows = [(row.orbit, *self.columns(row), self.learned(row.orbit)) for row in self.rows]
+        return f"<div><b>{first}</b>{chart}{table((*_HEADER, 'learned'), rows)}{''.join(others)}</div>"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain numbers, lists and strings."""

@@ -119,6 +119,7 @@ def page(content: Content) -> str:
             supported=content.finding.supported,
             cards=_cards(content, scores),
             comparison=content.comparison,
+            with_units=_unbroken,
             profile=content.profile,
             freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
             pictures=pictures,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from html import escape
 from io import BytesIO
 from typing import Any
@@ -13,21 +14,42 @@ from orbitgp.report.words import finding_of
 
 def summary(model: Any, over_plain: float | None = None) -> str:
     """What may be said, what was learned, the evidence, and how it was found."""
-    evidence, last = model.evidence_, model.history_[-1]
+    described = model.describe()
+    learned = [repr(described), ""] if described else []
+    lines = [f"{name:<9}  {text}" for name, text in _how(model)]
+    return "\n".join([finding_of(model, over_plain).text, "", *learned, *lines])
+
+
+def _how(model: Any) -> list[tuple[str, str]]:
+    """The evidence, and how it was found."""
+    last = model.history_[-1]
     how = "exact" if model.inference_ == "exact" else f"sparse, {len(model.model_.inducing):,} inducing points"
     if model.inference_ == "sparse" and model.describe():
         how += " (what else is plausible, only exact inference says)"
-    lines = [f"evidence   {evidence}", f"inference  {how}; {last['step']:,} steps, {last['seconds']:,.1f} s"]
-    described = model.describe()
-    learned = [repr(described), ""] if described else []
-    return "\n".join([finding_of(model, over_plain).text, "", *learned, *lines])
+    return [
+        ("evidence", str(model.evidence_)),
+        ("inference", f"{how}; {last['step']:,} steps, {last['seconds']:,.1f} s"),
+    ]
 
 
 def html(model: Any) -> str:
     """The same, with samples of the orbit around a typical input."""
-    said, _, rest = summary(model).partition("\n\n")
-    samples = orbit_picture(model.orbit_, model.examples_[0][0]) if model.describe() else ""
-    return f"<div><p><b>{escape(said)}</b></p>{samples}<pre>{escape(rest)}</pre></div>"
+    said, described = finding_of(model).text, model.describe()
+    samples = orbit_picture(model.orbit_, model.examples_[0][0]) if described else ""
+    learned = [(name, f"{quantity}{quantity.plausibly}") for name, quantity in described.quantities.items()]
+    return f"<div><p><b>{escape(said)}</b></p>{samples}{table((), [*learned, *_how(model)])}</div>"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as an element of a page: numbers to the right, the first and the last column to the left."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        sides = ["left", *["right"] * (len(cells) - 2), "left"]
+        styled = (f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for side, cell in zip(sides, cells, strict=True))
+        return f"<tr>{''.join(styled)}</tr>"
+
+    head = f"<thead>{line(header, 'th')}</thead>" if header else ""
+    return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
 
 
 def orbit_picture(orbit: Any, x: Any) -> str:

@@ -27,7 +27,7 @@ from orbitgp.report.cases import score
 from orbitgp.report.charts import STYLE, history_band, svg
 from orbitgp.report.page import Content, _said, page, write_report
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import finding, is_certain, nats
+from orbitgp.report.words import finding, is_certain, nats, quantity_label
 
 EVIL = "<script>alert(1)</script> & \"'"
 VOID = {"meta", "img", "br"}
@@ -357,9 +357,45 @@ def test_nothing_is_a_finding_that_the_evidence_does_not_support(over, further, 
 
 
 def test_the_width_of_an_own_orbit_is_no_smoothing():
-    found = finding(Description("Jitter", {"width": Quantity(-5.0)}), 10.0, num_data=100)
-    assert found.text.startswith("Insensitive to width within ±5.0;")
+    jitter = Description("Jitter", {"width": Quantity(5.2)})
+    assert finding(jitter, 10.0, num_data=100).text.startswith("Insensitive to Jitter of width 5.2;")
+    assert quantity_label("width", jitter) == "width"
     assert "smoothing up to" in finding(make_orbit("smoothing", (1, 50)).describe(), 10.0, num_data=100).text
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        (Description("Tint", {"scale": Quantity(0.2)}), "Learned Tint of scale 0.20;"),
+        (
+            Description("Wave", {"up": Quantity(2.0, "m", (Quantity(1.0, "m"), Quantity(3.0, "m"))), "pace": Quantity(9.5)}),
+            "Learned Wave of up 2.0 m (plausible 1.0 m to 3.0 m) and pace 9.5;",
+        ),
+        (
+            Description.join([make_orbit("rotation(17)").describe(), Description("Jitter", {"width": Quantity(0.3)})]),
+            "Learned Jitter of width 0.30 and rotations within ±17°;",
+        ),
+        (Description("Jitter", {"width": Quantity(0.0)}), "Learned no Jitter;"),
+    ],
+)
+def test_an_orbit_of_ones_own_is_called_by_its_name(description, said):
+    assert finding(description, None, num_data=100).text.startswith(said)
+    assert finding(description.with_plausible({}), None, num_data=100).text.startswith(re.sub(r" \(.*?\)", "", said))
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("rotation", ["rotations"]),
+        ("noise", ["noise: standard deviation"]),
+        ("translation", ["shifts sideways", "shifts up and down"]),
+        ("deformation", ["local displacements", "smoothness of displacements"]),
+        ("scale", ["scaling"]),
+    ],
+)
+def test_quantities_have_names_that_say_of_what(text, labels):
+    described = make_orbit(text).describe()
+    assert [quantity_label(name, described) for name in described] == labels
 
 
 def test_a_model_without_invariance_that_has_not_converged_says_so():

@@ -7,7 +7,7 @@ the part of a scale that it covers from ``quantity.span``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from math import floor, isfinite, log10
@@ -139,11 +139,17 @@ def _without_axis(name: str) -> str:
 
 
 class Description(dict[str, Value]):
-    """What an orbit has learned, by name, in physical units. A dictionary of plain numbers that prints as a small table."""
+    """What an orbit has learned, by name, in physical units. A dictionary of plain numbers that prints as a small table.
 
-    def __init__(self, title: str, quantities: Mapping[str, Quantity] | None = None) -> None:
+    ``owners`` are the titles of the parts that the quantities belong to, where an orbit has several parts.
+    """
+
+    def __init__(
+        self, title: str, quantities: Mapping[str, Quantity] | None = None, owners: Mapping[str, str] | None = None
+    ) -> None:
         self.title = title
         self.quantities = dict(quantities or {})
+        self.owners = {name: (owners or {}).get(name, title) for name in self.quantities}
         super().__init__({name: quantity.value for name, quantity in self.quantities.items()})
 
     def to_dict(self) -> dict[str, Value]:
@@ -152,7 +158,11 @@ class Description(dict[str, Value]):
     def with_plausible(self, ranges: Mapping[str, tuple[Quantity, Quantity]]) -> Description:
         """The same with what is plausible of each quantity, where that is known."""
         known = {name: replace(quantity, plausible=ranges.get(name)) for name, quantity in self.quantities.items()}
-        return Description(self.title, known)
+        return Description(self.title, known, self.owners)
+
+    def only(self, names: Collection[str]) -> Description:
+        """The same with these quantities alone."""
+        return Description(self.title, {name: self.quantities[name] for name in names}, self.owners)
 
     def __repr__(self) -> str:
         width = max((len(name) for name in self), default=0)
@@ -172,9 +182,11 @@ class Description(dict[str, Value]):
         titles = Counter(part.title for part in parts)
         seen: Counter[str] = Counter()
         joined: dict[str, Quantity] = {}
+        owners: dict[str, str] = {}
         for part in parts:
             seen[part.title] += 1
             label = part.title.lower() + (str(seen[part.title]) if titles[part.title] > 1 else "")
             for name, quantity in part.quantities.items():
-                joined[f"{label}.{name}" if counts[name] > 1 else name] = quantity
-        return cls(" * ".join(part.title for part in parts), joined)
+                unique = f"{label}.{name}" if counts[name] > 1 else name
+                joined[unique], owners[unique] = quantity, part.owners[name]
+        return cls(" * ".join(part.title for part in parts), joined, owners)

@@ -25,7 +25,7 @@ from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import Finding, finding_of, nats
+from orbitgp.report.words import Finding, finding_of, nats, quantity_label
 from orbitgp.saving.atomic import replace
 from orbitgp.training.diagnostics import Record
 
@@ -126,6 +126,7 @@ def page(content: Content) -> str:
             sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content) if learned else [],
             changes=changes(content.start, learned),
+            label_of=lambda name: quantity_label(name, learned),
             history=model.history_,
             exact=model.inference_ == "exact",
             hyperparameters=_hyperparameters(model.history_[-1]),

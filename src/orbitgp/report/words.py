@@ -31,7 +31,7 @@ _RANGES = {
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
-# Sizes of our own orbits: a class of the user's may call anything a width.
+# Sizes of the orbits that come with the package: a class of the user's may call anything a width.
 _SIZES = {
     "width": ("Smoothing", "smoothing up to"),
     "gap": ("Dropout", "gaps up to"),
@@ -52,9 +52,26 @@ def nats(value: float | int, sign: bool = False) -> str:
 
 def learned(description: Description) -> list[str]:
     """A phrase for each thing that the function is insensitive to. Where that is nothing at all, the phrases say so."""
-    something = {name: quantity for name, quantity in description.quantities.items() if not quantity.is_nothing}
-    nothing = dict.fromkeys(_what(name) for name in description.quantities if name not in something)
-    return _phrases(Description(description.title, something)) or [f"no {what}" for what in nothing]
+    something = [name for name, quantity in description.quantities.items() if not quantity.is_nothing]
+    nothing = [name for name in description.quantities if name not in something]
+    absent = dict.fromkeys(description.owners[name] if _is_own(name, description) else _what(name) for name in nothing)
+    return _phrases(description.only(something)) or [f"no {what}" for what in absent]
+
+
+def quantity_label(key: str, description: Description) -> str:
+    """What a quantity is, for a table of quantities: "rotations" of degrees, "scaling sideways" of scale_x."""
+    name = key.rsplit(".", 1)[-1]
+    if _is_own(key, description):
+        return key.replace("_", " ")
+    if name == "scale" and description.quantities[key].unit != "×":
+        return "noise: standard deviation"
+    if name.startswith("amplitude"):
+        return name.replace("amplitude", "local displacements").replace("_", " ")
+    if name.startswith("smoothness"):
+        return name.replace("smoothness", "smoothness of displacements").replace("_", " ")
+    if name in _SIZES:
+        return f"{_SIZES[name][0].lower()}: {name}"
+    return f"{_what(key)} {_AXES[name[-2:]]}" if name[-2:] in _AXES else _what(key)
 
 
 def _what(key: str) -> str:
@@ -64,10 +81,32 @@ def _what(key: str) -> str:
     return _RANGES.get(name, name.replace("_", " "))
 
 
+def _is_own(key: str, description: Description) -> bool:
+    """Whether no phrase is known for a quantity, as for the parameters of an orbit of one's own."""
+    name, owner, unit = key.rsplit(".", 1)[-1], description.owners[key], description.quantities[key].unit
+    if name == "scale" and unit != "×":
+        return owner != "GaussianNoise"
+    if name in _SIZES:
+        return owner != _SIZES[name][0]
+    stem = name[:-2] if name[-2:] in _AXES else name
+    return stem not in _RANGES and not name.startswith(("elements", "amplitude", "smoothness"))
+
+
+def _own_phrase(owner: str, description: Description) -> str:
+    """As in "AddConstant of width 26"."""
+    own = [key for key, title in description.owners.items() if title == owner and _is_own(key, description)]
+    values = {key: description.quantities[key] for key in own}
+    named = [f"{key.rsplit('.', 1)[-1].replace('_', ' ')} {value}{value.plausibly}" for key, value in values.items()]
+    return f"{owner} of {listed(named)}"
+
+
 def _phrases(description: Description) -> list[str]:
-    phrases = []
+    own = dict.fromkeys(owner for key, owner in description.owners.items() if _is_own(key, description))
+    phrases = [_own_phrase(owner, description) for owner in own]
     for key, value in description.quantities.items():
         name = key.rsplit(".", 1)[-1]
+        if _is_own(key, description):
+            continue
         if name == "elements":
             phrases.append(_set_phrase(key, description, value))
         elif name.startswith("smoothness"):
@@ -78,12 +117,12 @@ def _phrases(description: Description) -> list[str]:
             phrases.append(f"local displacements of {value}{value.plausibly}{over}")
         elif name == "scale" and value.unit != "×":
             phrases.append(f"noise of standard deviation {value}{value.plausibly}")
-        elif name in _SIZES and _SIZES[name][0] in description.title.split(" * "):
+        elif name in _SIZES:
             phrases.append(f"{_SIZES[name][1]} {value}{value.plausibly}")
         elif name[-2:] in _AXES:
             phrases += _along_axes(key, description)
         else:
-            phrases.append(f"{_RANGES.get(name, key.replace('_', ' '))} {_extent(value)}")
+            phrases.append(f"{_RANGES[name]} {_extent(value)}")
     return phrases
 
 

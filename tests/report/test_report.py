@@ -23,9 +23,9 @@ from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
 from orbitgp.orbits.description import Change, Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
-from orbitgp.report.cases import score
+from orbitgp.report.cases import percent, score
 from orbitgp.report.charts import STYLE, history_band, svg
-from orbitgp.report.page import Content, _said, page, write_report
+from orbitgp.report.page import Content, _cards, _said, page, write_report
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import finding, is_certain, nats, quantity_label
 
@@ -194,6 +194,17 @@ def test_what_cannot_be_told_is_no_gain(classifier):
     assert "over no invariance" not in told
 
 
+@pytest.mark.parametrize(
+    ("value", "stderr", "card"),
+    [(-75.64, 0.0008, "−75.6"), (-11.93, 0.47, "−11.9 ± 0.5"), (-8087.75, 3.2, "−8,088 ± 3"), (-23.62, 0.0, "−23.6")],
+)
+def test_an_error_stands_beside_as_many_digits_as_it_has(classifier, monkeypatch, value, stderr, card):
+    model, x, y, *_, start = classifier
+    monkeypatch.setattr(model, "evidence_", Evidence(value, stderr, 80, 8, "Gaussian", True, None))
+    cards = dict(_cards(Content("digits", model, x, y, start), None))
+    assert cards["evidence: log marginal likelihood, in nats"].replace("\u00a0", " ") == card
+
+
 def test_scores_are_those_of_the_metrics(classifier):
     model, *_, x_test, y_test, _ = classifier
     probabilities = model.predict_proba(x_test)
@@ -211,6 +222,46 @@ def test_scores_are_those_of_the_metrics(classifier):
     assert "3 test cases" in score(model, x_test, odd).notes[0]
     with pytest.raises(ValueError, match="no test case"):
         score(model, x_test[:1], np.array(["never seen"]))
+
+
+class Sure:
+    """Predicts what it is told to, with given probabilities of the second class."""
+
+    classes_ = np.array(["no", "yes"])
+
+    def __init__(self, second):
+        self.second = np.asarray(second)
+
+    def predict_proba(self, x):
+        return np.stack([1 - self.second, self.second], 1)
+
+
+def test_nothing_is_called_uncertain_that_is_certain():
+    y = np.array(["no", "yes", "yes"])
+    sure = score(Sure([1e-9, 0.9993, 0.99996]), np.zeros((3, 1)), y)
+    assert sure.uncertain == []
+    assert sure.all_certain == "None: even the least certain prediction has a confidence of 99.9 %."
+    unsure = score(Sure([1e-9, 0.997, 0.3]), np.zeros((3, 1)), y)
+    assert [(case.said, case.truth) for case in unsure.uncertain] == [("no (70 %)", "yes (given 30 %)")]
+    assert unsure.all_certain == ""
+    assert [percent(p) for p in (0.0, 1e-6, 0.0004, 0.004, 0.5, 0.994, 0.997, 0.9999, 0.99999, 1.0)] == [
+        "<0.01 %",
+        "<0.01 %",
+        "0.04 %",
+        "0.4 %",
+        "50 %",
+        "99 %",
+        "99.7 %",
+        "99.99 %",
+        ">99.99 %",
+        ">99.99 %",
+    ]
+
+
+@pytest.mark.parametrize(("count", "error"), [(45, "2 %"), (450, "0.2 %"), (1000, "0.1 %"), (10_000, "0.01 %")])
+def test_an_error_has_the_digits_that_tell_one_case(count, error):
+    y = np.repeat("no", count)
+    assert score(Sure([0.9, *[0.1] * (count - 1)]), np.zeros((count, 1)), y).headline == ("test error", error)
 
 
 @pytest.mark.slow

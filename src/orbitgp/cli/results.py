@@ -80,7 +80,7 @@ def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str
     """The settings that the report lists."""
     settings = config["settings"]
     listed = {
-        "Data": f"{data.name} ({data.source})",
+        "Data": data.name if data.source == data.name else f"{data.name} ({data.source})",
         "Inputs": f"{len(data.x_train):,} of shape {' × '.join(str(n) for n in model.input_shape_)}",
         "Task": config["task_reason"],
         "Orbit": config["orbit"],

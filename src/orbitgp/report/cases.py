@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil, log10
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from orbitgp.orbits.description import number
 
 MAX_ROWS = 10_000  # of the test set: enough for a page
 BINS = 10
+CERTAIN = 0.99  # predictions with so much confidence are not called uncertain
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -49,6 +51,7 @@ class Scores:
     uncertain: list[Case]
     wrong: list[Case]
     notes: list[str] = field(default_factory=list)
+    all_certain: str = ""  # why there are no uncertain rows
     plain: dict[str, float] = field(default_factory=dict)  # the numbers for machines
 
 
@@ -84,27 +87,51 @@ def _classes(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores
     entropy = -(probs * np.log(np.maximum(probs, 1e-300))).sum(1)
 
     def case(i: int) -> Case:
-        said = f"{model.classes_[guess[i]]} ({100 * confidence[i]:.0f} %)"
-        truth = f"{model.classes_[labels[i]]} ({100 * probs[i, labels[i]]:.0f} %)"
-        return Case(int(rows[i]), said, truth, bool(guess[i] != labels[i]))
+        said = f"{model.classes_[guess[i]]} ({percent(confidence[i])})"
+        wrong = bool(guess[i] != labels[i])
+        given = f" (given {percent(probs[i, labels[i]])})" if wrong else ""
+        return Case(int(rows[i]), said, f"{model.classes_[labels[i]]}{given}", wrong)
 
     missed = np.flatnonzero(guess != labels)
     wrong = missed[np.argsort(-confidence[missed], kind="stable")]
+    doubtful = np.flatnonzero(confidence < CERTAIN)
+    uncertain = doubtful[np.argsort(-entropy[doubtful], kind="stable")]
+    certain = f"None: even the least certain prediction has a confidence of {percent(confidence.min())}."
+    error = f"{100 * plain['error']:.{_places(len(rows))}f} %"
     return Scores(
         count=len(rows),
-        headline=("test error", f"{100 * plain['error']:.2f} %"),
+        headline=("test error", error),
         numbers={
-            "Error": f"{100 * plain['error']:.2f} % ({len(missed):,} of {len(rows):,})",
-            "Negative log likelihood": f"{plain['nll']:.4f} nats",
-            "Brier score": f"{plain['brier']:.4f}",
+            "Error": f"{error} ({len(missed):,} of {len(rows):,})",
+            "Negative log likelihood": f"{_four_places(plain['nll'])} nats",
+            "Brier score": _four_places(plain["brier"]),
             "Expected calibration error": f"{100 * plain['ece']:.1f} %",
         },
         calibration=reliability(confidence, guess == labels),
-        uncertain=[case(i) for i in np.argsort(-entropy, kind="stable")[:cases].tolist()],
+        uncertain=[case(i) for i in uncertain[:cases].tolist()],
         wrong=[case(i) for i in wrong[:cases].tolist()],
         notes=notes,
+        all_certain="" if len(doubtful) else certain,
         plain=plain,
     )
+
+
+def percent(probability: float | int) -> str:
+    """As in "85 %" and "99.7 %". No probability is said to be 0 % or 100 %."""
+    for places in range(3):
+        text = f"{100 * probability:.{places}f}"
+        if 0 < float(text) < 100:
+            return f"{text} %"
+    return ">99.99 %" if probability > 0.5 else "<0.01 %"
+
+
+def _places(count: int) -> int:
+    """Digits after the point of a percentage that tell one case of so many."""
+    return max(0, ceil(log10(count / 100)))
+
+
+def _four_places(value: float) -> str:
+    return f"{value:.4f}" if value >= 5e-5 else "<0.0001"
 
 
 def reliability(confidence: Float[np.ndarray, " rows"], right: Shaped[np.ndarray, " rows"]) -> Calibration:
@@ -144,7 +171,7 @@ def _values(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
         list(LEVELS), covered, [1.0] * len(LEVELS), "size of the predicted interval", "how often it held the target"
     )
     headline = ("test error (RMSE)", number(rmse))
-    return Scores(len(x), headline, numbers, calibration, uncertain, wrong, notes, plain)
+    return Scores(len(x), headline, numbers, calibration, uncertain, wrong, notes, plain=plain)
 
 
 def _coverage(model: Any, x: Any, y: Any) -> list[float]:

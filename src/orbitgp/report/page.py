@@ -150,13 +150,13 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
         over = content.comparison.over_plain()
     if over is not None and content.finding.supported:
         entries.append(("over no invariance", nats(over, sign=True)))
-    stderr = f" ± {evidence.stderr:.1g}" if evidence.stderr else ""
-    places = 1 if 0 < evidence.stderr < 1 else 0  # no error stands beside a value that is rounded by more
+    stderr = f"\u00a0±\u00a0{evidence.stderr:.1g}" if evidence.stderr >= 0.05 else ""  # less is beyond the digits of the value
+    places = 0 if evidence.stderr >= 1 else 1
     what = "log marginal likelihood" if evidence.exact else "bound on the log marginal likelihood"
     entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.{places}f}{stderr}".replace("-", "−")))
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))
-    entries.append(("training data, and no validation set", f"{evidence.num_data:,}"))
+    entries.append(("training data, no validation set needed", f"{evidence.num_data:,}"))
     return entries
 
 

@@ -45,6 +45,7 @@ class Colours:
 PAPER = Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c")
 SLIDE = Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c")
 _THEMES = {"light": PAPER, "dark": SLIDE}
+MOST_NAMES = 16  # of the columns of a table, for which there is room
 
 
 def show(
@@ -277,13 +278,16 @@ def draw_vector(
     """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines.
 
     ``axis`` is that of a signal: the distance between samples, and its unit. Channels have a band each, one below the other.
-    Columns of a table have ``names``. Nothing lies between two of them, so that no line joins them.
+    Columns of a table have ``names``, and a row each, the first on top. Nothing lies between two of them, so that no line joins
+    them.
     """
     if x.ndim == 1 and len(x) > 2 and names and axis is None:
         places = np.arange(len(x))
-        axes.plot(places + 0.12, others.T, "o", color=colours.soft, markersize=3, alpha=0.5)
-        axes.plot(places - 0.12, x, "o", color=colours.accent, markersize=6)
-        axes.set_xticks(places, names, rotation=0 if len(x) < 6 else 60)
+        axes.plot(others, np.broadcast_to(places + 0.15, others.shape), "o", color=colours.soft, markersize=3, alpha=0.5)
+        axes.plot(x, places - 0.15, "o", color=colours.accent, markersize=5)
+        every = ceil(len(x) / MOST_NAMES)
+        axes.set_yticks(places[::every], names[::every])
+        axes.invert_yaxis()
         return
     if x.shape[-1] > 2:
         interval, unit = axis or (1.0, "feature")

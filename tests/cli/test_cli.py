@@ -236,7 +236,8 @@ def test_noise_on_standardised_columns_is_said_in_their_units(some):
     assert result.exit_code == 0, result.stderr
     noise = json.loads(Path("run/result.json").read_text())["learned"]["scale"]
     scales = json.loads(Path("run/config.json").read_text())["read_options"]["scales"]
-    assert f"Columns are standardised. Noise of {number(noise)} is {number(noise * scales[0][1])} of left" in result.stdout
+    in_left = f"the noise has a standard deviation of {number(noise * scales[0][1])} in left"
+    assert f"Columns are standardised. In their own units, {in_left}" in result.stdout
 
 
 OWN = """

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import matplotlib
 import numpy as np
 import pytest
+from markupsafe import Markup
 from PIL import Image
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
@@ -23,6 +24,7 @@ from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
 from orbitgp.orbits.description import Change, Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.report import pictures
 from orbitgp.report.cases import percent, score
 from orbitgp.report.charts import STYLE, history_band, svg
 from orbitgp.report.page import Content, _cards, _said, page, write_report
@@ -328,6 +330,26 @@ def test_png_can_be_read_back():
         address = Pictures(Identity(), np.stack([image, np.zeros(shape), np.ones(shape)])).address(image)
         read = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))) / 255
         np.testing.assert_allclose(read, image if image.ndim == 2 else np.moveaxis(image, 0, -1), atol=0.002)
+
+
+@pytest.mark.parametrize("columns", [3, 8, 40])
+@pytest.mark.parametrize("whole", [False, True], ids=["a case", "an example"])
+def test_no_name_of_a_column_lies_on_another(columns, whole, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(pictures, "svg", lambda axes, title: drawn.append(axes) or Markup())
+    names = [f"a long name, column {i}" for i in range(columns)]
+    x = np.linspace(-1, 1, columns)
+    with matplotlib.rc_context(STYLE):
+        Pictures(Identity(), x[None], names, scales=[(100.0, 12.345)] * columns).chart(x, 24, "a row", whole=whole)
+        drawn[0].figure.draw_without_rendering()
+    labels = drawn[0].get_xticklabels() + drawn[0].get_yticklabels()
+    boxes = [label.get_window_extent() for label in labels if label.get_text()]
+    assert len(boxes) >= 3
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert drawn[0].yaxis.get_ticklabels()[0].get_text() == "a long name, colu… 87.66"
+    left = min(box.x0 for box in boxes)
+    assert left >= 0
+    assert drawn[0].get_position().width > 0.3
 
 
 def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):

@@ -120,9 +120,12 @@ def in_units_of_columns(data: Data, model: Any) -> list[str]:
     options = data.read_options
     if noise is None or noise.unit or not isinstance(noise.value, float) or options.scales is None:
         return []
-    columns = [(name, unit) for name, (_, unit) in zip(options.features, options.scales, strict=True)]
-    shown = [f"{number(noise.value * unit)} of {name}" for name, unit in columns[:6]] + ["…"] * (len(columns) > 6)
-    return [f"Columns are standardised. Noise of {number(noise.value)} is {', '.join(shown)}."]
+    scaled = zip(options.features, options.scales, strict=True)
+    columns = [(name, unit) for name, (shift, unit) in scaled if (shift, unit) != (0.0, 1.0)]  # those of words are as they are
+    if not columns:
+        return []
+    shown = [f"{number(noise.value * unit)} in {name}" for name, unit in columns[:6]] + ["…"] * (len(columns) > 6)
+    return [f"Columns are standardised. In their own units, the noise has a standard deviation of {', '.join(shown)}."]
 
 
 def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,17 @@ from markupsafe import Markup
 from PIL import Image
 
 from orbitgp.orbits import Orbit
-from orbitgp.plotting import PAPER, GreyScale, draw, draw_sensitivity, draw_vector, new_axes, sensitivities, signal_axis
+from orbitgp.plotting import (
+    MOST_NAMES,
+    PAPER,
+    GreyScale,
+    draw,
+    draw_sensitivity,
+    draw_vector,
+    new_axes,
+    sensitivities,
+    signal_axis,
+)
 from orbitgp.report.charts import SIZE, svg
 
 Input = Float[np.ndarray, "*features"]
@@ -59,12 +69,18 @@ class Pictures:
 
     def chart(self, x: Input, count: int, label: str, height: float = 1.7, whole: bool = False) -> Markup:
         """A vector or a signal among the samples of its orbit. Small charts are drawn small: letters keep their size."""
+        is_row = bool(self.columns) and self.axis is None and len(x) > 2
+        if is_row:  # each column has a line, so that no name lies on another
+            height = 0.5 + 0.2 * min(len(x), MOST_NAMES)
         axes = new_axes(4.2 if x.shape[-1] <= 2 else SIZE[0], height) if whole else new_axes(2.9, height)
         draw_vector(axes, x, self.samples(x, count), PAPER, self.axis, self._column_names(x))
+        if is_row:
+            axes.set_xlabel("standardised value" if self.scales else "value")
+            axes.locator_params("x", nbins=6)
         if not whole:
-            axes.locator_params("y", nbins=3)
-        if not (whole or self.columns):
             axes.locator_params("x", nbins=4)
+        if not (whole or is_row):
+            axes.locator_params("y", nbins=3)
         return svg(axes, f"{label} and samples of its orbit")
 
     def _column_names(self, x: Input) -> Sequence[str]:
@@ -72,7 +88,7 @@ class Pictures:
         if not self.scales or len(x) <= 2:
             return self.columns
         values = [shift + unit * float(value) for value, (shift, unit) in zip(x, self.scales, strict=True)]
-        return [f"{name}\n{value:.4g}" for name, value in zip(self.columns, values, strict=True)]
+        return [f"{shorten(name)} {value:.4g}" for name, value in zip(self.columns, values, strict=True)]
 
     def sensitivity(self, model: Any, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
         """Where on the axis of signals the predictions look; None where there is no such picture."""
@@ -83,6 +99,11 @@ class Pictures:
         for height in heights:
             draw_sensitivity(axes, height, self.axis, PAPER)
         return svg(axes, "How much predictions move with each sample")
+
+
+def shorten(name: str, most: int = 18) -> str:
+    """A name that leaves room for what stands beside it."""
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 _ROWS = 24  # inputs whose gradients are averaged

@@ -45,6 +45,7 @@ class Colours:
 PAPER = Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c")
 SLIDE = Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c")
 _THEMES = {"light": PAPER, "dark": SLIDE}
+_OF_TIME = {"ns", "µs", "us", "ms", "s", "sec", "seconds", "min", "minutes", "h", "hours", "d", "days", "months", "years"}
 MOST_NAMES = 16  # of the columns of a table, for which there is room
 
 
@@ -193,11 +194,11 @@ def draw_sensitivity(
     axes: Axes, height: Float[np.ndarray, " length"], axis: tuple[float, str] | None, colours: Colours
 ) -> None:
     """One channel of :func:`sensitivity`."""
-    interval, unit = axis or (1.0, "feature")
+    interval, label = (axis[0], axis_label(axis[1])) if axis else (1.0, "feature")
     place = interval * np.arange(len(height))
     axes.fill_between(place, height, color=colours.accent, alpha=0.35, linewidth=0)
     axes.plot(place, height, color=colours.accent, linewidth=1.4)
-    axes.set(xlabel=unit, ylim=(0, None), yticks=[])
+    axes.set(xlabel=label, ylim=(0, None), yticks=[])
 
 
 def _beside(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
@@ -267,6 +268,13 @@ def signal_axis(orbit: Orbit) -> tuple[float, str] | None:
     return found[0] if found else (1.0, SAMPLES) if parts else None
 
 
+def axis_label(unit: str) -> str:
+    """What stands below the axis of a signal: "time in s", "position in nm", or "samples" where it has no unit."""
+    if unit == SAMPLES:
+        return unit
+    return f"time in {unit}" if unit in _OF_TIME else f"position in {unit}"
+
+
 def draw_vector(
     axes: Axes,
     x: Shaped[np.ndarray, "*features"],
@@ -290,7 +298,7 @@ def draw_vector(
         axes.invert_yaxis()
         return
     if x.shape[-1] > 2:
-        interval, unit = axis or (1.0, "feature")
+        interval, label = (axis[0], axis_label(axis[1])) if axis else (1.0, "feature")
         place = interval * np.arange(x.shape[-1])
         step = 1.1 * float(np.ptp(others)) or 1.0
         for channel, (line, around) in enumerate(
@@ -298,7 +306,7 @@ def draw_vector(
         ):
             axes.plot(place, around.T - channel * step, color=colours.soft, linewidth=0.7, alpha=0.7)
             axes.plot(place, line - channel * step, color=colours.accent, linewidth=2.2)
-        axes.set_xlabel(unit)
+        axes.set_xlabel(label)
         if x.ndim > 1:  # the heights of lower bands are not their values
             axes.set_yticks([])
         if interval == 1:

@@ -16,7 +16,17 @@ pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
 from PIL import Image
 
-from orbitgp.orbits import Affine, Brightness, Flip, GaussianNoise, LocalDeformation, Permutation, Rotation, Translation
+from orbitgp.orbits import (
+    Affine,
+    Brightness,
+    Flip,
+    GaussianNoise,
+    LocalDeformation,
+    Permutation,
+    Rotation,
+    TimeShift,
+    Translation,
+)
 from orbitgp.orbits.description import changes
 from orbitgp.plotting import film, ranges, show
 from orbitgp.report.charts import range_bars
@@ -99,6 +109,19 @@ def test_finite_orbits_signals_and_several_panels():
     drawn(figure)
     assert len(framed(figure)) == 3
     drawn(show(Rotation(), np.random.default_rng(0).random((6, 6))))
+
+
+@pytest.mark.parametrize(
+    ("orbit", "label"),
+    [
+        (TimeShift(interval=0.01, unit="s"), "time in s"),
+        (TimeShift(interval=2, unit="nm"), "position in nm"),
+        (TimeShift(), "samples"),
+    ],
+    ids=["s", "nm", "samples"],
+)
+def test_the_axis_of_a_signal_says_what_it_is(orbit, label):
+    assert show(orbit, torch.rand(20), num_samples=3).axes[0].get_xlabel() == label
 
 
 def test_the_film_goes_from_the_first_to_the_last_orbit():

@@ -26,7 +26,7 @@ from orbitgp.orbits.description import Change, Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report import pictures
 from orbitgp.report.cases import percent, score
-from orbitgp.report.charts import STYLE, history_band, svg
+from orbitgp.report.charts import STYLE, bound_chart, history_band, svg
 from orbitgp.report.page import Content, _cards, _said, page, write_report
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import finding, is_certain, nats, quantity_label
@@ -330,6 +330,12 @@ def test_png_can_be_read_back():
         address = Pictures(Identity(), np.stack([image, np.zeros(shape), np.ones(shape)])).address(image)
         read = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))) / 255
         np.testing.assert_allclose(read, image if image.ndim == 2 else np.moveaxis(image, 0, -1), atol=0.002)
+
+
+def test_evaluations_without_the_orbit_are_grey():
+    history = [{"step": i, "bound": float(i), "climb": 1, "without_orbit": i > 5} for i in range(9)]
+    dots = re.findall(r"<use [^>]*fill: var\(--(\w+)\)", bound_chart(history, exact=True))
+    assert dots == ["accent"] * 6 + ["soft"] * 3
 
 
 @pytest.mark.parametrize("columns", [3, 8, 40])

@@ -53,7 +53,8 @@ def bound_chart(history: Sequence[Record], plain: float | int | None = None, exa
     steps, bounds = [record["step"] for record in shown], [record["bound"] for record in shown]
     axes = new_axes(*SIZE)
     if exact:
-        axes.plot(steps, bounds, "o", color=PAPER.accent, markersize=3)
+        colours = [PAPER.soft if record.get("without_orbit") else PAPER.accent for record in shown]
+        axes.scatter(steps, bounds, s=9, c=colours)
     else:
         axes.plot(steps, bounds, color=PAPER.accent, linewidth=1, alpha=0.6)
         smooth = uniform_filter1d(np.array(bounds, dtype=float), size=1 + 2 * (len(bounds) // 20), mode="nearest")

@@ -10,6 +10,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, compare
+from orbitgp.comparison.result import _of_bounds
+from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits import Affine, LocalDeformation, Permutation, Rotation
 
 rng = np.random.default_rng(0)
@@ -70,3 +72,14 @@ def test_a_report_from_python(model, tmp_path) -> None:
     classifier.report(tmp_path / "classes.html")
     assert "ot compared with no invariance" in (tmp_path / "classes.html").read_text()
     assert classifier.examples_[1].tolist() == ["down", "up"]
+
+
+def test_the_evidence_shows_itself_as_a_sentence() -> None:
+    evidence = Evidence(-12.34, 0.1, 30, 16, "Bernoulli")
+    assert repr(evidence) == str(evidence) == "≥ -12.3 ± 0.1 nats (30 data, Bernoulli likelihood, S = 16)"
+
+
+def test_a_comparison_of_bounds_says_so() -> None:
+    bound, exact = (Evidence(-12.34, 0.1, 30, 16, "Bernoulli", exact=exact) for exact in (False, True))
+    assert "the lower bound that the Bernoulli likelihood gives" in _of_bounds([exact, bound])[0]
+    assert _of_bounds([exact]) == []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orbitgp.comparison.parallel import Job
 
 _EVERY = 10.0  # seconds between plain lines
+_SELDOM = 60.0  # seconds between lines that tell the time only; the first ones come sooner
 _OPEN = "{n_fmt} steps, {elapsed}{postfix}"
 _LEFT = ", {rate_noinv_fmt}, {remaining} left"
 _STEPS = "{n_fmt}/{total_fmt} steps" + _LEFT + "{postfix}"
@@ -66,14 +67,16 @@ class Progress:
         self.bar.close()
 
     def _tell_the_time(self) -> None:
-        """Nobody should wonder whether anything happens while workers are silent."""
+        """Nobody should wonder whether anything happens while workers are silent, and nobody needs many lines for that."""
+        pause = _EVERY
         while not self._ended.wait(1.0):
             if time.monotonic() - self.told >= _EVERY:
                 self.bar.set_description_str("", refresh=False)  # the model that was done last
             if self.terminal:
                 self.bar.refresh()
-            elif time.monotonic() - self.told >= _EVERY:
+            elif time.monotonic() - self.told >= pause:
                 self._print_line()
+                pause = min(2 * pause, _SELDOM)
 
     def _print_line(self) -> None:
         self.told = time.monotonic()

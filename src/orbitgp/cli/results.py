@@ -146,6 +146,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "inference": model.inference_,
         "evidence": evidence.value,
         "evidence_stderr": evidence.stderr,
+        "evidence_exact": evidence.exact,
         "evidence_without_invariance": content.plain,
         "num_data": evidence.num_data,
         "steps": model.history_[-1]["step"],
@@ -251,11 +252,12 @@ def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     typer.echo("")
     print_line("task", result["task"])
     error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
-    print_line("evidence", f"{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")
+    above = "" if result.get("evidence_exact", True) else "≥ "
+    print_line("evidence", f"{above}{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")
     if result.get("inference") == "sparse" and result["learned"]:
         print_line("inference", "sparse; what else is plausible, only exact inference says")
     if result["evidence_without_invariance"] is not None:
-        print_line("no invariance", f"{result['evidence_without_invariance']:,.1f} nats")
+        print_line("no invariance", f"{above}{result['evidence_without_invariance']:,.1f} nats")
     test = result["test"]
     if test and "error" in test:
         print_line("test error", f"{100 * test['error']:.2f} % of {test['count']:,}")

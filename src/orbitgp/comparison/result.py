@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from math import isfinite, isinf
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
+from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import listed
 from orbitgp.plotting import PAPER, new_axes
 from orbitgp.report.summary import picture, table
@@ -73,6 +74,7 @@ class Comparison:
         best = {standing.name: _best(trained[standing.name]) for standing in self.standings}
         self.models: dict[str, Estimator] = {name: found.model for name, found in best.items()}
         self.rows = [self._row(standing, best[standing.name]) for standing in self.standings]
+        self.sentences += _of_bounds(m.evidence_ for m in self.models.values() if m.inference_ == "exact")
 
     def _row(self, standing: Standing, best: Trained) -> Row:
         difference = self.against.get(standing.name)
@@ -184,6 +186,13 @@ def _best(models: Sequence[Trained]) -> Trained:
     """The model with the most evidence, an exact one where there is one: the last of them has the most draws."""
     exact = [trained for trained in models if trained.model.inference_ == "exact"]
     return exact[-1] if exact else max(models, key=lambda trained: trained.evidence)
+
+
+def _of_bounds(inferred_exactly: Iterable[Evidence]) -> list[str]:
+    """A sentence where even exact inference gives a bound, as the likelihood enters by one."""
+    names = [evidence.likelihood for evidence in inferred_exactly if not evidence.exact]
+    said = "Each evidence is the lower bound that the {} likelihood gives, and the intervals are of that bound."
+    return [said.format(names[0])] if names else []
 
 
 def _model(trained: Trained) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from orbitgp.orbits import Samples
 from orbitgp.orbits.sampling import Policy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evidence:
     """The log marginal likelihood of the whole training set, in nats, or a lower bound on it.
 
@@ -90,6 +90,8 @@ class Evidence:
             return f"between {self.value:,.0f} and {self.upper:,.0f} nats ({', '.join([*details, *samples])})"
         slack = [] if self.slack is None else [f"slack about {self.slack:,.0f}"]
         return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"
+
+    __repr__ = __str__
 
 
 def chunks(x: Tensor | Rows, model: InvariantGP, num_samples: int | None, count: int | None = None) -> Iterator[slice]:

@@ -31,6 +31,7 @@ _RANGES = {
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
+_MOST_PLAUSIBLE = 2  # quantities, or nobody could read the sentence: what is plausible of more stands in the table of ranges
 # Sizes of the orbits that come with the package: a class of the user's may call anything a width.
 _SIZES = {
     "width": ("Smoothing", "smoothing up to"),
@@ -190,6 +191,8 @@ def finding(
         stopped: whether the run was stopped by hand.
         converged: whether it came to its end, and not to a limit.
     """
+    if sum(quantity.plausible is not None for quantity in description.quantities.values()) > _MOST_PLAUSIBLE:
+        description = description.with_plausible({})
     phrases = learned(description)
     if stopped or not converged:
         how = "Stopped" if stopped else "Not converged"

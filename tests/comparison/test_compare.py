@@ -152,12 +152,16 @@ class TestLoop:
         assert next_refinement(trained(job("a"), Fake(10.0)), ROWS) is None
 
     @pytest.mark.parametrize("best", [Fake(100.0), Fake(100.0, 101.0)], ids=["exact", "sparse"])
-    def test_the_data_support_nothing_that_has_not_converged(self, best):
+    def test_a_verdict_says_first_what_has_not_converged(self, best):
         best.converged_ = False
-        plain = standing([trained(job("none"), Fake(10.0))], ROWS)
-        first, *others = verdict([standing([trained(job("a"), best)], ROWS), plain], "none")
-        assert first == "a has not converged, so this is no verdict yet: let it train for longer."
-        assert others == ["So far it is ahead: +90 (at least +90) nats over no invariance."]
+        first, plain = standing([trained(job("a"), best)], ROWS), standing([trained(job("none"), Fake(10.0))], ROWS)
+        said = verdict([first, plain], "none")
+        assert said[0] == "a has not converged, but it is ahead for certain: +90 (at least +90) nats over no invariance."
+        rival = Fake(95.0)
+        rival.converged_ = False  # which may rise above the best
+        said = verdict([first, plain, standing([trained(job("b"), rival)], ROWS)], "none")
+        assert said[0] == "a has not converged, so this is no verdict yet: let it train for longer."
+        assert said[1] == "So far it is ahead: +90 (at least +90) nats over no invariance."
 
     def test_a_run_that_met_a_limit_may_rise_to_anything(self):
         model = Fake(10.0)

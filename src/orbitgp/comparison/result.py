@@ -58,7 +58,7 @@ class Comparison:
     Attributes:
         rows: the ranking, best first.
         sentences: what the numbers say, or that they cannot tell, and why; ``verdict`` is all of them.
-        settled: whether one orbit is certainly better than every other, and its training has converged.
+        settled: whether one orbit is certainly better than every other, even if its training would take it further.
         tied: the names that cannot be told from the best, the best included.
         standings: the numbers that the verdict rests on.
         models: a fitted estimator for each orbit, that with the most evidence.
@@ -69,7 +69,7 @@ class Comparison:
         self.trained, self.plain = trained, plain
         first, self.against = leaders(standings)
         self.tied = [standing.name for standing in first]
-        self.settled = len(first) == 1 and first[0].converged
+        self.settled = len(first) == 1
         self.sentences = verdict(standings, plain)
         best = {standing.name: _best(trained[standing.name]) for standing in self.standings}
         self.models: dict[str, Estimator] = {name: found.model for name, found in best.items()}

@@ -295,7 +295,7 @@ def draw_vector(
         axes.plot(x, places - 0.15, "o", color=colours.accent, markersize=5)
         every = ceil(len(x) / MOST_NAMES)
         axes.set_yticks(places[::every], names[::every])
-        axes.invert_yaxis()
+        axes.set_ylim(len(x) - 0.4, -0.6)
         return
     if x.shape[-1] > 2:
         interval, label = (axis[0], axis_label(axis[1])) if axis else (1.0, "feature")

@@ -19,14 +19,14 @@ from orbitgp.comparison.profile import Profile
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets import digits
-from orbitgp.inference.evidence import Evidence
+from orbitgp.inference.evidence import Evidence, rounded
 from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
 from orbitgp.orbits.description import Change, Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report import pictures
 from orbitgp.report.cases import percent, score
-from orbitgp.report.charts import STYLE, bound_chart, history_band, svg
+from orbitgp.report.charts import STYLE, _of_the_same_data, bound_chart, history_band, svg
 from orbitgp.report.page import Content, _cards, _said, page, write_report
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import finding, is_certain, nats, quantity_label
@@ -507,6 +507,40 @@ def test_numbers_in_words():
     assert [number(v) for v in (0.0, 0.0123, -1.0, 12.3, 12_345.0)] == ["0", "0.012", "−1.0", "12", "12,345"]
     assert str(Quantity((-0.034, 0.0048))) == "−0.034 … +0.005"
     assert str(Quantity((0.9, 1.167), "×")) == "×0.90 … ×1.17"
+
+
+def test_evidences_of_different_data_do_not_share_a_chart():
+    """Starts see few of the data, and what was learned on some is conditioned on all: -1,500, -8,600 and -32,000 nats."""
+    plan = [(50, -1500.0, 5), (300, -8600.0, 4), (1347, -32000.0, 1)]
+    rows = [(count, value) for count, value, times in plan for _ in range(times)]
+    history = [{"step": i, "rows": count, "bound": value, "orbit": {}} for i, (count, value) in enumerate(rows)]
+    shown, some = _of_the_same_data(history)
+    assert {record["bound"] for record in shown} == {-8600.0}
+    assert some == "of 300 of 1,347 data"
+    chart = bound_chart(history, plain=-33000.0, exact=True)
+    assert "no invariance" not in chart
+    whole = [{**record, "rows": 300} for record in history[5:9]]
+    assert _of_the_same_data([*history[:5], *whole]) == (whole, "")
+    assert "no invariance" in bound_chart([*history[:5], *whole], plain=-8700.0, exact=True)
+    sparse = [{"step": i, "bound": float(i)} for i in range(4)]
+    assert _of_the_same_data(sparse) == (sparse, "")
+
+
+def test_large_errors_have_no_exponent():
+    assert [rounded(value) for value in (0.0671, 0.44, 2.71, 41.3, 2712.0)] == ["0.067", "0.44", "2.7", "41", "2,712"]
+    assert str(Evidence(-32030.7, 41.3, 1347, 32, "Dirichlet", exact=True)).startswith("-32,030.7 ± 41 nats")
+
+
+def test_what_is_plausible_of_many_quantities_is_no_sentence():
+    two = {"degrees": Quantity(17.0, "°"), "shear": Quantity((-0.1, 0.1))}
+    plausible = {name: (quantity, quantity) for name, quantity in two.items()}
+    said = finding(Description("Affine", two).with_plausible(plausible), 10.0, num_data=100).text
+    assert said.count("plausible") == 2
+    three = {**two, "thickness": Quantity((-0.2, 0.2), "px")}
+    plausible = {name: (quantity, quantity) for name, quantity in three.items()}
+    said = finding(Description("Affine", three).with_plausible(plausible), 10.0, num_data=100).text
+    assert said.count("plausible") == 0
+    assert "rotations within ±17°" in said
 
 
 def test_images_are_shown_in_the_colours_of_their_files():

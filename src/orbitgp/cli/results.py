@@ -98,8 +98,11 @@ def _inference(model: Any) -> dict[str, str]:
     """How the posterior was found."""
     steps, samples = model.history_[-1]["step"], model.evidence_.num_samples
     if model.inference_ == "exact":
+        count = model.evidence_.num_data
+        learned = model.evidence_.num_learned or count
+        some = f"; learned on {learned:,} of {count:,} data, conditioned on all" if learned < count else ""
         return {
-            "Inference": "exact, without inducing points",
+            "Inference": f"exact, without inducing points{some}",
             "Orbit samples": "all elements of the orbit" if samples is None else f"{samples}, the same for every datum",
             "Steps": f"{steps:,} evaluations of the evidence",
         }
@@ -149,6 +152,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "evidence_exact": evidence.exact,
         "evidence_without_invariance": content.plain,
         "num_data": evidence.num_data,
+        "num_learned": evidence.num_learned or evidence.num_data,
         "steps": model.history_[-1]["step"],
         "seconds": model.history_[-1]["seconds"],
         "interrupted": bool(model.interrupted_),
@@ -245,15 +249,19 @@ def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
 
 def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     """Print the sentence, a few numbers, and what to do next."""
+    from orbitgp.inference.evidence import rounded
+
     typer.echo(result["summary"])
     for note in result["notes"]:
         if note.startswith(("Columns are standardised", "A lengthscale")):
             typer.echo(note)
     typer.echo("")
     print_line("task", result["task"])
-    error = f" ± {result['evidence_stderr']:.1g}" if result["evidence_stderr"] else ""
+    error = f" ± {rounded(result['evidence_stderr'], 1)}" if result["evidence_stderr"] else ""
+    count, learned = result["num_data"], result.get("num_learned", result["num_data"])
+    data = f"{count:,} data" if learned == count else f"learned on {learned:,} of {count:,} data"
     above = "" if result.get("evidence_exact", True) else "≥ "
-    print_line("evidence", f"{above}{result['evidence']:,.1f}{error} nats ({result['num_data']:,} data)")
+    print_line("evidence", f"{above}{result['evidence']:,.1f}{error} nats ({data})")
     if result.get("inference") == "sparse" and result["learned"]:
         print_line("inference", "sparse; what else is plausible, only exact inference says")
     if result["evidence_without_invariance"] is not None:

@@ -109,8 +109,8 @@ def verdict(standings: Sequence[Standing], plain: str | None = None) -> list[str
     doubts = [f"{names[0]} against {name}: {against[name].doubt()}." for name in names[1:]]
     if not first[0].converged:
         if len(first) == 1:  # more training would only take it further
-            ahead = f"{names[0]} has not converged, but it is ahead for certain: {_over(beaten, plain)}."
-            return [ahead, "Let it train for longer before you use what it has learned."]
+            certain = f"{names[0]} has not converged, but it is ahead for certain: {_over(beaten, plain)}."
+            return [certain, "Let it train for longer before you use what it has learned."]
         ahead = [f"So far it is ahead: {_over(beaten, plain)}."] if beaten else []
         return [f"{names[0]} has not converged, so this is no verdict yet: let it train for longer.", *ahead, *doubts]
     if len(first) == 1:

@@ -26,6 +26,11 @@ from orbitgp.orbits import Samples
 from orbitgp.orbits.sampling import Policy
 
 
+def rounded(error: float, figures: int = 2) -> str:
+    """An error with so many figures, or all that stand before the point."""
+    return f"{error:.{figures}g}" if error < 10 else f"{error:,.0f}"
+
+
 @dataclass(frozen=True, repr=False)
 class Evidence:
     """The log marginal likelihood of the whole training set, in nats, or a lower bound on it.
@@ -78,7 +83,7 @@ class Evidence:
         return replace(self, value=self.value + by, upper=None if self.upper is None else self.upper + by)
 
     def __str__(self) -> str:
-        error = f" ± {self.stderr:.2g}" if self.stderr else ""
+        error = f" ± {rounded(self.stderr)}" if self.stderr else ""
         details = [f"{self.num_data:,} data", f"{self.likelihood} likelihood"]
         if self.num_learned is not None and self.num_learned < self.num_data:
             details[0] = f"learned on {self.num_learned:,} of {self.num_data:,} data"

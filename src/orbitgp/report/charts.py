@@ -24,6 +24,7 @@ from orbitgp.training.diagnostics import Record, climbs_with_orbit
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
 STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbitgp", "font.size": 9.5}
 
+_ENOUGH = 3  # records, to draw
 _VARIABLES = {PAPER.accent: "var(--accent)", PAPER.soft: "var(--soft)", PAPER.ink: "var(--ink)", "#000000": "var(--soft)"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 SIZE = 4.7, 3.0  # of every chart, so that all have the same letters
@@ -46,8 +47,11 @@ def svg(axes: Axes, title: str, kind: str = "chart") -> Markup:
 def bound_chart(history: Sequence[Record], plain: float | int | None = None, exact: bool = False) -> Markup:
     """The bound over training, without its steep first rise. The dashed line is the bound without invariance.
 
-    An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line.
+    An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line. Starts and
+    the first climbs may see some of the data only. Evidences of different data do not compare, so one number of data is shown.
     """
+    history, some = _of_the_same_data(history)
+    plain = None if some else plain
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
     shown = [record for record in history if record["bound"] >= lowest]
     steps, bounds = [record["step"] for record in shown], [record["bound"] for record in shown]
@@ -62,9 +66,18 @@ def bound_chart(history: Sequence[Record], plain: float | int | None = None, exa
     if plain is not None:
         axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--", label="no invariance, at its end")
         axes.figure.legend(loc="outside upper right", frameon=False)
-    axes.set(xlabel="steps", ylabel="evidence, in nats" if exact else "bound on the evidence, in nats", xlim=(0, None))
+    label = "evidence, in nats" if exact else "bound on the evidence, in nats"
+    axes.set(xlabel="steps", ylabel=f"{label}, {some}" if some else label, xlim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.10g}")
     return svg(axes, "The bound over the steps of training")
+
+
+def _of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
+    """The records with as many data as have enough of them, and which data these are, where they are not all."""
+    by_rows = {rows: [r for r in history if r.get("rows") == rows] for rows in {r.get("rows") for r in history}}
+    most = sorted(by_rows, key=lambda rows: (len(by_rows[rows]) >= _ENOUGH, rows or 0))[-1]
+    every = history[-1].get("rows")
+    return by_rows[most], "" if most == every else f"of {most:,} of {every:,} data"
 
 
 def ranking_chart(comparison: Any) -> Markup:

@@ -20,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 
 import orbitgp
+from orbitgp.inference.evidence import rounded
 from orbitgp.orbits.description import Description, changes
 from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
@@ -151,13 +152,16 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
         over = content.comparison.over_plain()
     if over is not None and content.finding.supported:
         entries.append(("over no invariance", nats(over, sign=True)))
-    stderr = f"\u00a0±\u00a0{evidence.stderr:.1g}" if evidence.stderr >= 0.05 else ""  # less is beyond the digits of the value
+    # Less than that is beyond the digits of the value.
+    stderr = f"\u00a0±\u00a0{rounded(evidence.stderr, 1)}" if evidence.stderr >= 0.05 else ""
     places = 0 if evidence.stderr >= 1 else 1
     what = "log marginal likelihood" if evidence.exact else "bound on the log marginal likelihood"
     entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.{places}f}{stderr}".replace("-", "−")))
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))
-    entries.append(("training data, no validation set needed", f"{evidence.num_data:,}"))
+    learned = evidence.num_learned or evidence.num_data
+    some = f", {learned:,} of them to learn from" if learned < evidence.num_data else ""
+    entries.append((f"training data{some}; no validation set needed", f"{evidence.num_data:,}"))
     return entries
 
 

@@ -318,7 +318,8 @@ def test_a_lengthscale_for_each_column_in_a_comparison(some):
 
 
 def test_predictions_for_a_table_with_some_targets(some, here):
-    call("learn", some / "table.csv", "--target", "sum", "-o", "none", "--max-steps", "5", "--out", "run")
+    learned = call("learn", some / "table.csv", "--target", "sum", "-o", "none", "--max-steps", "5", "--out", "run")
+    assert "--ard auto: a lengthscale for each column" in learned.stdout
     new = "left,right,sum\n0.5,0.25,0.75\n0.1,0.2,\n1,0.5,2.5\n"
     (here / "new.csv").write_text(new)
     result = call("predict", "run", "new.csv")
@@ -372,7 +373,7 @@ def test_what_saves_little_time_is_not_offered(capsys):
     for repeats in (1, 30):
         print_estimate(data, config, [Affine()] * repeats, quiet=False)
         said = capsys.readouterr().err
-        assert re.fullmatch(r"this will take about \d+ (s|minutes)\n", said), said
+        assert re.fullmatch(r"this will take about \d+ (s|minutes) on a free machine\n", said), said
     few = replace(data, x_test=None, y_test=None, y_train=data.y_train[:60], x_train=np.zeros((60, 3, 200, 200)))
     large = replace(few, read_options=replace(data.read_options, colour="RGB"))
     print_estimate(large, config, [Affine()], quiet=False)

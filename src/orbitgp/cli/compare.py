@@ -197,6 +197,8 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int
         chosen = asked["values"] or grid(profiled, profile, shape)
         with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
             curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
+    if not quiet:
+        typer.echo("writing the report …", err=True)
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best
     # The evidence without invariance, where it is certain that the best model has more.

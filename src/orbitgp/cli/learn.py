@@ -164,6 +164,8 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
                         folder.write_json(folder.baseline, {"evidence": asdict(plain)})
     if not leave():
         return
+    if not quiet:
+        typer.echo("writing the report …", err=True)
     certain = plain is None or is_certain(model.evidence_, plain)
     content = report_content(data, model, start, config, None if plain is None else plain.value, certain)
     result = result_of(content, folder, config)

@@ -211,7 +211,7 @@ def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], qu
     if data.read_options.colour and dim > _VALUES:
         offers[f"--resize {_SIDE}x{_SIDE}"] = together(rows, _SIDE**2 * (3 if data.read_options.colour == "RGB" else 1))
     quicker = [f"{option} would take {_duration(less)}" for option, less in offers.items() if less <= seconds / 2]
-    typer.echo("; ".join([f"this will take about {_duration(seconds)}", *quicker]), err=True)
+    typer.echo("; ".join([f"this will take about {_duration(seconds)} on a free machine", *quicker]), err=True)
 
 
 def _seconds(work: Workload, rows: int, orbit: Any, settings: dict[str, Any]) -> float:
@@ -284,6 +284,9 @@ def print_next(folder: RunFolder) -> None:
     print_line("open the report", f"orbitgp show {run} --open")
     config = folder.read_config()
     print_line("predict", f"orbitgp predict {run} INPUT{named_again([config['orbit']], config['settings'])}")
+    tried = config["settings"]["ard"] != "no" or config.get("settings_reason")
+    if config["command"] == "learn" and config["read_options"]["scales"] and not tried:
+        print_line("try also", "--ard auto: a lengthscale for each column, if the evidence prefers it")
 
 
 def print_line(name: str, value: str) -> None:

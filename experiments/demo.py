@@ -116,9 +116,10 @@ def draw_climbs(ax: Axes, history: Sequence[Record]) -> None:
     for climb in climbs:
         steps, angles = [r["step"] for r in climb], [r["orbit"]["degrees"] for r in climb]
         ax.plot(steps, angles, "o-", color="tab:orange", alpha=1.0 if climb is climbs[-1] else 0.4, lw=2, ms=4)
-    band = f"data rotated within ±{ROTATED:.0f}°: two may differ by {2 * ROTATED:.0f}°"
-    ax.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0, label=band)
-    ax.legend(loc="upper right", frameon=False, labelcolor="tab:blue", fontsize=9)
+    ax.axhspan(0, ROTATED, color="tab:blue", alpha=0.08, lw=0)
+    band = f"data rotated within ±{ROTATED:.0f}°:\ntwo may differ by {2 * ROTATED:.0f}°"
+    where = ax.get_yaxis_transform()
+    ax.text(0.98, ROTATED / 2, band, transform=where, ha="right", va="center", color="tab:blue", fontsize=9)
     ax.set(xlabel="evaluations of the evidence", ylabel="learned angle (degrees)", ylim=(0, None))
     ax.set_title(f"learned from the training data, from {START:.0f}° and other starts, then from the best", fontsize=10)
 

@@ -26,12 +26,12 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.cli.errors import _sentence, print_errors  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
-from orbitgp.cli.results import print_estimate  # noqa: E402
+from orbitgp.cli.results import in_units_of_columns, name_and_source, print_estimate  # noqa: E402
 from orbitgp.cli.run_folder import RunFolder  # noqa: E402
 from orbitgp.comparison.parallel import Job, train  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.datasets.files import load  # noqa: E402
-from orbitgp.orbits import Affine, Identity, Rotation  # noqa: E402
+from orbitgp.orbits import Affine, GaussianNoise, Identity, Rotation  # noqa: E402
 from orbitgp.orbits.description import number  # noqa: E402
 from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
 from orbitgp.training.trainer import Trainer  # noqa: E402
@@ -228,6 +228,20 @@ def test_a_table_with_ids_words_and_columns_by_name():
     assert second.startswith("q2,")
     assert [float(v) for v in first.split(",")[1:]] == pytest.approx([float(v) for v in second.split(",")[1:]])
     assert float(first.split(",")[1]) == pytest.approx(100, abs=1)
+
+
+def test_the_source_of_data_is_named_where_it_says_more():
+    assert name_and_source(SimpleNamespace(name="shapes", source="shapes")) == "shapes"
+    assert name_and_source(SimpleNamespace(name="plants", source="plants.csv")) == "plants (plants.csv)"
+
+
+def test_noise_is_said_only_in_columns_that_have_a_unit():
+    options = SimpleNamespace(features=("dose", "site=east"), scales=((90.0, 10.0), (0.0, 1.0)))
+    model = SimpleNamespace(orbit_=GaussianNoise(0.2))
+    noted = "Columns are standardised. In their own units, the noise has a standard deviation of 2.0 in dose."
+    assert in_units_of_columns(SimpleNamespace(read_options=options), model) == [noted]
+    words = SimpleNamespace(features=("site=east",), scales=((0.0, 1.0),))
+    assert in_units_of_columns(SimpleNamespace(read_options=words), model) == []
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str
     """The settings that the report lists."""
     settings = config["settings"]
     listed = {
-        "Data": data.name if data.source == data.name else f"{data.name} ({data.source})",
+        "Data": name_and_source(data),
         "Inputs": f"{len(data.x_train):,} of shape {' × '.join(str(n) for n in model.input_shape_)}",
         "Task": config["task_reason"],
         "Orbit": config["orbit"],
@@ -92,6 +92,11 @@ def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str
         "Device": str(settings["device"]),
     }
     return {name: value for name, value in listed.items() if value}
+
+
+def name_and_source(data: Data) -> str:
+    """The name of the data, and where they are from, if that is another word."""
+    return data.name if data.source == data.name else f"{data.name} ({data.source})"
 
 
 def _inference(model: Any) -> dict[str, str]:

@@ -26,7 +26,7 @@ from orbitgp.orbits.description import Change, Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report import pictures
 from orbitgp.report.cases import percent, score
-from orbitgp.report.charts import STYLE, _of_the_same_data, bound_chart, history_band, svg
+from orbitgp.report.charts import STYLE, bound_chart, history_band, of_the_same_data, svg
 from orbitgp.report.page import Content, _cards, _said, page, write_report
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import finding, is_certain, nats, quantity_label
@@ -332,6 +332,15 @@ def test_png_can_be_read_back():
         np.testing.assert_allclose(read, image if image.ndim == 2 else np.moveaxis(image, 0, -1), atol=0.002)
 
 
+@pytest.mark.parametrize(("few", "said"), [(80, True), (40, False)])
+def test_grey_dots_are_explained_where_there_are_some(classifier, monkeypatch, few, said):
+    model, x, y, *_, start = classifier
+    with_orbit = {**model.history_[-1], "rows": 80, "climb": 1}
+    without = {**with_orbit, "rows": few, "climb": 2, "without_orbit": True}
+    monkeypatch.setattr(model, "history_", [without] * 9 + [with_orbit] * 9)
+    assert ("Grey dots are without the orbit" in page(Content("digits", model, x, y, start))) is said
+
+
 def test_evaluations_without_the_orbit_are_grey():
     history = [{"step": i, "bound": float(i), "climb": 1, "without_orbit": i > 5} for i in range(9)]
     dots = re.findall(r"<use [^>]*fill: var\(--(\w+)\)", bound_chart(history, exact=True))
@@ -514,16 +523,16 @@ def test_evidences_of_different_data_do_not_share_a_chart():
     plan = [(50, -1500.0, 5), (300, -8600.0, 4), (1347, -32000.0, 1)]
     rows = [(count, value) for count, value, times in plan for _ in range(times)]
     history = [{"step": i, "rows": count, "bound": value, "orbit": {}} for i, (count, value) in enumerate(rows)]
-    shown, some = _of_the_same_data(history)
+    shown, some = of_the_same_data(history)
     assert {record["bound"] for record in shown} == {-8600.0}
     assert some == "of 300 of 1,347 data"
     chart = bound_chart(history, plain=-33000.0, exact=True)
     assert "no invariance" not in chart
     whole = [{**record, "rows": 300} for record in history[5:9]]
-    assert _of_the_same_data([*history[:5], *whole]) == (whole, "")
+    assert of_the_same_data([*history[:5], *whole]) == (whole, "")
     assert "no invariance" in bound_chart([*history[:5], *whole], plain=-8700.0, exact=True)
     sparse = [{"step": i, "bound": float(i)} for i in range(4)]
-    assert _of_the_same_data(sparse) == (sparse, "")
+    assert of_the_same_data(sparse) == (sparse, "")
 
 
 def test_large_errors_have_no_exponent():

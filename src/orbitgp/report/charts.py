@@ -50,7 +50,7 @@ def bound_chart(history: Sequence[Record], plain: float | int | None = None, exa
     An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line. Starts and
     the first climbs may see some of the data only. Evidences of different data do not compare, so one number of data is shown.
     """
-    history, some = _of_the_same_data(history)
+    history, some = of_the_same_data(history)
     plain = None if some else plain
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
     shown = [record for record in history if record["bound"] >= lowest]
@@ -72,7 +72,7 @@ def bound_chart(history: Sequence[Record], plain: float | int | None = None, exa
     return svg(axes, "The bound over the steps of training")
 
 
-def _of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
+def of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
     """The records with as many data as have enough of them, and which data these are, where they are not all."""
     by_rows = {rows: [r for r in history if r.get("rows") == rows] for rows in {r.get("rows") for r in history}}
     most = sorted(by_rows, key=lambda rows: (len(by_rows[rows]) >= _ENOUGH, rows or 0))[-1]

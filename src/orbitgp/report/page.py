@@ -129,7 +129,7 @@ def page(content: Content) -> str:
             changes=changes(content.start, learned),
             label_of=lambda name: quantity_label(name, learned),
             history=model.history_,
-            tried_without=any(record.get("without_orbit") for record in model.history_),
+            tried_without=any(record.get("without_orbit") for record in charts.of_the_same_data(model.history_)[0]),
             exact=model.inference_ == "exact",
             hyperparameters=_hyperparameters(model.history_[-1]),
             scores=scores,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -53,3 +54,9 @@ def test_axes_share_a_scale():
     )
     limits = {change.name: change.limits for change in changes(before, before)}
     assert limits == {"shift_x": (-1.0, 3.0), "shift_y": (-1.0, 3.0), "scale": (1.0, 1.3)}
+
+
+def test_a_plausible_range_of_no_width_is_not_said():
+    turned = Quantity(180.0, "°", plausible=(Quantity(179.9, "°"), Quantity(180.0, "°")))
+    assert turned.plausibly == ""
+    assert replace(turned, plausible=(Quantity(90.0, "°"), turned)).plausibly == " (plausible ±90° to ±180°)"

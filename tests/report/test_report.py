@@ -542,11 +542,14 @@ def test_large_errors_have_no_exponent():
 
 def test_what_is_plausible_of_many_quantities_is_no_sentence():
     two = {"degrees": Quantity(17.0, "°"), "shear": Quantity((-0.1, 0.1))}
-    plausible = {name: (quantity, quantity) for name, quantity in two.items()}
+    plausible = {
+        "degrees": (Quantity(16.0, "°"), Quantity(18.0, "°")),
+        "shear": (Quantity((-0.05, 0.05)), Quantity((-0.2, 0.2))),
+        "thickness": (Quantity((-0.1, 0.1), "px"), Quantity((-0.3, 0.3), "px")),
+    }
     said = finding(Description("Affine", two).with_plausible(plausible), 10.0, num_data=100).text
     assert said.count("plausible") == 2
     three = {**two, "thickness": Quantity((-0.2, 0.2), "px")}
-    plausible = {name: (quantity, quantity) for name, quantity in three.items()}
     said = finding(Description("Affine", three).with_plausible(plausible), 10.0, num_data=100).text
     assert said.count("plausible") == 0
     assert "rotations within ±17°" in said

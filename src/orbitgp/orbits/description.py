@@ -104,8 +104,9 @@ class Quantity:
 
     @property
     def plausibly(self) -> str:
-        """As in " (plausible ±30° to ±42°)"; nothing where that is not known."""
-        return "" if self.plausible is None else f" (plausible {self.plausible[0]} to {self.plausible[1]})"
+        """As in " (plausible ±30° to ±42°)"; nothing where that is not known, or no wider than the digits shown."""
+        least, most = self.plausible or (self, self)
+        return "" if str(least) == str(most) else f" (plausible {least} to {most})"
 
 
 class Change(NamedTuple):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 
 from orbitgp import TrainingOptions, metrics
@@ -279,7 +280,10 @@ class Experiment:
 
     def main(self, arguments: list[str] | None = None) -> Claims:
         """Train what has no record yet, print the table, draw the picture, print and return which claims hold."""
-        options = self.parser().parse_args(arguments)
+        parser = self.parser()
+        options = parser.parse_args(arguments)
+        if options.device.startswith("cuda") and not torch.cuda.is_available():
+            parser.error("there is no GPU here: leave --device out, or run it where there is one.")
         options.seeds = options.seeds or (1 if options.quick else self.seeds)
         path = options.out / f"{'_'.join(filter(None, (self.name, options.label)))}.jsonl"
         records = self.recorded(path) if options.draw else execute(self.plan(options), path, options.device, options.jobs)

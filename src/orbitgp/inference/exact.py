@@ -185,7 +185,7 @@ class ExactGP(nn.Module):
         vectors = self.covariance.of_features
         while True:
             kept = None
-            if with_gradient and orbit_gram.kept_elements(len(seen), seen.shape[1], seen.device):
+            if with_gradient and orbit_gram.kept_elements(len(seen), seen.shape[1], seen.shape[2], seen.device):
                 gram, kept = orbit_gram.gram_to_pull_back(vectors, seen, self._learns_inputs())
             else:
                 gram = orbit_gram.gram(vectors, seen)

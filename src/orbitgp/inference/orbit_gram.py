@@ -23,7 +23,8 @@ Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
 
 _LEAST_BLOCK = 2**21  # values of k_g; smaller blocks take longer than they save
-_KEPT = 4  # times as many values of k_g as an intermediate may have are kept for the gradient
+_KEPT = 5  # times as many numbers as an intermediate may have are kept for the gradient
+_KEPT_COPIES = 3  # of what g sees of all samples: each block has its own of its columns
 
 
 class Block(NamedTuple):
@@ -48,10 +49,11 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     return _filled(seen, _blocks(covariance, seen))
 
 
-def kept_elements(rows: int, samples: int, device: torch.device) -> int:
-    """How many values of k_g are kept for the gradient: all of few data, and none of many."""
-    values = (rows * samples) ** 2 // 2
-    return values if values <= _KEPT * chunk_elements(device) else 0
+def kept_elements(rows: int, samples: int, dim: int, device: torch.device) -> int:
+    """How many numbers are kept for the gradient: all values of k_g for few data, and none for many."""
+    points = rows * samples
+    numbers = points**2 // 2 + _KEPT_COPIES * points * dim
+    return numbers if numbers <= _KEPT * chunk_elements(device) else 0
 
 
 @in_smaller_chunks

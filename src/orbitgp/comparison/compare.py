@@ -89,9 +89,9 @@ def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
 
 
 def _name(value: str | Orbit | None) -> str:
-    if value is None:
-        return "none"
-    return value.replace(" ", "") if isinstance(value, str) else value.describe().title
+    if isinstance(value, str):
+        return value.replace(" ", "")
+    return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # what is no orbit is refused later
 
 
 def _orbit(value: str | Orbit | None, shape: tuple[int, ...]) -> Orbit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments import figure1, likelihoods, mnist, odd_even, rotated_mnist, small_data
+from experiments import defaults, figure1, likelihoods, mnist, odd_even, rotated_mnist, small_data
 from orbitgp.datasets import Dataset
 
 TINY = {
@@ -27,7 +27,8 @@ def few_digits(monkeypatch):
     data = Dataset(x[:24], y[:24], x[24:], y[24:], name="noise", source="a seed")
     for module in (mnist, small_data, odd_even, likelihoods, figure1):
         monkeypatch.setattr(module, "mnist", lambda: data)
-    monkeypatch.setattr(rotated_mnist, "rotated_mnist", lambda num_train, num_test: data)
+    for module in (rotated_mnist, defaults):
+        monkeypatch.setattr(module, "rotated_mnist", lambda num_train, num_test, seed=0: data)
     return data
 
 

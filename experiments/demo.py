@@ -121,7 +121,7 @@ def draw_climbs(ax: Axes, history: Sequence[Record]) -> None:
     where = ax.get_yaxis_transform()
     ax.text(0.98, ROTATED / 2, band, transform=where, ha="right", va="center", color="tab:blue", fontsize=9)
     ax.set(xlabel="evaluations of the evidence", ylabel="learned angle (degrees)", ylim=(0, None))
-    ax.set_title(f"learned from the training data, from {START:.0f}° and other starts, then from the best", fontsize=10)
+    ax.set_title(f"learned from {START:.0f}° and other starts, then from the best", fontsize=10)
 
 
 def main(arguments: list[str] | None = None) -> None:

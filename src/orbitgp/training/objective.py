@@ -31,7 +31,6 @@ class ExactObjective:
         self.model, self.likelihood, self.y = model, likelihood, y
         self.learned = LearnedVector(model, likelihood)
         self.order = order
-        self.num_data = len(y)
         self.local: Tensor | None = None  # the local parameters at the last point: the next search for them begins there
         self.jitter = 0.0  # the share of the diagonal that the last factorisation needed
 

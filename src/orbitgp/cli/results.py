@@ -103,8 +103,7 @@ def _inference(model: Any) -> dict[str, str]:
     """How the posterior was found."""
     steps, samples = model.history_[-1]["step"], model.evidence_.num_samples
     if model.inference_ == "exact":
-        count = model.evidence_.num_data
-        learned = model.evidence_.num_learned or count
+        count, learned = model.evidence_.num_data, model.evidence_.learned_from
         some = f"; learned on {learned:,} of {count:,} data, conditioned on all" if learned < count else ""
         return {
             "Inference": f"exact, without inducing points{some}",
@@ -157,7 +156,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "evidence_exact": evidence.exact,
         "evidence_without_invariance": content.plain,
         "num_data": evidence.num_data,
-        "num_learned": evidence.num_learned or evidence.num_data,
+        "num_learned": evidence.learned_from,
         "steps": model.history_[-1]["step"],
         "seconds": model.history_[-1]["seconds"],
         "interrupted": bool(model.interrupted_),

@@ -62,6 +62,11 @@ class Evidence:
     num_learned: int | None = None
     converged: bool = True
 
+    @property
+    def learned_from(self) -> int:
+        """How many data the parameters were learned from: some, or all."""
+        return self.num_learned or self.num_data
+
     def __float__(self) -> float:
         return self.value
 
@@ -85,8 +90,8 @@ class Evidence:
     def __str__(self) -> str:
         error = f" ± {rounded(self.stderr)}" if self.stderr else ""
         details = [f"{self.num_data:,} data", f"{self.likelihood} likelihood"]
-        if self.num_learned is not None and self.num_learned < self.num_data:
-            details[0] = f"learned on {self.num_learned:,} of {self.num_data:,} data"
+        if self.learned_from < self.num_data:
+            details[0] = f"learned on {self.learned_from:,} of {self.num_data:,} data"
         samples = [] if self.num_samples is None else [f"S = {self.num_samples}"]
         if self.exact:
             said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"

@@ -159,7 +159,7 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
     entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.{places}f}{stderr}".replace("-", "−")))
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))
-    learned = evidence.num_learned or evidence.num_data
+    learned = evidence.learned_from
     some = f", {learned:,} of them to learn from" if learned < evidence.num_data else ""
     entries.append((f"training data{some}; no validation set needed", f"{evidence.num_data:,}"))
     return entries

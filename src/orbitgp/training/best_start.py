@@ -1,6 +1,6 @@
 """The best of several starts: each is brought close to its top on some of the data, and the highest goes on.
 
-Where there are many starts, very few data say which of them lead to different orbits. More data then decide between these.
+Very few data say which of them lead to different orbits. More data then decide between these.
 The model without the orbit is tried from several lengthscales, so that an orbit that contains it does not end below it.
 """
 
@@ -18,7 +18,7 @@ from orbitgp.training.objective import ExactObjective
 from orbitgp.training.starts import LENGTHS, Start, move_to, narrow_start, scale_lengths
 
 EARLY_SETTLED = 0.2  # nats an iteration, below which a climb ends that is not the last
-_SKETCH_ROWS = 50  # many starts are first tried with so few rows, where there are twice as many
+_SKETCH_ROWS = 50  # orbits are first tried with so few rows, where there are twice as many
 _FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
 _HOPELESS = 10.0  # nats below the best, with very few rows
 _NEAR = 0.15  # natural units by which the reaches of one orbit differ
@@ -45,10 +45,10 @@ class BestStart:
 
     def find(self, stage: Callable[..., Top]) -> Top:
         """The highest top. Every climb is handed to ``stage``, which may know its top already."""
-        many = len(self.starts) > _FINALISTS and self.rows >= 2 * _SKETCH_ROWS
-        rows = _SKETCH_ROWS if many else self.rows
+        sketch = bool(self.learned.is_reach.any()) and self.rows >= 2 * _SKETCH_ROWS
+        rows = _SKETCH_ROWS if sketch else self.rows
         tops = [stage(self._from_start, start, rows) for start in self.starts]
-        if many:
+        if sketch:
             # Few rows say where the orbit goes, but may leave kernel and noise in a corner.
             again = [stage(self._from_vector, self._with_reaches(top.vector, self.begin)) for top in self._finalists(tops)]
             tops = again or tops

@@ -52,7 +52,7 @@ class ExactObjective:
         self.learned.set(vector)
         try:
             solution = self.model.evidence_with_gradient(self.likelihood, self.y, self.local)
-            value = solution.log_evidence + self._log_prior()
+            value = solution.log_evidence + self._pull_back_priors()
             gradient = self.learned.gradient()
         except FloatingPointError:
             return nowhere
@@ -65,7 +65,7 @@ class ExactObjective:
         """The gradient of the log evidence (and priors) there."""
         self.learned.set(vector)
         self.model.evidence_with_gradient(self.likelihood, self.y, self._known_local())
-        self._log_prior()
+        self._pull_back_priors()
         return self.learned.gradient()
 
     def condition(self) -> Solution:
@@ -80,8 +80,12 @@ class ExactObjective:
         """The local parameters of the present data, if they are known: a run that was stopped early knows those of fewer."""
         return self.local if self.local is not None and len(self.local) == len(self.y) else None
 
-    def _log_prior(self) -> float:
-        """The log density of the priors on the kernel's hyperparameters; its gradient is added to them."""
+    def log_prior(self) -> float:
+        """The log density of the priors on the kernel's hyperparameters."""
+        return float(log_prior(self.model).detach())
+
+    def _pull_back_priors(self) -> float:
+        """The same; its gradient is added to the hyperparameters."""
         density = log_prior(self.model)
         if density.requires_grad:
             density.backward()

@@ -6,8 +6,8 @@ Four things make that safe and quick:
 
 - **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts, and the simpler orbits
   that it contains (``starts``), are each brought close to their top on some of the data, with few draws. The best goes on.
-  Where there are many starts, very few data say which of them lead to different orbits. The model without the orbit is tried
-  from several lengthscales: an orbit that contains it does not end below it.
+  Very few data say which of them lead to different orbits. The model without the orbit is tried from several lengthscales: an
+  orbit that contains it does not end below it.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until a climb with twice the draws gains little,
   and ends at about the same evidence. Each stage begins with the curvature that the last one has learned.
 - **Rows.** Where learning by all data would take too long, it sees the first ``learn_rows`` of them in an order whose every
@@ -202,14 +202,15 @@ class QuasiNewton:
         """Climb from the top with fewer draws. With many rows there is no climb if the evidence has hardly moved."""
         self.learned.set(top.vector)
         enough_draws = self.model.num_samples is not None and self.model.num_samples >= LEAST_SAMPLES
+        many_rows = self._num_learned > _LEAST_RUNG
         with self.objective.subset(self._num_learned):
-            if enough_draws and self._num_learned > _LEAST_RUNG:
-                posterior = self.objective.condition() if self._num_learned == len(self.x) else None
-                again = self.objective.log_evidence() if posterior is None else posterior.log_evidence
-                self.draw_error = abs(again - top.value)
-                if self.draw_error < TOLERANCE:
-                    self._posterior = posterior
-                    return top._replace(value=again, first_value=again)
+            posterior = self.objective.condition() if many_rows and self._num_learned == len(self.x) else None
+            again = self.objective.log_evidence() if posterior is None else posterior.log_evidence
+            again += self.objective.log_prior()
+            self.draw_error = abs(again - top.value)
+            if enough_draws and many_rows and self.draw_error < TOLERANCE:
+                self._posterior = posterior
+                return top._replace(value=again, first_value=again)
             return self._climb(self._enough(self.draw_error), top.curvature)
 
     def _enough(self, noise: float) -> float:

@@ -26,7 +26,6 @@ LAYERS = (
     "saving",
     "training",
     "metrics",
-    "notebook_figure",
     "plotting",
     "report",
     "estimators",

@@ -23,7 +23,7 @@ from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.estimators.defaults import Task
 from orbitgp.orbits.description import listed, with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
-from orbitgp.plotting import PAPER, new_axes
+from orbitgp.plotting.figures import PAPER, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import listed
-from orbitgp.plotting import PAPER, new_axes
+from orbitgp.plotting.figures import PAPER, new_axes
 from orbitgp.report.summary import picture, table
 from orbitgp.report.words import learned
 

@@ -17,7 +17,8 @@ from matplotlib.ticker import PercentFormatter
 from scipy.ndimage import uniform_filter1d
 
 from orbitgp.orbits.description import Change, Quantity
-from orbitgp.plotting import PAPER, draw_change, new_axes
+from orbitgp.plotting.figures import PAPER, new_axes
+from orbitgp.plotting.range_bars import draw_change
 from orbitgp.report.cases import Calibration
 from orbitgp.training.diagnostics import Record, climbs_with_orbit
 

@@ -14,17 +14,9 @@ from markupsafe import Markup
 from PIL import Image
 
 from orbitgp.orbits import Orbit
-from orbitgp.plotting import (
-    MOST_NAMES,
-    PAPER,
-    GreyScale,
-    draw,
-    draw_sensitivity,
-    draw_vector,
-    new_axes,
-    sensitivities,
-    signal_axis,
-)
+from orbitgp.plotting.figures import PAPER, new_axes
+from orbitgp.plotting.samples import GreyScale, draw
+from orbitgp.plotting.signals import MOST_NAMES, draw_sensitivity, draw_vector, sensitivities, signal_axis
 from orbitgp.report.charts import SIZE, svg
 
 Input = Float[np.ndarray, "*features"]

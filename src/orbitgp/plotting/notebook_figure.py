@@ -1,7 +1,7 @@
 """A figure of matplotlib that a notebook shows as it stands.
 
 Figures that ``pyplot`` does not manage are shown only after ``%matplotlib inline``. This one brings its own picture. It imports
-matplotlib, an extra, so :mod:`orbitgp.plotting` imports this module only when it draws.
+matplotlib, an extra, so :mod:`orbitgp.plotting.figures` imports this module only when something is drawn.
 """
 
 from __future__ import annotations

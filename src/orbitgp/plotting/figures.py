@@ -1,0 +1,69 @@
+"""What all pictures share: the colours of a theme, and new figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Theme = Literal["light", "dark"]
+
+
+@dataclass(frozen=True)
+class Colours:
+    """The colours of a theme."""
+
+    paper: str
+    ink: str
+    soft: str
+    accent: str
+
+
+# The accent is darker than both greys on paper and lighter on slides, so that it stands out without colour, too.
+PAPER = Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c")
+SLIDE = Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c")
+_THEMES = {"light": PAPER, "dark": SLIDE}
+
+
+def theme_colours(theme: str) -> Colours:
+    """The colours of a theme by its name."""
+    if theme not in _THEMES:
+        raise ValueError(f"theme must be one of {', '.join(_THEMES)}, got {theme!r}.")
+    return _THEMES[theme]
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """Axes alone on a new figure of so many inches, without a box around them."""
+    axes = _new_figure(width, height, layout="constrained").subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _new_figure(width: float, height: float, **arguments: Any) -> Figure:
+    try:
+        from orbitgp.plotting.notebook_figure import NotebookFigure
+    except ImportError:
+        raise ImportError("a picture needs matplotlib: pip install 'orbitgp[plot]'.") from None
+    return NotebookFigure(figsize=(width, height), **arguments)
+
+
+def titled_figure(width: float, height: float, colours: Colours, title: str | None) -> tuple[Figure, float]:
+    """A figure of that many inches plus its title, and the height at which the title begins."""
+    extra = 0.36 if title else 0.0
+    figure = _new_figure(width, height + extra, dpi=160, facecolor=colours.paper)
+    top = height * 0.99 / (height + extra)
+    if title:
+        size = min(11.0, 1.7 * 72 * width / len(title))  # fits on one line
+        figure.text(0.5, 1 - 0.12 / (height + extra), title, ha="center", va="top", fontsize=size, color=colours.ink)
+    return figure, top
+
+
+def open_frame(axes: Axes, colours: Colours) -> None:
+    """Soft lines at the left and the bottom only."""
+    axes.set_facecolor("none")
+    axes.tick_params(colors=colours.soft, labelsize=7)
+    for side, spine in axes.spines.items():
+        spine.set(visible=side in ("left", "bottom"), color=colours.soft)

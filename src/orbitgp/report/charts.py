@@ -45,13 +45,12 @@ def svg(axes: Axes, title: str, kind: str = "chart") -> Markup:
     return Markup(f'<svg role="img" class="{kind}"{opening}><title>{escape(title)}</title>{inside}')
 
 
-def bound_chart(history: Sequence[Record], plain: float | int | None = None, exact: bool = False) -> Markup:
+def bound_chart(history: Sequence[Record], some: str = "", plain: float | int | None = None, exact: bool = False) -> Markup:
     """The bound over training, without its steep first rise. The dashed line is the bound without invariance.
 
-    An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line. Starts and
-    the first climbs may see some of the data only. Evidences of different data do not compare, so one number of data is shown.
+    An exact evidence has no noise, but climbs from several starts, one after the other: dots, and no smoothed line. ``history``
+    and ``some`` are what :func:`of_the_same_data` gives.
     """
-    history, some = of_the_same_data(history)
     plain = None if some else plain
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
     shown = [record for record in history if record["bound"] >= lowest]
@@ -74,7 +73,10 @@ def bound_chart(history: Sequence[Record], plain: float | int | None = None, exa
 
 
 def of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
-    """The records with as many data as have enough of them, and which data these are, where they are not all."""
+    """The records with as many data as have enough of them, and which data these are, where they are not all.
+
+    Starts and the first climbs may see some of the data only, and evidences of different data do not compare.
+    """
     by_rows = {rows: [r for r in history if r.get("rows") == rows] for rows in {r.get("rows") for r in history}}
     most = sorted(by_rows, key=lambda rows: (len(by_rows[rows]) >= _ENOUGH, rows or 0))[-1]
     every = history[-1].get("rows")

@@ -102,6 +102,7 @@ def page(content: Content) -> str:
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
     learned = model.describe()
     scores = content.scores
+    comparable, some_data = charts.of_the_same_data(model.history_)
     profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
     template = Environment(
         loader=PackageLoader("orbitgp", "report"),
@@ -129,7 +130,9 @@ def page(content: Content) -> str:
             changes=changes(content.start, learned),
             label_of=lambda name: quantity_label(name, learned),
             history=model.history_,
-            tried_without=any(record.get("without_orbit") for record in charts.of_the_same_data(model.history_)[0]),
+            comparable=comparable,
+            some_data=some_data,
+            tried_without=any(record.get("without_orbit") for record in comparable),
             exact=model.inference_ == "exact",
             hyperparameters=_hyperparameters(model.history_[-1]),
             scores=scores,

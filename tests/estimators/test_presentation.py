@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, compare
-from orbitgp.comparison.result import _of_bounds
+from orbitgp.comparison.result import _note_on_bounds
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits import Affine, LocalDeformation, Permutation, Rotation
 
@@ -81,5 +81,5 @@ def test_the_evidence_shows_itself_as_a_sentence() -> None:
 
 def test_a_comparison_of_bounds_says_so() -> None:
     bound, exact = (Evidence(-12.34, 0.1, 30, 16, "Bernoulli", exact=exact) for exact in (False, True))
-    assert "the lower bound that the Bernoulli likelihood gives" in _of_bounds([exact, bound])[0]
-    assert _of_bounds([exact]) == []
+    assert "the lower bound that the Bernoulli likelihood gives" in _note_on_bounds([exact, bound])[0]
+    assert _note_on_bounds([exact]) == []

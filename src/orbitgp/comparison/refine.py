@@ -62,7 +62,7 @@ def standing(models: Sequence[Trained], rows: int) -> Standing:
     needs = "" if refinement is None else refinement.words
     if last.model.inference_ == "exact":
         return replace(_of_exact(last), needs=needs)
-    return replace(_of_bounds([model for model in models if model.model.inference_ == "sparse"]), needs=needs)
+    return replace(_of_sparse([model for model in models if model.model.inference_ == "sparse"]), needs=needs)
 
 
 def _of_exact(trained: Trained) -> Standing:
@@ -74,7 +74,7 @@ def _of_exact(trained: Trained) -> Standing:
     return Standing(name, value, value - error, value + error, reason)
 
 
-def _of_bounds(models: Sequence[Trained]) -> Standing:
+def _of_sparse(models: Sequence[Trained]) -> Standing:
     best = max(models, key=lambda trained: trained.evidence)
     name, value, low = best.job.name, best.evidence, best.evidence - 2 * best.stderr
     if len(models) == 1:

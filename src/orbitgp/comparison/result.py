@@ -74,7 +74,7 @@ class Comparison:
         best = {standing.name: _best(trained[standing.name]) for standing in self.standings}
         self.models: dict[str, Estimator] = {name: found.model for name, found in best.items()}
         self.rows = [self._row(standing, best[standing.name]) for standing in self.standings]
-        self.sentences += _of_bounds(m.evidence_ for m in self.models.values() if m.inference_ == "exact")
+        self.sentences += _note_on_bounds(m.evidence_ for m in self.models.values() if m.inference_ == "exact")
 
     def _row(self, standing: Standing, best: Trained) -> Row:
         difference = self.against.get(standing.name)
@@ -188,7 +188,7 @@ def _best(models: Sequence[Trained]) -> Trained:
     return exact[-1] if exact else max(models, key=lambda trained: trained.evidence)
 
 
-def _of_bounds(inferred_exactly: Iterable[Evidence]) -> list[str]:
+def _note_on_bounds(inferred_exactly: Iterable[Evidence]) -> list[str]:
     """A sentence where even exact inference gives a bound, as the likelihood enters by one."""
     names = [evidence.likelihood for evidence in inferred_exactly if not evidence.exact]
     said = "Each evidence is the lower bound that the {} likelihood gives, and the intervals are of that bound."

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,14 +22,9 @@ from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from orbitgp.estimators.beginning import Fit, Problem, Seeds, exact_model, sparse_model
 from orbitgp.estimators.data import ChecksData, Inputs, parts
-from orbitgp.estimators.defaults import (
-    Choice,
-    InferenceName,
-    choose_inference,
-    initial_kernel,
-    prior_variance,
-)
+from orbitgp.estimators.defaults import Choice, InferenceName, choose_inference, initial_kernel
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.images import check_images
 from orbitgp.estimators.saving import load_estimator, save_estimator
@@ -39,8 +33,6 @@ from orbitgp.estimators.validation import (
     asks_for_sparse,
     check_arguments,
     check_sparse_memory,
-    inducing_count,
-    inducing_samples,
     predict_samples,
     trainer_settings,
     training_options,
@@ -50,7 +42,6 @@ from orbitgp.estimators.validation import (
 from orbitgp.inference import processes
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.rows import first
@@ -62,7 +53,7 @@ from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
 from orbitgp.training.callbacks import Callback
 from orbitgp.training.curvature import plausible_ranges
-from orbitgp.training.options import TrainerSettings, TrainingOptions
+from orbitgp.training.options import TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
@@ -71,48 +62,8 @@ logger = logging.getLogger("orbitgp")
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 CHECKED_IMAGES = 10_000  # that are looked at for a background that is not 0
 EXAMPLE_ROWS = 60_000  # that typical ones are chosen from
-MEAN_ROWS = 256  # data that tell where inputs lie and how far apart
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
-
-
-class Seeds(NamedTuple):
-    """Three seeds: what is fitted to the draws of one is scored on those of another."""
-
-    training: int
-    start: int
-    evidence: int
-
-
-class Problem(NamedTuple):
-    """What is to be learned, as the model sees it: targets, their likelihood, and where the prior of f starts."""
-
-    y: Float[Tensor, "rows outputs"]
-    likelihood: Likelihood
-    variance: float
-    mean: Float[Tensor, " latents"]
-    log_scale: float = 0.0  # sum over outputs of the log of what targets were divided by
-
-    @property
-    def shift(self) -> float:
-        """By how much bounds of the scaled targets lie above those in the units of y."""
-        return len(self.y) * self.log_scale
-
-    def to(self, device: torch.device) -> Problem:
-        return self._replace(y=self.y.to(device), likelihood=self.likelihood.to(device))
-
-
-class Fit(NamedTuple):
-    """What a fit begins with: the data, orbit and kernel before training, the arguments of the estimator, and the run."""
-
-    x: Inputs
-    orbit: Orbit
-    kernel: Kernel
-    problem: Problem
-    arguments: Mapping[str, Any]
-    settings: TrainerSettings
-    run: Run
-    seeds: Seeds
 
 
 @dataclass(eq=False, repr=False)
@@ -262,7 +213,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         if self.kernel is None and self.feature_map is None and isinstance(x, Tensor):
             warn_of_scales(x)
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
-        exact = self._exact_model(x, fit) if isinstance(x, Tensor) else None
+        exact = exact_model(x, fit) if isinstance(x, Tensor) else None
         choice = self._choice(exact, fit)
         self.inference_ = choice.inference
         logger.info("%s inference: %s.", choice.inference, choice.reason)
@@ -270,7 +221,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             self._fit_exact(exact, choice, fit)
         else:
             check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
-            self._fit_sparse(self._sparse_model(fit, at_start), fit)
+            self._fit_sparse(sparse_model(fit, at_start), fit)
         self.interrupted_ = run.interrupted
         self.examples_ = _examples(x, targets)
 
@@ -334,39 +285,6 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         if x.ndim > 2:
             check_images(first(x, CHECKED_IMAGES).cpu().numpy(), orbit)
         return orbit
-
-    def _exact_model(self, x: Float[Tensor, "rows *features"], fit: Fit) -> ExactGP:
-        """The exact model before the first step; nothing has been computed yet."""
-        model = ExactGP(fit.kernel, fit.orbit, x, fit.problem.likelihood.num_latents, self.mean).to(x.device)
-        self._start_mean(model, fit)
-        return model
-
-    def _sparse_model(self, fit: Fit, generator: torch.Generator) -> InvariantGP:
-        """The sparse model before the first step: mean as the targets suggest, inducing points from the data."""
-        x, orbit, kernel, settings, likelihood = fit.x, fit.orbit, fit.kernel, fit.settings, fit.problem.likelihood
-        averaged = inducing_samples(settings.inducing_samples, orbit)
-        size = inducing_count(fit.arguments["num_inducing"], len(x), orbit, averaged)
-        model = InvariantGP(
-            kernel,
-            orbit,
-            initial_inducing(x, orbit, kernel, size, settings.inducing, generator, averaged),
-            num_latents=likelihood.num_latents,
-            mean=self.mean,
-            shared_covariance=likelihood.shares_curvature,
-            jitter=settings.jitter * prior_variance(kernel, x),
-            inducing_samples=averaged,
-        ).to(x.device)
-        self._start_mean(model, fit)
-        return model
-
-    @torch.no_grad()
-    def _start_mean(self, model: InvariantGP | ExactGP, fit: Fit) -> None:
-        """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
-        if self.mean == "linear":
-            samples = None if isinstance(model.orbit, FiniteOrbit) else 4
-            model.prior_mean.place(model.orbit.fixed(first(fit.x, MEAN_ROWS), samples).points.flatten(0, 2).flatten(1))
-        if self.mean != "zero":
-            model.prior_mean.bias.copy_(fit.problem.mean)
 
     def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
         """Targets and likelihood for these data."""

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from torch import Tensor
 
-from orbitgp.estimators.base import InvariantEstimator, Problem
+from orbitgp.estimators.base import InvariantEstimator
+from orbitgp.estimators.beginning import Problem
 from orbitgp.estimators.data import Inputs
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
 

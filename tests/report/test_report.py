@@ -11,6 +11,8 @@ import matplotlib
 import numpy as np
 import pytest
 from markupsafe import Markup
+from matplotlib import pyplot
+from matplotlib.figure import Figure
 from PIL import Image
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
@@ -24,6 +26,7 @@ from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
 from orbitgp.orbits.description import Change, Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.plotting.figures import new_axes
 from orbitgp.report import pictures
 from orbitgp.report.cases import percent, score
 from orbitgp.report.charts import STYLE, bound_chart, history_band, of_the_same_data, svg
@@ -367,9 +370,21 @@ def test_no_name_of_a_column_lies_on_another(columns, whole, monkeypatch):
     assert drawn[0].get_position().width > 0.3
 
 
+def test_a_notebook_shows_a_plotted_comparison_once(classifier):
+    """It shows the figures that pyplot knows at the end of a cell. The HTML of a comparison brings a picture of its own."""
+    pyplot.close("all")
+    compared, own = comparison(classifier[0]), Figure().subplots()
+    assert "<img" in compared._repr_html_()
+    assert compared.plot(own) is own
+    assert pyplot.get_fignums() == []
+    axes = compared.plot()
+    assert [pyplot.figure(number) for number in pyplot.get_fignums()] == [axes.figure]
+    pyplot.close(axes.figure)
+
+
 def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
     with matplotlib.rc_context(STYLE):
-        axes = comparison(classifier[0]).plot()
+        axes = comparison(classifier[0]).plot(new_axes(5.0, 2.0))
         axes.set_xlabel("$x$ and #000000")
         chart = svg(axes, EVIL)
     checker = Checker()

@@ -23,7 +23,7 @@ from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.estimators.defaults import Task
 from orbitgp.orbits.description import listed, with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
-from orbitgp.plotting.figures import PAPER, new_axes
+from orbitgp.plotting.figures import PAPER, pyplot_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,8 +79,8 @@ class Profile:
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The curve on matplotlib axes, with its intervals."""
-        ax = new_axes(6.0, 3.5) if ax is None else ax
+        """The curve with its intervals, on these axes or on new ones, which a notebook shows."""
+        ax = pyplot_axes(6.0, 3.5) if ax is None else ax
         known = [high for high in self.highs if high is not None]
         roof = max([*self.bounds, *known])  # where an interval has no upper end
         up = [(roof if high is None else high) - bound for high, bound in zip(self.highs, self.bounds, strict=True)]

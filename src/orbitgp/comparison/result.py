@@ -12,7 +12,7 @@ from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import listed
-from orbitgp.plotting.figures import PAPER, new_axes
+from orbitgp.plotting.figures import PAPER, new_axes, pyplot_axes
 from orbitgp.report.summary import picture, table
 from orbitgp.report.words import learned
 
@@ -137,7 +137,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, the chart and the table."""
         try:
-            chart = picture(self.plot().figure, "evidence against the best")
+            chart = picture(self.plot(new_axes(*self._chart_size)).figure, "evidence against the best")
         except ImportError:  # without matplotlib
             chart = ""
         first, *others = (f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
@@ -165,9 +165,13 @@ class Comparison:
         records = [{**asdict(row), "learned": None, **row.learned} for row in self.rows]
         return pandas.DataFrame.from_records(records).drop(columns="learned").set_index("orbit")
 
+    @property
+    def _chart_size(self) -> tuple[float, float]:
+        return 6.0, 1 + 0.45 * len(self.rows)
+
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Nats against the best, with the interval of each orbit, on matplotlib axes."""
-        ax = new_axes(6.0, 1 + 0.45 * len(self.rows)) if ax is None else ax
+        """Nats against the best, with the interval of each orbit, on these axes or on new ones, which a notebook shows."""
+        ax = pyplot_axes(*self._chart_size) if ax is None else ax
         top = self.standings[0].value
         farthest = max((abs(s.high - top) for s in self.standings if isfinite(s.high)), default=0.0)
         for place, standing in enumerate(self.standings):

@@ -26,6 +26,7 @@ class Colours:
 PAPER = Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c")
 SLIDE = Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c")
 _THEMES = {"light": PAPER, "dark": SLIDE}
+_NEEDS_MATPLOTLIB = "a picture needs matplotlib: pip install 'orbitgp[plot]'."
 
 
 def theme_colours(theme: str) -> Colours:
@@ -37,7 +38,22 @@ def theme_colours(theme: str) -> Colours:
 
 def new_axes(width: float, height: float) -> Axes:
     """Axes alone on a new figure of so many inches, without a box around them."""
-    axes = _new_figure(width, height, layout="constrained").subplots()
+    return _without_box(_new_figure(width, height, layout="constrained").subplots())
+
+
+def pyplot_axes(width: float, height: float) -> Axes:
+    """The same on a figure that ``pyplot`` knows, as methods called ``plot`` make it in pandas and in scikit-learn.
+
+    A notebook shows it wherever in a cell it was made, and a script by ``plt.show()``.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise ImportError(_NEEDS_MATPLOTLIB) from None
+    return _without_box(pyplot.figure(figsize=(width, height), layout="constrained").subplots())
+
+
+def _without_box(axes: Axes) -> Axes:
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
@@ -46,7 +62,7 @@ def _new_figure(width: float, height: float, **arguments: Any) -> Figure:
     try:
         from orbitgp.plotting.notebook_figure import NotebookFigure
     except ImportError:
-        raise ImportError("a picture needs matplotlib: pip install 'orbitgp[plot]'.") from None
+        raise ImportError(_NEEDS_MATPLOTLIB) from None
     return NotebookFigure(figsize=(width, height), **arguments)
 
 

@@ -12,6 +12,8 @@ from orbitgp.datasets import digits, rotate
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
+from orbitgp.report.page import Content, page
+from orbitgp.report.words import NO_PEAK
 from orbitgp.training.curvature import plausible_ranges, precision
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -83,12 +85,16 @@ def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
 
 
 @pytest.mark.slow
-def test_nothing_is_plausible_where_the_top_is_flat():
+def test_where_the_top_is_flat_it_is_said(tmp_path):
     """Noise on the inputs of an RBF kernel is a longer lengthscale, so that the data cannot tell the two apart."""
     x = np.random.default_rng(0).normal(size=(20, 2))
     model = InvariantGPRegressor("noise(0.1)", random_state=0).fit(x, x.sum(1))
-    for name, (narrow, wide) in model.plausible_.items():
-        assert narrow <= model.describe()[name] <= wide < 5
+    assert model.plausible_ == {"scale": None}
+    assert model.describe().quantities["scale"].plausible is None
+    assert f"plausible  {NO_PEAK}" in model.summary()
+    assert NO_PEAK in page(Content("sums", model, x, x.sum(1), GaussianNoise(0.1).describe()))
+    model.save(tmp_path / "model")
+    assert InvariantGPRegressor.load(tmp_path / "model").plausible_ == model.plausible_
 
 
 @pytest.mark.slow

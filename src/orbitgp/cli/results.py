@@ -150,6 +150,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
         "units": {name: quantity.unit for name, quantity in learned.quantities.items()},
+        "plausible": model.plausible_,
         "inference": model.inference_,
         "evidence": evidence.value,
         "evidence_stderr": evidence.stderr,
@@ -254,6 +255,7 @@ def print_notes(data: Data, config: dict[str, Any], quiet: bool) -> None:
 def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     """Print the sentence, a few numbers, and what to do next."""
     from orbitgp.inference.evidence import rounded
+    from orbitgp.report.words import why_not_plausible
 
     typer.echo(result["summary"])
     for note in result["notes"]:
@@ -266,8 +268,8 @@ def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     data = f"{count:,} data" if learned == count else f"learned on {learned:,} of {count:,} data"
     above = "" if result.get("evidence_exact", True) else "≥ "
     print_line("evidence", f"{above}{result['evidence']:,.1f}{error} nats ({data})")
-    if result.get("inference") == "sparse" and result["learned"]:
-        print_line("inference", "sparse; what else is plausible, only exact inference says")
+    if why := why_not_plausible(result.get("inference"), result["learned"], result.get("plausible", {})):
+        print_line("plausible", why)
     if result["evidence_without_invariance"] is not None:
         print_line("no invariance", f"{above}{result['evidence_without_invariance']:,.1f} nats")
     test = result["test"]

@@ -154,10 +154,10 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
         check_is_fitted(self)
         described = self.orbit_.describe()
-        plausible = getattr(self, "plausible_", {})  # older files have none
         units = {name: quantity.unit for name, quantity in described.quantities.items()}
+        known = {name: ends for name, ends in self.plausible_.items() if ends is not None}
         return described.with_plausible(
-            {name: (Quantity.of(low, units[name]), Quantity.of(high, units[name])) for name, (low, high) in plausible.items()}
+            {name: (Quantity.of(low, units[name]), Quantity.of(high, units[name])) for name, (low, high) in known.items()}
         )
 
     def summary(self, over_plain: float | None = None) -> str:
@@ -254,7 +254,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             evidence = exact_evidence(climber, solution)
             plausible = plausible_ranges(climber)
         self._keep(climber, evidence, fit.problem.shift)
-        self.plausible_ = {name: (low.value, high.value) for name, (low, high) in plausible.items()}
+        self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
         """Take stochastic steps up the bound, and keep where they lead."""

@@ -106,6 +106,7 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
         raise SavedFileError(f"{path} was not fitted with the {names} handed in: it predicts something else with it.")
     estimator = cls(**arguments)
     noted["evidence_"] = Evidence(**noted["evidence_"])
+    noted.setdefault("plausible_", {})  # older files have none
     fitted = {"model_": model, "orbit_": model.orbit, "kernel_": model.kernel, "likelihood_": likelihood, **noted}
     for name, value in fitted.items():
         if hasattr(estimator, name):

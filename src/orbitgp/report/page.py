@@ -22,7 +22,7 @@ from matplotlib import rc_context
 import orbitgp
 from orbitgp.inference.evidence import rounded
 from orbitgp.orbits.description import Description, changes
-from orbitgp.report import charts
+from orbitgp.report import charts, words
 from orbitgp.report.cases import Scores, score
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.pictures import Pictures
@@ -128,6 +128,7 @@ def page(content: Content) -> str:
             sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content) if learned else [],
             changes=changes(content.start, learned),
+            no_peak=words.NO_PEAK if None in model.plausible_.values() else "",
             label_of=lambda name: quantity_label(name, learned),
             history=model.history_,
             comparable=comparable,

@@ -9,7 +9,7 @@ from io import BytesIO
 from typing import Any
 
 from orbitgp.plotting import show
-from orbitgp.report.words import finding_of
+from orbitgp.report.words import finding_of, why_not_plausible
 
 
 def summary(model: Any, over_plain: float | None = None) -> str:
@@ -24,10 +24,10 @@ def _how(model: Any) -> list[tuple[str, str]]:
     """The evidence, and how it was found."""
     last = model.history_[-1]
     how = "exact" if model.inference_ == "exact" else f"sparse, {len(model.model_.inducing):,} inducing points"
-    if model.inference_ == "sparse" and model.describe():
-        how += " (what else is plausible, only exact inference says)"
+    why = why_not_plausible(model.inference_, model.describe(), model.plausible_)
     return [
         ("evidence", str(model.evidence_)),
+        *[("plausible", why)] * bool(why),
         ("inference", f"{how}; {last['step']:,} steps, {last['seconds']:,.1f} s"),
     ]
 

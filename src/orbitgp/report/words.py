@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isinf
 from typing import Any
@@ -31,6 +32,7 @@ _RANGES = {
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
+NO_PEAK = "not known: the evidence has no sharp peak that would narrow it down"
 _MOST_PLAUSIBLE = 2  # quantities, or nobody could read the sentence: what is plausible of more stands in the table of ranges
 # Sizes of the orbits that come with the package: a class of the user's may call anything a width.
 _SIZES = {
@@ -219,6 +221,19 @@ def is_certain(evidence: Evidence, plain: Evidence) -> bool:
     better, worse = (evidence, plain) if evidence.value >= plain.value else (plain, evidence)
     low, high = better.interval[0], worse.interval[1]
     return low > (worse.value + 2 * worse.stderr if isinf(high) else high)
+
+
+def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausible: Mapping[str, Any]) -> str:
+    """Why nothing is said of what else is plausible; empty where it is said, or where there is nothing to say it of.
+
+    Args:
+        inference: exact or sparse.
+        learned: what was learned, by name.
+        plausible: the ``plausible_`` of a fitted estimator.
+    """
+    if inference == "sparse" and learned:
+        return "only exact inference says what else is"
+    return NO_PEAK if None in plausible.values() else ""
 
 
 def finding_of(model: Any, over_plain: float | int | None = None, certain: bool = True) -> Finding:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from orbitgp.orbits.description import Quantity
 from orbitgp.training.quasi_newton import QuasiNewton
 
-Plausible = dict[str, tuple[Quantity, Quantity]]  # the narrowest and the widest of each quantity
+Plausible = dict[str, tuple[Quantity, Quantity] | None]  # the narrowest and the widest of each; None: no sharp peak
 
 MOST_PARAMETERS = 24  # four evaluations of the evidence for each
 _ROWS = 400  # data that the curvature is measured by; that of all data is in proportion
@@ -23,11 +23,16 @@ _LEVELS = (0.025, 0.975)
 _WIDEST = 1.0  # a standard deviation of a parameter, above which the top is too flat to be taken for a Gaussian,
 _WIDEST_SHARE = 0.25  # unless it is no more than this share of the parameter: an orbit may have parameters in any unit
 _SAMPLES = 16  # draws of an infinite orbit are enough for a curvature
+_NUDGE = 0.1  # of the orbit's parameters: what it moves was learned
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.05, 0.005, 0.3
 
 
 def plausible_ranges(climber: QuasiNewton) -> Plausible:
-    """What else the orbit could be, by the name of each learned quantity; nothing where that is not known."""
+    """What else the orbit could be, by the name of each learned quantity.
+
+    There is nothing where it was not measured: training met a limit, or there are too many parameters. There is None where the
+    evidence has no sharp peak, so that it is no Gaussian.
+    """
     learned = {id(p) for p in climber.learned.parameters}
     if not climber.converged or not any(id(p) in learned for p in climber.model.orbit.parameters()):
         return {}
@@ -40,7 +45,7 @@ def plausible_ranges(climber: QuasiNewton) -> Plausible:
         with climber.objective.subset(_ROWS):
             share = len(climber.model.x) / len(climber.x)
             hessian = precision(climber, _steps(climber)) / share
-        described = _descriptions(climber, best, hessian)
+        return _ranges(climber, best, hessian)
     except FloatingPointError:
         return {}
     finally:
@@ -48,7 +53,6 @@ def plausible_ranges(climber: QuasiNewton) -> Plausible:
         climber.model.num_samples = samples
         with torch.no_grad():
             climber.model.prior_mean.bias.copy_(bias)
-    return {name: _between(values) for name, values in described.items()}
 
 
 def _steps(climber: QuasiNewton) -> Float[np.ndarray, " parameters"]:
@@ -68,21 +72,28 @@ def precision(climber: QuasiNewton, steps: Float[np.ndarray, " parameters"]) -> 
     return 0.5 * (np.stack(columns) + np.stack(columns).T)
 
 
-def _descriptions(
+def _ranges(
     climber: QuasiNewton, best: Float[np.ndarray, " parameters"], hessian: Float[np.ndarray, "parameters parameters"]
-) -> dict[str, list[Quantity]]:
+) -> Plausible:
     """What orbits describe whose parameters are drawn around the best."""
+    orbit = _of_orbit(climber)
     values, vectors = np.linalg.eigh(hessian)
-    if values.min() <= 0:  # no top: the evidence says nothing about some direction
-        return {}
-    deviations, widest = np.sqrt(np.square(vectors) @ (1 / values)), np.maximum(_WIDEST, _WIDEST_SHARE * np.abs(best))
-    if (deviations > widest)[_of_orbit(climber)].any():
-        return {}
-    spread = vectors / np.sqrt(values)
+    sharp = values.min() > 0  # else there is no top: the evidence says nothing about some direction
+    if sharp:
+        deviations, widest = np.sqrt(np.square(vectors) @ (1 / values)), np.maximum(_WIDEST, _WIDEST_SHARE * np.abs(best))
+        sharp = not (deviations > widest)[orbit].any()
+    if not sharp:
+        return dict.fromkeys(_descriptions(climber, [best, best + _NUDGE * orbit]))
     draws = np.random.default_rng(0).standard_normal((_DRAWS, len(best)))
+    described = _descriptions(climber, [best, *(best + draws @ (vectors / np.sqrt(values)).T)])
+    return {name: _between(quantities) for name, quantities in described.items()}
+
+
+def _descriptions(climber: QuasiNewton, vectors: list[Float[np.ndarray, " parameters"]]) -> dict[str, list[Quantity]]:
+    """What the orbit describes with each of these parameters, of the quantities that are not always the same."""
     found: dict[str, list[Quantity]] = {}
-    for draw in (np.zeros_like(best), *draws):
-        climber.learned.set(best + spread @ draw)
+    for vector in vectors:
+        climber.learned.set(vector)
         for name, quantity in climber.model.orbit.describe().quantities.items():
             found.setdefault(name, []).append(quantity)
     return {name: quantities for name, quantities in found.items() if len({str(q.value) for q in quantities}) > 1}

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Vector = Shaped[np.ndarray, "*features"]  # (D,), or a signal (T,) or (C, T)
+Vectors = Shaped[np.ndarray, "samples *features"]
+Axis = tuple[float, str]  # of a signal: the distance between samples, and its unit
+
 _OF_TIME = {"ns", "µs", "us", "ms", "s", "sec", "seconds", "min", "minutes", "h", "hours", "d", "days", "months", "years"}
 MOST_NAMES = 16  # of the columns of a table, for which there is room
 
@@ -37,17 +41,16 @@ def show_signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], colour
 
 def draw_vector(
     axes: Axes,
-    x: Shaped[np.ndarray, "*features"],
-    others: Shaped[np.ndarray, "samples *features"],
+    x: Vector,
+    others: Vectors,
     colours: Colours,
-    axis: tuple[float, str] | None = None,
+    axis: Axis | None = None,
     names: Sequence[str] = (),
 ) -> None:
     """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines.
 
-    ``axis`` is that of a signal: the distance between samples, and its unit. Channels have a band each, one below the other.
-    Columns of a table have ``names``, and a row each, the first on top. Nothing lies between two of them, so that no line joins
-    them.
+    ``axis`` is that of a signal. Its channels have a band each, one below the other. Columns of a table have ``names``, and a
+    row each, the first on top. Nothing lies between two of them, so that no line joins them.
     """
     if x.shape[-1] <= 2:
         _draw_point(axes, x, others, colours, names)
@@ -57,13 +60,7 @@ def draw_vector(
         _draw_signal(axes, x, others, colours, axis)
 
 
-def _draw_point(
-    axes: Axes,
-    x: Shaped[np.ndarray, " features"],
-    others: Shaped[np.ndarray, "samples features"],
-    colours: Colours,
-    names: Sequence[str],
-) -> None:
+def _draw_point(axes: Axes, x: Vector, others: Vectors, colours: Colours, names: Sequence[str]) -> None:
     flat = len(x) == 1
     axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=colours.soft, markersize=4, alpha=0.7)
     axes.plot(x[0], 0.0 if flat else x[1], "o", color=colours.accent, markersize=8)
@@ -71,13 +68,7 @@ def _draw_point(
     axes.set(xlabel=labels[0], ylabel="" if flat else labels[1])
 
 
-def _draw_row(
-    axes: Axes,
-    x: Shaped[np.ndarray, " features"],
-    others: Shaped[np.ndarray, "samples features"],
-    colours: Colours,
-    names: Sequence[str],
-) -> None:
+def _draw_row(axes: Axes, x: Vector, others: Vectors, colours: Colours, names: Sequence[str]) -> None:
     places = np.arange(len(x))
     axes.plot(others, np.broadcast_to(places + 0.15, others.shape), "o", color=colours.soft, markersize=3, alpha=0.5)
     axes.plot(x, places - 0.15, "o", color=colours.accent, markersize=5)
@@ -86,13 +77,7 @@ def _draw_row(
     axes.set_ylim(len(x) - 0.4, -0.6)
 
 
-def _draw_signal(
-    axes: Axes,
-    x: Shaped[np.ndarray, "*channels length"],
-    others: Shaped[np.ndarray, "samples *channels length"],
-    colours: Colours,
-    axis: tuple[float, str] | None,
-) -> None:
+def _draw_signal(axes: Axes, x: Vector, others: Vectors, colours: Colours, axis: Axis | None) -> None:
     place, label = _places(x.shape[-1], axis)
     step = 1.1 * float(np.ptp(others)) or 1.0
     for channel, (line, around) in enumerate(
@@ -142,9 +127,7 @@ def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
     return (slope.square().mean((0, 1)).sqrt() * spread).reshape(-1, x.shape[-1]).numpy()
 
 
-def draw_sensitivity(
-    axes: Axes, height: Float[np.ndarray, " length"], axis: tuple[float, str] | None, colours: Colours
-) -> None:
+def draw_sensitivity(axes: Axes, height: Float[np.ndarray, " length"], axis: Axis | None, colours: Colours) -> None:
     """One channel of :func:`sensitivity`."""
     place, label = _places(len(height), axis)
     axes.fill_between(place, height, color=colours.accent, alpha=0.35, linewidth=0)
@@ -152,13 +135,13 @@ def draw_sensitivity(
     axes.set(xlabel=label, ylim=(0, None), yticks=[])
 
 
-def _places(length: int, axis: tuple[float, str] | None) -> tuple[Float[np.ndarray, " length"], str]:
+def _places(length: int, axis: Axis | None) -> tuple[Float[np.ndarray, " length"], str]:
     """Where the samples of a signal lie on its axis, or features side by side, and what stands below."""
     interval, label = (axis[0], axis_label(axis[1])) if axis else (1.0, "feature")
     return interval * np.arange(length), label
 
 
-def signal_axis(orbit: Orbit) -> tuple[float, str] | None:
+def signal_axis(orbit: Orbit) -> Axis | None:
     """The distance between samples and its unit, if the orbit acts on signals."""
     parts = [part for part in orbit.modules() if isinstance(part, SignalOrbit) and not isinstance(part, Parts)]
     found = [(part.interval, part.unit) for part in parts if part.unit != SAMPLES]

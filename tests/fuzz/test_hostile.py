@@ -87,6 +87,16 @@ def test_a_result_of_another_form(content, command):
     assert outcome.said.startswith("error: run/result.json is damaged: ")
 
 
+@pytest.mark.parametrize("key", ["plausible", "num_learned", "evidence_exact"])
+def test_a_part_of_a_result_of_another_form(key):
+    with workplace() as folder:
+        shutil.copytree(folder / "model", "run")
+        content = json.loads(Path("run/result.json").read_text())
+        Path("run/result.json").write_text(json.dumps({**content, key: "many"}))
+        outcome = run(["show", "run"])
+    assert outcome == (1, f"error: run/result.json is damaged: '{key}' is of the wrong kind.")
+
+
 @pytest.mark.parametrize("steps", ["many", None, {}])
 def test_a_checkpoint_of_another_form(steps, tmp_path):
     kind, config, tensors = read(originals() / "checkpoint.safetensors")

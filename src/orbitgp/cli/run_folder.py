@@ -85,11 +85,14 @@ class Result(TypedDict):
     notes: list[str]
     task: str
     learned: dict[str, Any]
+    plausible: NotRequired[dict[str, Any]]
     inference: NotRequired[str]
     evidence: float
     evidence_stderr: float
+    evidence_exact: NotRequired[bool]
     evidence_without_invariance: float | None
     num_data: int
+    num_learned: NotRequired[int]
     steps: int
     seconds: float
     interrupted: bool

@@ -12,16 +12,44 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.shown import PAGES, differences, examples, run
+
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+AS_SHOWN = ("gallery", "training", "your-orbit")  # pages that take seconds as they stand
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-# The Python of the two others has tests of its own.
-RUNNING = [page for page in PAGES if blocks(page, "python") and page.stem not in ("orbits", "likelihoods")]
+# The Python of the others has tests of its own.
+RUNNING = [page for page in PAGES if examples(page) and page.stem not in ("orbits", "likelihoods", *AS_SHOWN)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem in AS_SHOWN], ids=lambda page: page.stem)
+def test_a_page_prints_what_it_shows(page, tmp_path, monkeypatch):
+    """``python -m tests.docs.shown`` asks this of every page."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    assert any(shown for _, shown in examples(page))
+    assert run(page) == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "same"),
+    [
+        ("exact  ±93°, -8,087.8 nats\n", True),
+        ("exact ±95°, -8,100.2 nats", True),
+        ("exact ±60°, -8,087.8 nats", False),
+        ("exact ±93°, -808.78 nats", False),
+        ("exact ±93°, 8,087.8 nats", False),
+        ("sparse ±93°, -8,087.8 nats", False),
+        ("exact ±93°, -8,087.8 nats\nand more", False),
+    ],
+)
+def test_output_is_compared_by_its_words_and_roughly_by_its_numbers(printed, same):
+    assert (differences(printed, "exact ±93°, -8,087.8 nats") == []) is same
 
 
 @pytest.mark.slow
@@ -33,7 +61,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatc
     pytest.importorskip("tensorboard")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "docs"}
-    for block in blocks(page, "python"):
+    for block, _ in examples(page):
         # The same lines with fewer steps and inducing points: what they learn is not tested here.
         block = re.sub(r"(max_steps\"?[=:] ?)\d+", r"\g<1>6", block)
         block = re.sub(r"(num_inducing\"?[=:] ?)\d+", r"\g<1>12", block)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -90,27 +90,6 @@ def learn(
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data, callback: Callable[..., None]) -> Any:
-    """The model with a lengthscale for each column, if its evidence is better by more than next to nothing."""
-    from orbitgp.report.words import MIN_NATS, nats
-
-    more = {**config, "settings": {**config["settings"], "ard": "yes"}}
-    other = type(model)(orbit, **estimator_settings(more)).fit(part(data.x_train), part(data.y_train), callback=callback)
-    gain = other.evidence_.value - model.evidence_.value
-    better = gain > MIN_NATS and not other.interrupted_
-    config["settings"]["ard"] = "yes" if better else "no"
-    config["settings_reason"] = f"A lengthscale for each column is {'' if better else 'not '}used: {nats(gain, sign=True)}."
-    return other if better else model
-
-
-def _plain_evidence(folder: RunFolder) -> Evidence:
-    """The evidence of the model without invariance, which an earlier part of the run has trained."""
-    from orbitgp.inference.evidence import Evidence
-
-    Baseline = TypedDict("Baseline", {"evidence": Evidence})  # noqa: UP013 (a class would not find the name)
-    return Evidence(**folder.read_json(folder.baseline, Baseline)["evidence"])
-
-
 def _new_folder(out: Path | None, config: dict[str, Any], data: Data) -> RunFolder:
     folder = RunFolder.create(out, config["data"]["data"], config["orbit"])
     with folder.removed_if_empty():
@@ -122,46 +101,21 @@ def _new_folder(out: Path | None, config: dict[str, Any], data: Data) -> RunFold
 def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
     import torch
 
-    from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.orbits import Identity
     from orbitgp.report.words import is_certain
 
     torch.set_num_threads(config["threads"])
     print_notes(data, config, quiet)
-    estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
     orbit = orbit_for(orbit_text(config, config["orbit"]), data)
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = config["baseline"] and not isinstance(orbit, Identity)
-    steps = config["settings"]["max_steps"]
     print_estimate(data, config, [orbit, *([Identity()] if wants_plain else [])], quiet)
-    with Progress(2 if wants_plain else 1, steps, units, quiet=quiet) as progress, warnings.catch_warnings():
+    budget = config["settings"]["max_steps"]
+    with Progress(2 if wants_plain else 1, budget, units, quiet=quiet) as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
-        progress.begin_at(config["orbit"], folder.steps_done())
-        x, y = part(data.x_train), part(data.y_train)
-        model = estimator(orbit, **estimator_settings(config)).fit(
-            x,
-            y,
-            callback=lambda record: progress.record(config["orbit"], record),
-            checkpoint=folder.checkpoint,
-            checkpoint_every=30.0,
-            resume=True,
-        )
-        if config["settings"].get("ard") == "auto" and not model.interrupted_:
-            model = _better_with_ard(
-                model, orbit, config, data, lambda record: progress.record("a lengthscale a column", record)
-            )
-        plain = None
-        if wants_plain and not model.interrupted_:
-            if folder.baseline.is_file():
-                plain = _plain_evidence(folder)
-            else:
-                other = estimator(None, **estimator_settings(config))
-                other.fit(x, y, callback=lambda record: progress.record("no invariance", record))
-                plain = None if other.interrupted_ else other.evidence_
-                if plain is not None and number() == 0:
-                    with suppress(OSError):  # a full disk: the model is worth more, and is still to be written
-                        folder.write_json(folder.baseline, {"evidence": asdict(plain)})
+        model = _fitted(orbit, folder, config, data, progress)
+        plain = _plain_evidence(folder, config, data, progress) if wants_plain and not model.interrupted_ else None
     if not leave():
         return
     if not quiet:
@@ -180,11 +134,63 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     else:
         print_result(result, folder)
     if stopped:
-        of_all = "" if steps is None else f" of {steps:,}"
-        when = (
-            f"after {result['steps']:,}{of_all} steps"
-            if model.interrupted_
-            else "before the end of the model without invariance"
-        )
+        of_all = "" if budget is None else f" of {budget:,}"
+        of_model = f"after {result['steps']:,}{of_all} steps"
+        when = of_model if model.interrupted_ else "before the end of the model without invariance"
         typer.echo(f"stopped {when}: go on with {folder.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+def _estimator(orbit: Any, config: dict[str, Any]) -> Any:
+    """The estimator of this task, with the settings of the run."""
+    from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+
+    estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
+    return estimator(orbit, **estimator_settings(config))
+
+
+def _fitted(orbit: Any, folder: RunFolder, config: dict[str, Any], data: Data, progress: Progress) -> Any:
+    """The fitted model; an earlier part of the run is gone on with."""
+    progress.begin_at(config["orbit"], folder.steps_done())
+    model = _estimator(orbit, config).fit(
+        part(data.x_train),
+        part(data.y_train),
+        callback=partial(progress.record, config["orbit"]),
+        checkpoint=folder.checkpoint,
+        checkpoint_every=30.0,
+        resume=True,
+    )
+    if config["settings"].get("ard") == "auto" and not model.interrupted_:
+        return _better_with_ard(model, orbit, config, data, progress)
+    return model
+
+
+def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data, progress: Progress) -> Any:
+    """The model with a lengthscale for each column, if its evidence is better by more than next to nothing."""
+    from orbitgp.report.words import MIN_NATS, nats
+
+    other = _estimator(orbit, {**config, "settings": {**config["settings"], "ard": "yes"}})
+    watch = partial(progress.record, "a lengthscale a column")
+    other.fit(part(data.x_train), part(data.y_train), callback=watch)
+    gain = other.evidence_.value - model.evidence_.value
+    better = gain > MIN_NATS and not other.interrupted_
+    config["settings"]["ard"] = "yes" if better else "no"
+    config["settings_reason"] = f"A lengthscale for each column is {'' if better else 'not '}used: {nats(gain, sign=True)}."
+    return other if better else model
+
+
+def _plain_evidence(folder: RunFolder, config: dict[str, Any], data: Data, progress: Progress) -> Evidence | None:
+    """The evidence of the model without invariance, which an earlier part of the run may have trained; None if stopped."""
+    from orbitgp.inference.evidence import Evidence
+
+    if folder.baseline.is_file():
+        Baseline = TypedDict("Baseline", {"evidence": Evidence})  # noqa: UP013 (a class would not find the name)
+        return Evidence(**folder.read_json(folder.baseline, Baseline)["evidence"])
+    model = _estimator(None, config)
+    model.fit(part(data.x_train), part(data.y_train), callback=partial(progress.record, "no invariance"))
+    if model.interrupted_:
+        return None
+    if number() == 0:
+        with suppress(OSError):  # a full disk: the model is worth more, and is still to be written
+            folder.write_json(folder.baseline, {"evidence": asdict(model.evidence_)})
+    return model.evidence_

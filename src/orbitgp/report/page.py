@@ -22,11 +22,11 @@ from matplotlib import rc_context
 import orbitgp
 from orbitgp.inference.evidence import rounded
 from orbitgp.orbits.description import Description, changes
-from orbitgp.report import charts, words
+from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import Finding, finding_of, nats, quantity_label
+from orbitgp.report.words import Finding, finding_of, nats, quantity_label, without_peak
 from orbitgp.saving.atomic import replace
 from orbitgp.training.diagnostics import Record
 
@@ -128,7 +128,7 @@ def page(content: Content) -> str:
             sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content) if learned else [],
             changes=changes(content.start, learned),
-            no_peak=words.NO_PEAK if None in model.plausible_.values() else "",
+            no_peak=without_peak([quantity_label(name, learned) for name, ends in model.plausible_.items() if ends is None]),
             label_of=lambda name: quantity_label(name, learned),
             history=model.history_,
             comparable=comparable,

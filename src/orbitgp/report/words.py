@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isinf
 from typing import Any
@@ -32,7 +32,6 @@ _RANGES = {
 }
 MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
-NO_PEAK = "not known: the evidence has no sharp peak that would narrow it down"
 _MOST_PLAUSIBLE = 2  # quantities, or nobody could read the sentence: what is plausible of more stands in the table of ranges
 # Sizes of the orbits that come with the package: a class of the user's may call anything a width.
 _SIZES = {
@@ -233,7 +232,12 @@ def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausib
     """
     if inference == "sparse" and learned:
         return "only exact inference says what else is"
-    return NO_PEAK if None in plausible.values() else ""
+    return without_peak([name for name, ends in plausible.items() if ends is None])
+
+
+def without_peak(quantities: Sequence[str]) -> str:
+    """As in "not known where the evidence has no sharp peak: shift_x"; empty where there are none."""
+    return f"not known where the evidence has no sharp peak: {listed(quantities)}" if quantities else ""
 
 
 def finding_of(model: Any, over_plain: float | int | None = None, certain: bool = True) -> Finding:

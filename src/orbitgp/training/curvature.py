@@ -20,18 +20,19 @@ MOST_PARAMETERS = 24  # four evaluations of the evidence for each
 _ROWS = 400  # data that the curvature is measured by; that of all data is in proportion
 _DRAWS = 400
 _LEVELS = (0.025, 0.975)
+_FLAT = 10.0  # the standard deviation of a direction in which the evidence does not fall: as far as any parameter goes
 _WIDEST = 1.0  # a standard deviation of a parameter, above which the top is too flat to be taken for a Gaussian,
 _WIDEST_SHARE = 0.25  # unless it is no more than this share of the parameter: an orbit may have parameters in any unit
 _SAMPLES = 16  # draws of an infinite orbit are enough for a curvature
-_NUDGE = 0.1  # of the orbit's parameters: what it moves was learned
+_NUDGE = 0.1  # of a parameter, to see which quantities it moves
 _FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.05, 0.005, 0.3
 
 
 def plausible_ranges(climber: QuasiNewton) -> Plausible:
     """What else the orbit could be, by the name of each learned quantity.
 
-    There is nothing where it was not measured: training met a limit, or there are too many parameters. There is None where the
-    evidence has no sharp peak, so that it is no Gaussian.
+    There is nothing where it was not measured: training met a limit, or there are too many parameters. There is None of a
+    quantity over which the evidence has no sharp peak, so that it is no Gaussian.
     """
     learned = {id(p) for p in climber.learned.parameters}
     if not climber.converged or not any(id(p) in learned for p in climber.model.orbit.parameters()):
@@ -75,18 +76,18 @@ def precision(climber: QuasiNewton, steps: Float[np.ndarray, " parameters"]) -> 
 def _ranges(
     climber: QuasiNewton, best: Float[np.ndarray, " parameters"], hessian: Float[np.ndarray, "parameters parameters"]
 ) -> Plausible:
-    """What orbits describe whose parameters are drawn around the best."""
-    orbit = _of_orbit(climber)
+    """What orbits describe whose parameters are drawn around the best.
+
+    In some directions the evidence may not fall at all. That says nothing about parameters that have no part in these.
+    """
     values, vectors = np.linalg.eigh(hessian)
-    sharp = values.min() > 0  # else there is no top: the evidence says nothing about some direction
-    if sharp:
-        deviations, widest = np.sqrt(np.square(vectors) @ (1 / values)), np.maximum(_WIDEST, _WIDEST_SHARE * np.abs(best))
-        sharp = not (deviations > widest)[orbit].any()
-    if not sharp:
-        return dict.fromkeys(_descriptions(climber, [best, best + _NUDGE * orbit]))
-    draws = np.random.default_rng(0).standard_normal((_DRAWS, len(best)))
-    described = _descriptions(climber, [best, *(best + draws @ (vectors / np.sqrt(values)).T)])
-    return {name: _between(quantities) for name, quantities in described.items()}
+    spread = vectors * np.minimum(1 / np.sqrt(values.clip(1e-12)), _FLAT)
+    widest = np.maximum(_WIDEST, _WIDEST_SHARE * np.abs(best))
+    flat = (np.linalg.norm(spread, axis=1) > widest) & _of_orbit(climber)
+    moved = np.where(flat, 0.0, np.random.default_rng(0).standard_normal((_DRAWS, len(best))) @ spread.T)
+    known = _descriptions(climber, [best, *(best + moved)])
+    unknown = _descriptions(climber, [best, best + _NUDGE * flat])
+    return {name: _between(quantities) for name, quantities in known.items()} | dict.fromkeys(unknown)
 
 
 def _descriptions(climber: QuasiNewton, vectors: list[Float[np.ndarray, " parameters"]]) -> dict[str, list[Quantity]]:

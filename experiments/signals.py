@@ -156,7 +156,8 @@ def _runs(data: str, seed: int, options: argparse.Namespace) -> list[Signals]:
     usual = rivals.PREPARATIONS if data == "Tecator" else rivals.CLASSIFIERS
     runs = [Signals(data, name, seed=seed) for name in usual if name != "MiniROCKET" or find_spec("aeon")]
     if not options.rivals:
-        runs += [Signals(data, f"{o}, {m}", o, m, seed) for o, m in candidates(data, seed) if m in options.maps]
+        chosen = [(o, m) for o, m in candidates(data, seed) if m in options.maps and o in (options.orbits or [o])]
+        runs += [Signals(data, f"{o}, {m}", o, m, seed) for o, m in chosen]
     return runs
 
 
@@ -377,6 +378,7 @@ EXPERIMENT = harness.Experiment(
     options={
         "--data": {"nargs": "+", "choices": SETS, "default": list(SETS), "help": "only some of the data sets"},
         "--maps": {"nargs": "+", "choices": list(MAPS), "default": list(MAPS), "help": "only some of the feature maps"},
+        "--orbits": {"nargs": "+", "help": "only some of the orbits"},
         "--rivals": {"action": "store_true", "help": "only the rivals"},
         "--without-orbits": {"action": "store_true", "help": "only rivals and models without an orbit"},
     },

@@ -183,6 +183,27 @@ def test_a_budget_ends_a_run_and_the_best_is_kept():
     assert climber.fraction() == 1.0
 
 
+def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them():
+    """The second start has hardly begun: the first has come further."""
+    x, y = wave()
+    whole = make(Permutation.swap(0, 1), x, y)
+    whole.run()
+    first = [record for record in whole.history if record["climb"] == 0][-1]
+    climber = make(Permutation.swap(0, 1), x, y, max_steps=first["step"] + 2)
+    assert climber.run().log_evidence == pytest.approx(first["bound"], abs=1e-6)
+
+
+def test_a_budget_that_ends_as_more_rows_are_seen_keeps_what_few_rows_told():
+    x, y = wave(120)
+    whole = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    whole.run()
+    sketches = [record for record in whole.history if record["rows"] == 50]
+    climber = make(GaussianNoise(0.2).double(), x, y, num_samples=4, max_steps=sketches[-1]["step"] + 2)
+    climber.run()
+    best = max(sketches, key=lambda record: record["bound"])
+    assert climber.model.orbit.describe().to_dict() == pytest.approx(best["orbit"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
 def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -47,14 +48,35 @@ class BestStart:
         """The highest top. Every climb is handed to ``stage``, which may know its top already."""
         sketch = bool(self.learned.is_reach.any()) and self.rows >= 2 * _SKETCH_ROWS
         rows = _SKETCH_ROWS if sketch else self.rows
-        tops = [stage(self._from_start, start, rows) for start in self.starts]
+        tops = self._tops([(self._from_start, start, rows) for start in self.starts], stage, rows)
         if sketch:
             # Few rows say where the orbit goes, but may leave kernel and noise in a corner.
-            again = [stage(self._from_vector, self._with_reaches(top.vector, self.begin)) for top in self._finalists(tops)]
-            tops = again or tops
+            again = [(self._from_vector, self._with_reaches(top.vector, self.begin)) for top in self._finalists(tops)]
+            tops = self._tops(again, stage, self.rows, _highest(tops)) or tops
         if self.learned.is_reach.any():
             tops += self._beside_no_orbit(_highest(tops), stage)
         return _highest(tops)
+
+    def _tops(
+        self, climbs: list[tuple[Any, ...]], stage: Callable[..., Top], rows: int, sketch: Top | None = None
+    ) -> list[Top]:
+        """The tops of climbs with so many rows. A run that is stopped meanwhile is left at the best point that is known.
+
+        That may be the top of a ``sketch`` with fewer rows. The more data there are, the better each is predicted from the
+        others: a climb that has less evidence for each row than the sketch has not come as far.
+        """
+        tops: list[Top] = []
+        try:
+            for climb in climbs:
+                tops.append(stage(*climb))
+        except Stopped as stopped:
+            found = [(top.value / rows, top.vector) for top in tops]
+            found += [] if stopped.best is None else [(stopped.best[0] / rows, stopped.best[1])]
+            found += [] if sketch is None else [(sketch.value / _SKETCH_ROWS, sketch.vector)]
+            if found:
+                self.learned.set(max(found, key=lambda point: point[0])[1])
+            raise
+        return tops
 
     def _finalists(self, tops: list[Top]) -> list[Top]:
         """Where starts ended at different orbits, the best first."""

@@ -27,7 +27,9 @@ _PENALTY = 1e6  # nats below the best: what a point gets at which the evidence c
 
 
 class Stopped(Exception):
-    """The run was asked to stop, or its budget is spent."""
+    """The run was asked to stop, or its budget is spent. ``best`` is the highest point of the climb that it ended."""
+
+    best: tuple[float, Vector] | None = None
 
 
 class _Stalled(Exception):
@@ -60,11 +62,15 @@ class Climb:
 
     def to_top(self, start: Vector) -> Top:
         """The top above this point."""
-        value, slope = self._evaluate(start)
-        if self._left(slope) < self.enough:
-            self.report(-value)
-        else:
-            self._minimize(start, slope)
+        try:
+            value, slope = self._evaluate(start)
+            if self._left(slope) < self.enough:
+                self.report(-value)
+            else:
+                self._minimize(start, slope)
+        except Stopped as stopped:
+            stopped.best = self.best
+            raise
         assert self.best is not None
         return Top(*self.best, self.curvature, -value)
 

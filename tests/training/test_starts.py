@@ -11,6 +11,7 @@ import torch
 from orbitgp.datasets import digits
 from orbitgp.datasets.rotation import rotate
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.kernels import SmoothDerivative
 from orbitgp.orbits import Affine, Flip, GaussianNoise, LocalDeformation, Orbit, Rotation, Translation
 from orbitgp.training.options import TrainingOptions
 from orbitgp.training.starts import move_to, possible_starts
@@ -73,7 +74,26 @@ def test_starts_are_narrower_wider_and_simpler():
     assert reaches(orbit) == given  # looking changes nothing
     move_to(far_turned, orbit)
     assert reaches(orbit) == pytest.approx([a * b for a, b in zip(given, far_turned, strict=True)])
-    assert possible_starts(Flip(), torch.from_numpy(x)) == [(1.0,), (0.25,), (4.0,)]
+    assert possible_starts(Flip(), torch.from_numpy(x)) == [(1.0, 1.0), (0.25, 1.0), (4.0, 1.0)]
+
+
+def bumps_on_waves(rows: int = 40, seed: int = 1):
+    """Signals of 60 samples: a wave that says nothing, and a bump that is narrow or wide."""
+    rng, time = np.random.default_rng(seed), np.arange(60)
+    y = rng.integers(0, 2, rows)
+    wave = np.cos(2 * np.pi * (time / 40 + rng.uniform(0, 1, (rows, 1)))) * rng.uniform(1, 3, (rows, 1))
+    bump = np.exp(-0.5 * ((time - rng.uniform(20, 40, (rows, 1))) / (3 + 3 * y[:, None])) ** 2)
+    return wave + bump + 0.05 * rng.normal(size=(rows, 60)), y
+
+
+def test_the_constants_of_a_feature_map_are_found_from_far():
+    """From a smoothing that is far too narrow, the same top as from the best of four."""
+    x, y = bumps_on_waves()
+    found = {}
+    for width in (0.7, 2.0, 4.0, 6.0):
+        model = InvariantGPClassifier(feature_map=SmoothDerivative(2, width), likelihood="gaussian", random_state=0)
+        found[width] = model.fit(x, y).evidence_.value
+    assert found[0.7] == pytest.approx(max(found.values()), abs=0.3)
 
 
 def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():

@@ -1,7 +1,8 @@
 """The best of several starts: each is brought close to its top on some of the data, and the highest goes on.
 
 Very few data say which of them lead to different orbits. More data then decide between these.
-The model without the orbit is tried from several lengthscales, so that an orbit that contains it does not end below it.
+The model without the orbit is tried from several lengthscales, and from several constants of a learned feature map, so that an
+orbit that contains it does not end below it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from orbitgp.orbits import Identity
 from orbitgp.training.climb import Stopped, Top
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.objective import ExactObjective
-from orbitgp.training.starts import LENGTHS, Start, move_to, narrow_start, scale_lengths
+from orbitgp.training.starts import Start, kernel_starts, move_kernel, move_to, narrow_start
 
 EARLY_SETTLED = 0.2  # nats an iteration, below which a climb ends that is not the last
+_SETTLED = 0.02  # the same without an orbit, where evaluations cost little
 _SKETCH_ROWS = 50  # orbits are first tried with so few rows, where there are twice as many
 _FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
 _HOPELESS = 10.0  # nats below the best, with very few rows
@@ -91,12 +93,12 @@ class BestStart:
     def _beside_no_orbit(self, best: Top, stage: Callable[..., Top]) -> list[Top]:
         """Where the orbit ends if kernel and noise begin at their best without it; nothing where the other starts will do.
 
-        Those begin with one lengthscale. They will do if it leads to the best top without the orbit, and they are not below
+        Those begin with one kernel. They will do if it leads to the best top without the orbit, and they are not below
         that top. Otherwise the orbit begins as wide as it was found to be. If it ends below that top even so, it begins narrow,
         where it is almost the model without the orbit.
         """
         try:
-            without = [stage(self._without_orbit, length) for length in LENGTHS]
+            without = [stage(self._without_orbit, start) for start in kernel_starts(self.model.kernel)]
             top = _highest(without)
             enough = top.value - EARLY_SETTLED
             if without[0].value >= enough and best.value >= enough:
@@ -124,11 +126,11 @@ class BestStart:
         move_to(narrow_start(self.model.orbit, self.model.x), self.model.orbit)
         return self._from_vector(self._with_reaches(self.learned.get(), top.vector))
 
-    def _without_orbit(self, length: float) -> Top:
+    def _without_orbit(self, start: Start) -> Top:
         """Kernel and noise close to their top without the orbit. That has no draws, so it costs little."""
         model, orbit, samples = self.model, self.model.orbit, self.model.num_samples
         self.learned.set(self.begin)
-        scale_lengths(length, model.kernel)
+        move_kernel(start, model.kernel)
         model.orbit, model.num_samples = Identity(), self.num_samples
         try:
             return self._climb(self.rows)
@@ -140,7 +142,7 @@ class BestStart:
         self.objective.local = None
         with self.objective.subset(rows):
             try:
-                return self.climb(EARLY_SETTLED)
+                return self.climb(_SETTLED if isinstance(self.model.orbit, Identity) else EARLY_SETTLED)
             except FloatingPointError:  # another start may do
                 return Top(-math.inf, self.begin, None, -math.inf)
 

@@ -87,7 +87,7 @@ class QuasiNewton:
         order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)
         self.objective = ExactObjective(self.model, self.likelihood, self.y, order)
         self.learned = self.objective.learned
-        self.starts = possible_starts(self.model.orbit, self.x)[: None if self.options.start_rows else 1]
+        self.starts = possible_starts(self.model.orbit, self.x, self.model.kernel)[: None if self.options.start_rows else 1]
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
         self.seconds = 0.0

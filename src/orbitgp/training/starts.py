@@ -8,24 +8,32 @@ An orbit has a natural unit: how far it moves inputs, as a share of the distance
   starts from its parts, and ``Affine`` from rotations, among others: a richer family is not behind a simpler one.
 
 So neither the first guess nor the unit of the inputs matters much. The evidence may have several tops over the lengthscale as
-well. Where the orbit has nothing to learn, the starts are the lengthscale as given, shorter, and longer. Where it has, the same
-is tried without the orbit, which costs little, and the best of it is one more start.
+well, and over the constants of a learned feature map. Where the orbit has nothing to learn, the starts are the lengthscale as
+given, shorter, and longer, and such constants as given, smaller, and larger. Where it has, the same is tried without the orbit,
+which costs little, and the best of it is one more start.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import Parameter
 
+from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.orbits import Orbit
 
-Start = tuple[float, ...]  # a multiple of each reach, or one of the lengthscales where there is no reach
+Start = tuple[
+    float, ...
+]  # a multiple of each reach; where there is none, of the lengthscales, and of a feature map's constants
 Inputs = Float[Tensor, "rows *features"]
 
 NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
 LENGTHS = (1.0, 0.25, 4.0)  # multiples of the lengthscales to start from
+CONSTANTS = (1 / 3, 3.0)  # multiples of the constants of a feature map
 CLOSE_TO_NOTHING = 0.03  # the same, of what a simpler orbit lacks; at zero itself there would be no gradient
 _ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
 _DOUBLINGS = 40
@@ -33,15 +41,15 @@ _GROWS = 1.02  # an orbit that moves inputs by less than this factor more when i
 _ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
 
 
-def possible_starts(orbit: Orbit, x: Inputs) -> list[Start]:
-    """The starts of a run with these data. The first is the orbit as given. Without a reach to learn, lengthscales vary."""
+def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> list[Start]:
+    """The starts of a run with these data. The first is the orbit as given. Without a reach to learn, the kernel varies."""
     reaches = orbit.reaches()
     given = (1.0,) * len(reaches)
     distance = _distance(x)
     if distance == 0.0:
         return [given]
     if not reaches:
-        return [(length,) for length in LENGTHS]
+        return kernel_starts(kernel)
     ruler = _Ruler(orbit, x[:_ROWS], distance)
     whole = tuple(range(len(reaches)))
     multiples = [ruler.multiple(whole, share) for share in (NARROW, MIDDLE, WIDE)]
@@ -60,6 +68,12 @@ def possible_starts(orbit: Orbit, x: Inputs) -> list[Start]:
     return starts
 
 
+def kernel_starts(kernel: Kernel | None) -> list[Start]:
+    """Multiples of the lengthscales, and of the constants of a feature map if it has any to learn."""
+    learned = kernel is not None and any(raw.requires_grad for raw in _constants(kernel))
+    return [*((length, 1.0) for length in LENGTHS), *((1.0, multiple) for multiple in CONSTANTS if learned)]
+
+
 def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
     """For each reach, where it alone moves inputs by some way. The unit of the inputs and the given orbit do not matter."""
     reaches, distance = orbit.reaches(), _distance(x)
@@ -72,21 +86,30 @@ def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
 
 @torch.no_grad()
 def move_to(start: Start, orbit: Orbit, kernel: Kernel | None = None) -> None:
-    """Multiply the reaches of an orbit as given, each by its own factor; or the learned lengthscales, where it has none."""
+    """Multiply the reaches of an orbit as given, each by its own factor; or what the kernel learns, where it has none."""
     reaches = orbit.reaches()
     for reach, multiple in zip(reaches, start, strict=bool(reaches)):
         reach.mul_(multiple)
     if not reaches and start and kernel is not None:
-        scale_lengths(start[0], kernel)
+        move_kernel(start, kernel)
 
 
 @torch.no_grad()
-def scale_lengths(multiple: float, kernel: Kernel) -> None:
-    """Multiply the learned lengthscales of a kernel."""
+def move_kernel(start: Start, kernel: Kernel) -> None:
+    """Multiply the learned lengthscales of a kernel, and the learned constants of its feature map."""
+    of_lengths, of_constants = start
     for part in kernel.modules():
         raw = getattr(part, "raw_lengthscale", None)
         if isinstance(part, Kernel) and raw is not None and raw.requires_grad:
-            part.lengthscale = part.lengthscale * multiple
+            part.lengthscale = part.lengthscale * of_lengths
+    for raw in _constants(kernel):
+        if raw.requires_grad:
+            raw.add_(math.log(of_constants))
+
+
+def _constants(kernel: Kernel) -> list[Parameter]:
+    """The logarithms of the constants of a feature map."""
+    return [raw for part in kernel.modules() if isinstance(part, LearnedConstants) for raw in part.parameters()]
 
 
 def narrow_start(orbit: Orbit, x: Inputs) -> Start:

@@ -253,7 +253,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             solution = climber.run()
             evidence = exact_evidence(climber, solution)
             plausible = plausible_ranges(climber)
-        self._keep(climber, evidence, fit.problem.shift)
+        self._keep(model, climber, evidence, fit.problem.shift)
         self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
@@ -269,7 +269,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             raise FloatingPointError(
                 f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
             ) from error
-        self._keep(trainer, replace(evidence, converged=trainer.converged), problem.shift)
+        self._keep(model, trainer, replace(evidence, converged=trainer.converged), problem.shift)
         self.plausible_ = {}
 
     def _new_seeds(self) -> list[int]:
@@ -290,9 +290,9 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _keep(self, trainer: Trainer | QuasiNewton, evidence: Evidence, shift: float) -> None:
+    def _keep(self, model: InvariantGP | ExactGP, trainer: Trainer | QuasiNewton, evidence: Evidence, shift: float) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
-        model, likelihood = trainer.model, trainer.likelihood
+        likelihood = trainer.likelihood
         for module in (model, likelihood):
             module.cpu().zero_grad()
         self.model_, self.likelihood_ = model, likelihood

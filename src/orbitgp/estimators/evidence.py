@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from orbitgp.estimators.defaults import feature_dim
+from orbitgp.inference.collapsed import CollapsedBound
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import Solution
@@ -21,7 +22,7 @@ EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum
 
 
-def exact_evidence(climber: QuasiNewton, solution: Solution) -> Evidence:
+def exact_evidence(climber: QuasiNewton, solution: Solution | CollapsedBound) -> Evidence:
     """The evidence of the model as it is; its error covers other draws, and half as many."""
     return Evidence(
         value=solution.log_evidence,

@@ -98,6 +98,21 @@ class Workload:
         return Cost(memory, seconds)
 
 
+def collapsed_evaluation(
+    rows: int, samples: int, inducing: int, inducing_samples: int, dim: int, covariances: int, device: torch.device
+) -> Cost:
+    """What the collapsed bound of a sparse model and its gradient cost, in double precision.
+
+    The kernel between samples and inducing points takes three products (its value twice, as data are streamed, and the gradient
+    of the points), that between inducing points four halves. Each covariance of q(u) takes three products of N x M x M.
+    """
+    points = inducing * inducing_samples
+    kernel = dim * (6.0 * rows * samples * points + 4.0 * points**2)
+    algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2
+    numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * dim * (rows * samples + points)
+    return Cost(8.0 * numbers, (kernel + algebra) / (_GPU_SPEED if device.type == "cuda" else _CPU_SPEED)[1])
+
+
 def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:
     """What a step of sparse inference holds at its peak: samples of so many rows, and points, in single precision.
 

@@ -14,6 +14,7 @@ through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`). A constant prio
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -67,6 +68,11 @@ class Solution(NamedTuple):
     weights: Float[Tensor, "rows latents"]
     log_evidence: float
     local: Locals | None
+
+    @property
+    def jitter(self) -> float:
+        """The share of the diagonal that the factorisation needed."""
+        return self.system.jitter
 
 
 class ExactGP(nn.Module):
@@ -274,7 +280,7 @@ class ExactGP(nn.Module):
         gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
         to_noise = 0.5 * (weights.square() - system.diagonals())
         # d/dt = -alpha; of the quadratic's own constants autograd takes care.
-        _backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
+        backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
         to_seen = orbit_gram.pull_back(self.covariance.of_features, seen, gradient, self._learns_inputs(), kept)
         self._pull_back_to_inputs(to_seen, weights, few)
         return solution
@@ -295,7 +301,7 @@ class ExactGP(nn.Module):
             seen, means = few or self._seen_and_means_of_few(self.x[rows])
             pairs = [(seen, to_seen[rows])] if to_seen is not None else []
             pairs += [(means, weights[rows])] if linear else []
-            _backward(*map(list, zip(*pairs, strict=True)))
+            backward(*zip(*pairs, strict=True))
 
     @in_smaller_chunks
     @torch.no_grad()
@@ -371,7 +377,8 @@ def _moments(solution: Solution, observed: Observations) -> Moments:
     return Moments(mean, mean.square() + variance)
 
 
-def _backward(outputs: list[Tensor], gradients: list[Tensor]) -> None:
+def backward(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Leave the gradient of these outputs, which is known, in the parameters that they depend on."""
     pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
     if pairs:
         torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])

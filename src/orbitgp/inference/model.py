@@ -92,9 +92,13 @@ class InvariantGP(nn.Module):
         """The same, and what had to be added to the jitter, as a share of the diagonal."""
         return cholesky(self._kuu(self._inducing_features()))
 
-    def kernel_means(self, samples: Samples) -> KernelMeans:
-        """Block means of k_u and of m_g, and kff."""
-        return self._kernel_means(samples, self._inducing_features())
+    def inducing_covariance(self) -> Float[Tensor, "inducing inducing"]:
+        """Kuu + jitter I, in float64."""
+        return self._kuu(self._inducing_features().double())
+
+    def kernel_means(self, samples: Samples, dtype: torch.dtype | None = None) -> KernelMeans:
+        """Block means of k_u and of m_g, and kff; the kernel in the precision of the samples, or in this one."""
+        return self._kernel_means(samples, self._inducing_features(), dtype)
 
     def whitened_means(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> WhitenedMeans:
         """The same with a = L^-1 k_u in place of k_u. Give ``factor`` where L is known and needs no gradient."""
@@ -102,10 +106,12 @@ class InvariantGP(nn.Module):
         means = self._kernel_means(samples, features)
         return means.whiten_by_kuu(self._kuu(features), self.inducing.dtype) if factor is None else means.whiten(factor)
 
-    def _kernel_means(self, samples: Samples, features: Float[Tensor, "inducing samples features"]) -> KernelMeans:
+    def _kernel_means(
+        self, samples: Samples, features: Float[Tensor, "inducing samples features"], dtype: torch.dtype | None = None
+    ) -> KernelMeans:
         xa, covariance = samples.points.flatten(3), self.covariance
-        z = features.flatten(0, 1)
-        kfu, kff = covariance.of_features.expectations(covariance.features(xa), z, samples.pairing)
+        seen, z = covariance.features(xa), features.flatten(0, 1)
+        kfu, kff = covariance.of_features.expectations(seen.to(dtype or seen.dtype), z.to(dtype or z.dtype), samples.pairing)
         if features.shape[1] > 1:
             kfu = kfu.unflatten(-1, features.shape[:2]).mean(-1)
         return KernelMeans(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)

@@ -206,6 +206,11 @@ def variances(x: Inputs | Rows) -> Float[Tensor, "*features"]:
     return squares / len(x)
 
 
+def spread(x: Inputs | Rows) -> float:
+    """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
+    return float(variances(x).mean().sqrt()) or 1.0
+
+
 def as_tensor(x: Inputs | Rows, most: int | None = None) -> Any:
     """All rows; or ``most`` of them, evenly spaced, where they are not one tensor anyway."""
     if isinstance(x, Tensor):

@@ -7,7 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.starts import natural_units
 
@@ -17,11 +19,11 @@ Vector = Float[np.ndarray, " parameters"]
 class LearnedVector:
     """What is learned of a model and its likelihood, but for the bias of the prior mean, which has its best value anyway.
 
-    A reach of the orbit counts by how far it moves the inputs, and a hyperparameter of the kernel in factors of e. All else is
-    learned as it is.
+    A reach of the orbit counts by how far it moves the inputs, a hyperparameter of the kernel in factors of e, and an inducing
+    point in units of how far the inputs spread. All else is learned as it is.
     """
 
-    def __init__(self, model: ExactGP, likelihood: Likelihood) -> None:
+    def __init__(self, model: ExactGP | CollapsedGP, likelihood: Likelihood) -> None:
         learned = (*model.parameters(), *likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not model.prior_mean.bias]
         self.units = self._natural_units(model)
@@ -29,7 +31,7 @@ class LearnedVector:
         reached = [torch.full_like(p, id(p) in reaches) for p in self.parameters]
         self.is_reach: Bool[np.ndarray, " parameters"] = _flat(reached) > 0
 
-    def _natural_units(self, model: ExactGP) -> list[Tensor]:
+    def _natural_units(self, model: ExactGP | CollapsedGP) -> list[Tensor]:
         reaches = zip(model.orbit.reaches(), natural_units(model.orbit, model.x), strict=True)
         units = {id(reach): unit for reach, unit in reaches}
         for _, raw, constraint in model.kernel.named_parameters_and_constraints():
@@ -38,6 +40,8 @@ class LearnedVector:
                     value = constraint.transform(raw)
                     (slope,) = torch.autograd.grad(value.sum(), raw)
                 units[id(raw)] = (value / slope).detach().abs()
+        if isinstance(model, CollapsedGP):
+            units[id(model.sparse.inducing)] = torch.full_like(model.sparse.inducing, spread(model.x), requires_grad=False)
         ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
         found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
         return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]

@@ -1,4 +1,4 @@
-"""The exact evidence as a function of one vector: what quasi-Newton steps climb.
+"""The exact evidence, or the collapsed bound, as a function of one vector: what quasi-Newton steps climb.
 
 Some of the data may stand for all, in an order whose every beginning stands for the whole. Draws of the orbit are fixed, so the
 function has no noise. Other draws are another function: how much the two differ says how much draws matter.
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
@@ -26,7 +27,11 @@ class ExactObjective:
     """The log evidence (and priors) of a model, as a function of all that is learned of it and of its likelihood."""
 
     def __init__(
-        self, model: ExactGP, likelihood: Likelihood, y: Float[Tensor, "rows *outputs"], order: Int[Tensor, " rows"]
+        self,
+        model: ExactGP | CollapsedGP,
+        likelihood: Likelihood,
+        y: Float[Tensor, "rows *outputs"],
+        order: Int[Tensor, " rows"],
     ) -> None:
         self.model, self.likelihood, self.y = model, likelihood, y
         self.learned = LearnedVector(model, likelihood)
@@ -58,7 +63,7 @@ class ExactObjective:
             return nowhere
         if not (math.isfinite(value) and np.all(np.isfinite(gradient))):
             return nowhere
-        self.local, self.jitter = solution.local, solution.system.jitter
+        self.local, self.jitter = solution.local, solution.jitter
         return -value, -gradient
 
     def gradient_at(self, vector: Vector) -> Vector:
@@ -68,7 +73,7 @@ class ExactObjective:
         self._pull_back_priors()
         return self.learned.gradient()
 
-    def condition(self) -> Solution:
+    def condition(self) -> Solution | CollapsedBound:
         """The posterior here, which the model keeps."""
         return self.model.condition(self.likelihood, self.y, self._known_local())
 
@@ -101,7 +106,7 @@ class ExactObjective:
         self.local = None if state["local"] is None else state["local"].to(self.y.device)
 
 
-def log_prior(model: InvariantGP | ExactGP) -> Float[Tensor, ""]:
+def log_prior(model: InvariantGP | ExactGP | CollapsedGP) -> Float[Tensor, ""]:
     """The log density of the priors that the user put on the kernel's hyperparameters (zero without any)."""
     total = torch.zeros((), dtype=torch.float64, device=model.prior_mean.bias.device)
     for _, module, prior, closure, _ in model.kernel.named_priors():

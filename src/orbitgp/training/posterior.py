@@ -99,7 +99,7 @@ class PosteriorUpdates:
         size = size or self.size
         pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
-            factor = self._factor()
+            factor = self.factor()
             drawn = self._drawn(pieces)
             means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in drawn)
             if not self.whitens_data:
@@ -184,7 +184,7 @@ class PosteriorUpdates:
         processes.add_(sums)
         return sums
 
-    def _factor(self) -> Factor:
+    def factor(self) -> Factor:
         """The factor of Kuu. Where inducing points have come so close that there is none, the jitter is raised for good."""
         self._tie_jitter_to_noise()
         factor, share = self.model.factor_and_jitter()

@@ -31,6 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.cost import FIRST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.likelihoods import Likelihood
@@ -62,7 +63,7 @@ class QuasiNewton:
     learned from ``learn_rows`` of the data (None: all).
     """
 
-    model: ExactGP
+    model: ExactGP | CollapsedGP
     likelihood: Likelihood
     x: Float[Tensor, "rows *features"]
     y: Float[Tensor, "rows *outputs"]
@@ -100,7 +101,7 @@ class QuasiNewton:
         self._climb_number = 0  # stages that go on where the last one ended are one climb to those who read the history
         self._tops: list[Top] = []  # of all stages so far
         self._known: Iterator[Top] = iter(())  # those of them that the run has from a checkpoint
-        self._posterior: Solution | None = None  # that of all data, where the last stage has found it
+        self._posterior: Solution | CollapsedBound | None = None  # that of all data, where the last stage has found it
         self._snapshot = self._state()
 
     def summary(self) -> str:
@@ -124,7 +125,7 @@ class QuasiNewton:
         by_time = 0.0 if self.options.max_seconds is None else self.seconds / self.options.max_seconds
         return max(by_steps, by_time)
 
-    def run(self) -> Solution:
+    def run(self) -> Solution | CollapsedBound:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
         self._clock = time.perf_counter() - self.seconds
         self.model.num_samples = self._first_samples
@@ -234,7 +235,7 @@ class QuasiNewton:
             return 0.0
         return abs(self.objective.log_evidence(other=1) - self.objective.log_evidence())
 
-    def _measure_draws(self, solution: Solution) -> None:
+    def _measure_draws(self, solution: Solution | CollapsedBound) -> None:
         """What other draws change, or half as many: measured on the data learned from, and in proportion to all data."""
         if self.model.num_samples is None:
             return

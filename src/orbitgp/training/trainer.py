@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,22 +27,25 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from orbitgp.inference import processes
+from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import Setting, local_source
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch, variances
+from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch, spread
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Classification, Likelihood
-from orbitgp.orbits import Identity, Orbit, Pairing, Samples
+from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing, Samples
 from orbitgp.training import convergence, screening
 from orbitgp.training.adam import Adam
+from orbitgp.training.collapsed_climb import POSTERIOR_DRAWS, CollapsedClimb, held, most_draws
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.progress import progress_bar
+from orbitgp.training.quasi_newton import LEAST_SAMPLES
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
 
 
@@ -101,6 +104,12 @@ class Trainer:
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
+        # Draws of the orbit with which the collapsed bound can be climbed; None where steps are stochastic.
+        self.draws = most_draws(self.model, self.likelihood, self.x, options) if self.natural else None
+        self.climber: CollapsedClimb | None = None
+        self.at_top = False
+        self._begin: dict[str, Any] = {}  # the state in which the climb began
+        self._known_climb: dict[str, Any] | None = None  # from a checkpoint
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
         """What is learned, by its rate. Rates are in units of how far inputs spread, and targets."""
@@ -111,39 +120,55 @@ class Trainer:
         known = {id(p) for p in (*orbit, *mean, model.inducing)}
         rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
         rate = options.learning_rate or (0.1 if self.posterior.rounds > 1 else 0.03)
-        # Without an orbit, inducing points at all data are at their best.
-        complete = isinstance(model.orbit, Identity) and len(model.inducing) >= len(self.x)
         groups = [(rest, rate), (mean, rate * of_targets)]
         groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
-        groups += [] if complete else [([model.inducing], options.inducing_rate * of_inputs)]
+        groups += [] if self._complete() else [([model.inducing], options.inducing_rate * of_inputs)]
         groups.append((list(self.local.parameters()), options.network_rate))
         learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
         # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
         held = [{"params": [model.inducing], "lr": 0.0}]
         return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters] or held
 
+    def _complete(self) -> bool:
+        """Whether inducing points are at their best: at all data, without an orbit."""
+        return isinstance(self.model.orbit, Identity) and len(self.model.inducing) >= len(self.x)
+
     def stop(self) -> None:
         """Let the run end after the step that it is in, short of its budget."""
         self.stopped = True
+        if self.climber is not None:
+            self.climber.stop()
 
     @property
     def converged(self) -> bool:
         """Whether the bound had stopped rising before the budget was spent."""
-        return self.hold < 0.5 and self.fraction() >= 1.0
+        return self.at_top or (self.hold < 0.5 and self.fraction() >= 1.0)
 
     def summary(self) -> str:
         """What happened, in words."""
+        if self.draws is not None:
+            return convergence.climb_in_words(self.steps, self.converged, self.stopped)
         rise = convergence.rise([record["bound"] for record in self.history])
         return convergence.in_words(self.steps, self.converged, self.stopped, rise)
 
     def run(self) -> list[Record]:
         """Train until the bound has stopped rising or the budget is spent, refit q(u), and return the history."""
-        every = max(1, self.options.max_steps // 100)
-        with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
-            if not self.screened:
+        if not self.screened:
+            with progress_bar(self.progress, "steps") as bar:
                 bar.set_postfix_str("choosing a start")
                 self.choose_start()
-                self._step_done()
+            self._step_done()
+        if self.draws is not None and not self.stopped:
+            self._climb()
+        if self.draws is None:
+            self._take_steps()
+        self.polish()
+        return self.history
+
+    def _take_steps(self) -> None:
+        """Stochastic steps."""
+        every = max(1, self.options.max_steps // 100)
+        with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
             bar.update(self.steps)
             while self.fraction() < 1.0 and not self.stopped:
                 self.step()
@@ -159,8 +184,67 @@ class Trainer:
             self.record()
         if isinstance(self.gradient, Replayed):
             self.gradient.release()
-        self.polish()
-        return self.history
+
+    def _climb(self) -> None:
+        """Climb the collapsed bound, until it is at a top or the budget is spent; stochastic steps go on where that fails."""
+        self.steps = 0  # evaluations, which a climb that goes on has counted
+        self._begin, known = self.snapshot(), self._known_climb
+        fixed = list(self.model.orbit.parameters()) if self.keeps_orbit else []
+        with held([*fixed, self.model.inducing] if self._complete() else fixed):
+            self.posterior.factor()
+            self.climber = self._new_climber()
+            if known is not None:
+                self.climber.load_state_dict(known)
+            self.history = [self._of_climb(record) for record in self.climber.history]
+            try:
+                self.climber.run()
+            except FloatingPointError:
+                self.load_state_dict(self._begin)
+                self.draws = None
+            else:
+                self._count(self.climber)
+        self.climber = None
+
+    def _new_climber(self) -> CollapsedClimb:
+        options = replace(self.options, start_rows=0)
+        if options.max_seconds is not None:  # of which the start has taken some
+            options = replace(options, max_seconds=max(options.max_seconds - self.seconds, 1e-3))
+        return CollapsedClimb(
+            CollapsedGP(self.model, self._all_rows()),
+            self.likelihood,
+            self._all_rows(),
+            self.y,
+            options,
+            max_steps=options.max_steps,
+            most_samples=self.draws or LEAST_SAMPLES,
+            callback=self._watch_climb,
+            progress=self.progress,
+            after_step=self._stage_done,
+        )
+
+    def _all_rows(self) -> Float[Tensor, "rows *features"]:
+        assert isinstance(self.x, Tensor)
+        return self.x
+
+    def _watch_climb(self, record: Record) -> None:
+        """Keep a record of the climb as one of this run."""
+        self.history.append(self._of_climb(record))
+        self.steps, self.seconds = self.history[-1]["step"], self.history[-1]["seconds"]
+        if self.callback is not None:
+            self.callback(self.history[-1])
+
+    def _of_climb(self, record: Record) -> Record:
+        """A record of the climb, without what tells several climbs apart. Its clock starts with that of the run."""
+        kept = {name: value for name, value in record.items() if name not in ("climb", "without_orbit", "rows")}
+        return {**kept, "seconds": record["seconds"] + self._begin["seconds"], "blend": self.posterior.blend}
+
+    def _stage_done(self, climber: CollapsedClimb) -> None:
+        self._count(climber)
+        self._step_done()
+
+    def _count(self, climber: CollapsedClimb) -> None:
+        self.steps, self.seconds = climber.steps, climber.seconds + self._begin["seconds"]
+        self.at_top = climber.converged
 
     def choose_start(self) -> None:
         """Leave kernel, likelihood, prior mean and orbit at the best start. A run that is stopped has made no choice."""
@@ -193,7 +277,7 @@ class Trainer:
 
     def fraction(self) -> float:
         """How much of the run is over: of the budget, or of twice the time after which the bound had stopped rising."""
-        return self._spent() / (2 * self.hold)
+        return 1.0 if self.at_top else self._spent() / (2 * self.hold)
 
     def step(self) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
@@ -262,12 +346,15 @@ class Trainer:
         return Replayed(self._gradient, version, [self.generator], parameters)
 
     def polish(self) -> None:
-        """With all else fixed, q(u) from an average over passes over all data.
+        """With all else fixed, q(u) from an average over passes over all data, or from many fixed draws after a climb.
 
         Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
         that is less than one pass, it is a part of one for data on disk; others are all seen.
         """
-        if self.natural:
+        if self.draws is not None:
+            draws = None if isinstance(self.model.orbit, FiniteOrbit) else POSTERIOR_DRAWS
+            CollapsedGP(self.model, self._all_rows(), draws).set_posterior(self.likelihood, self.y)
+        elif self.natural:
             seen = self.steps // self.options.posterior_every * self.posterior.size
             enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
             rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)
@@ -329,11 +416,17 @@ class Trainer:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
+        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies.
+
+        A climb goes on from where it began, with the tops that its stages have found.
+        """
+        if self.climber is not None:
+            return {**self._begin, "climb": self.climber.state_dict()}
         return {
             **{name: part.state_dict() for name, part in self._parts().items()},
             **{name: getattr(self, name) for name in _PROGRESS},
             "bounds": torch.stack(self.bounds) if self.bounds else torch.empty(0),
+            "climb": None,
         }
 
     def snapshot(self) -> dict[str, Any]:
@@ -348,6 +441,9 @@ class Trainer:
         for name in _PROGRESS:
             setattr(self, name, state[name])
         self.bounds = list(state["bounds"])
+        self._known_climb = state["climb"]
+        if self._known_climb is not None:
+            self.steps = self._known_climb["steps"]
 
     def _sample(self, own: Owned, num_samples: int | None) -> Samples:
         options, x = self.options, self.x[own.rows]
@@ -365,18 +461,14 @@ class Trainer:
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
-_PROGRESS = ("steps", "seconds", "history", "screened", "hold", "keeps_orbit")  # the trainer's own state, with the bounds
+# The trainer's own state, with the bounds and the climb:
+_PROGRESS = ("steps", "seconds", "history", "screened", "hold", "keeps_orbit", "draws")
 
 
 def _schedule(fraction: float, hold: float = 0.5) -> float:
     """Level, then a cosine down to zero over the last part of the budget."""
     down = 0.0 if fraction <= hold else (fraction - hold) / (1 - hold)
     return 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
-
-
-def spread(x: Float[Tensor, "rows *features"] | Rows) -> float:
-    """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
-    return float(variances(x).mean().sqrt()) or 1.0
 
 
 def _by_unit(orbit: Orbit, unit: float) -> list[tuple[list[Parameter], float]]:

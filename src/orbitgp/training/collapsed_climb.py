@@ -1,0 +1,116 @@
+"""Learning by the collapsed bound: the sparse model of few data climbs to a top, without noise and without learning rates.
+
+With q(u) at its best in closed form and fixed draws of the orbit, the bound is a plain function of kernel, likelihood, orbit
+and inducing points (:mod:`orbitgp.inference.collapsed`). It is climbed as the exact evidence is, with more and more draws.
+First the inducing points stay where they are: the noise that an exact start has found is too small for a bound with slack, and
+must rise before the points have anything to say.
+
+This is how a sparse run learns where all data can be seen in every step. Where they are too many, where the bound is not
+quadratic in f, or where an option was set that only stochastic steps have, it takes stochastic steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import Parameter
+
+from orbitgp.inference import processes
+from orbitgp.inference.collapsed import CollapsedGP
+from orbitgp.inference.cost import affordable, collapsed_evaluation, free_memory
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Rows
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import FiniteOrbit
+from orbitgp.training.best_start import EARLY_SETTLED
+from orbitgp.training.climb import Top
+from orbitgp.training.objective import ExactObjective
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, QuasiNewton
+
+POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
+_EVALUATIONS = 100  # that a run takes, about
+# Options that only stochastic steps have: who sets one of them asks for such steps.
+_STOCHASTIC = {
+    "learning_rate",
+    "orbit_rate",
+    "inducing_rate",
+    "warmup",
+    "orbit_warmup",
+    "posterior_rows",
+    "posterior_samples",
+    "posterior_rho",
+    "posterior_every",
+    "polish_passes",
+    "sampler",
+    "num_groups",
+}
+
+
+def most_draws(
+    model: InvariantGP, likelihood: Likelihood, x: Float[Tensor, "rows *features"] | Rows, options: TrainerSettings
+) -> int | None:
+    """The most draws of the orbit with which a run can climb the collapsed bound; None where it cannot.
+
+    A finite orbit is enumerated. About a hundred evaluations of the bound may take as long as an exact fit may.
+    """
+    if not isinstance(x, Tensor) or processes.count() > 1 or options.optimizer != "natural":
+        return None
+    if likelihood.num_locals or likelihood.couples or options.changed() & _STOCHASTIC:
+        return None
+    if "batch_size" in options.changed() and options.batch_size < len(x):
+        return None
+    with torch.no_grad():
+        dim = model.covariance.features(x[:1].flatten(1)).shape[-1]
+    covariances = len(model.q_sqrt)
+
+    def can_be_afforded(samples: int) -> bool:
+        size = len(model.inducing)
+        cost = collapsed_evaluation(len(x), samples, size, model.inducing_samples, dim, covariances, x.device)
+        run = replace(cost, seconds=_EVALUATIONS * cost.seconds)
+        return affordable(run, options.exact_seconds, free_memory(x.device)) is None
+
+    if isinstance(model.orbit, FiniteOrbit):
+        return model.orbit.size if can_be_afforded(model.orbit.size) else None
+    draws = [samples for samples in (MOST_SAMPLES, MOST_SAMPLES // 2, LEAST_SAMPLES) if can_be_afforded(samples)]
+    return draws[0] if draws else None
+
+
+@dataclass
+class CollapsedClimb(QuasiNewton):
+    """One run of learning by the collapsed bound. It leaves q(u) as it is."""
+
+    def _with_more_rows(self, top: Top | None) -> Top:
+        """With all rows: first without the inducing points, then with them."""
+        assert isinstance(self.model, CollapsedGP)
+        points = self.model.sparse.inducing
+        if points.requires_grad:
+            with held([points]):
+                self._learn_what_is_free()
+                if self.learned.parameters:
+                    top = self._stage(self._climb, EARLY_SETTLED)
+                    self.learned.set(top.vector)
+            self._learn_what_is_free()
+        return self._stage(self._climb, self._enough(0.0))
+
+    def _learn_what_is_free(self) -> None:
+        self.objective = ExactObjective(self.model, self.likelihood, self.y, self.objective.order)
+        self.learned = self.objective.learned
+
+
+@contextmanager
+def held(parameters: Sequence[Parameter]) -> Iterator[None]:
+    """Learn none of these within this context."""
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    try:
+        for parameter in learned:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_(True)

@@ -1,0 +1,150 @@
+"""The collapsed bound, against the bound at its best q(u), the exact evidence, a dense oracle and finite differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from orbitgp.inference import model as sparse_model
+from orbitgp.inference.collapsed import CollapsedGP
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Dirichlet, Gaussian, Likelihood
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
+
+N, DIM, POINTS, DRAWS = 14, 3, 6, 5
+CYCLE = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
+
+
+def kernel(base: type = RBFKernel) -> ScaleKernel:
+    made = ScaleKernel(base()).double()
+    made.base_kernel.lengthscale, made.outputscale = 1.3, 2.0
+    return made
+
+
+def data(likelihood: Likelihood, rows: int = N) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    x = torch.randn(rows, DIM, dtype=torch.float64)
+    if isinstance(likelihood, Dirichlet):
+        return x, likelihood.encode(torch.arange(rows) % likelihood.num_classes)
+    return x, torch.sin(x[:, :1]) + 2.0 + torch.randn(rows, likelihood.num_latents, dtype=torch.float64) / 5
+
+
+def made(orbit: Orbit, likelihood: Likelihood, x: Tensor, averaged: int = 1, **settings: object) -> CollapsedGP:
+    shared = likelihood.shares_curvature
+    model = InvariantGP(
+        kernel(), orbit, x[:POINTS] + 0.1, likelihood.num_latents, shared_covariance=shared, inducing_samples=averaged, **settings
+    )
+    return CollapsedGP(model, x, None if isinstance(orbit, Permutation | Identity) else DRAWS)
+
+
+LIKELIHOODS = {"one": lambda: Gaussian(1, 0.05), "two": lambda: Gaussian(2, 0.05), "dirichlet": lambda: Dirichlet(3, 0.01)}
+ORBITS = {
+    "none": Identity,
+    "finite": lambda: Permutation(CYCLE),
+    "infinite": lambda: GaussianNoise(0.4).double(),
+}
+
+
+@pytest.mark.parametrize("averaged", [1, 3])
+@pytest.mark.parametrize("mean", ["constant", "linear", "zero"])
+@pytest.mark.parametrize("orbit", ORBITS)
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_it_is_the_bound_at_the_best_posterior(name: str, orbit: str, mean: str, averaged: int) -> None:
+    likelihood = LIKELIHOODS[name]()
+    x, y = data(likelihood)
+    collapsed = made(ORBITS[orbit](), likelihood, x, averaged, mean=mean)
+    value = collapsed.condition(likelihood, y).log_evidence
+    collapsed.set_posterior(likelihood, y)
+    samples = collapsed.orbit.fixed(x, collapsed.num_samples)
+    assert elbo(collapsed.sparse, likelihood, samples, y, N).item() == pytest.approx(value, abs=1e-7)
+    # Any other q(u) has less.
+    with torch.no_grad():
+        collapsed.sparse.q_mean.add_(0.1)
+    assert elbo(collapsed.sparse, likelihood, samples, y, N).item() < value
+
+
+def test_against_dense_matrices() -> None:
+    likelihood = Gaussian(1, 0.05)
+    x, y = data(likelihood)
+    collapsed = made(Identity(), likelihood, x, jitter=0.0, mean="zero")
+    k, z = kernel(), collapsed.sparse.inducing
+    kfu, kuu = k(x, z).to_dense(), k(z).to_dense()
+    q = kfu @ torch.linalg.solve(kuu, kfu.mT)
+    noise = likelihood.noise.item()
+    law = torch.distributions.MultivariateNormal(torch.zeros(N).double(), q + noise * torch.eye(N).double())
+    expected = law.log_prob(y[:, 0]) - 0.5 * (k(x).to_dense().diagonal() - q.diagonal()).sum() / noise
+    assert collapsed.condition(likelihood, y).log_evidence == pytest.approx(expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("orbit", ORBITS)
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_it_is_the_exact_evidence_where_points_determine_f_and_never_above(name: str, orbit: str) -> None:
+    likelihood = LIKELIHOODS[name]()
+    x, y = data(likelihood)
+    few = made(ORBITS[orbit](), likelihood, x)
+    exact = ExactGP(kernel(), few.orbit, x, likelihood.num_latents, num_samples=few.num_samples)
+    evidence = exact.condition(likelihood, y).log_evidence
+    assert few.condition(likelihood, y).log_evidence < evidence
+    # All points at which g is averaged are inducing points.
+    points = few.orbit.fixed(x, few.num_samples).points[:, 0].flatten(0, 1).detach()
+    shared = likelihood.shares_curvature
+    model = InvariantGP(kernel(), few.orbit, points, likelihood.num_latents, shared_covariance=shared, jitter=1e-10)
+    whole = CollapsedGP(model, x, few.num_samples).condition(likelihood, y).log_evidence
+    assert whole == pytest.approx(evidence, abs=1e-3)
+    assert whole <= evidence + 1e-6
+
+
+def values(collapsed: CollapsedGP, likelihood: Likelihood) -> list[torch.nn.Parameter]:
+    bias = collapsed.prior_mean.bias
+    learned = (*collapsed.parameters(), *likelihood.parameters())
+    return [p for p in learned if p.requires_grad and p is not bias and p is not collapsed.sparse.q_mean]
+
+
+@pytest.mark.parametrize("chunk", [2**24, 3 * DRAWS * POINTS * 2])
+@pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_its_gradient_is_that_of_finite_differences(name: str, base: type, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all data at once, and a few at a time."""
+    monkeypatch.setattr(sparse_model, "chunk_elements", lambda device: chunk)
+    likelihood = LIKELIHOODS[name]()
+    x, y = data(likelihood)
+    collapsed = made(GaussianNoise(0.4).double(), likelihood, x, averaged=2, mean="linear")
+    collapsed.sparse.q_mean.requires_grad_(False)
+    collapsed.sparse.q_sqrt.requires_grad_(False)
+    assert (len(collapsed._parts()) > 1) == (chunk < 2**24)
+    value = collapsed.evidence_with_gradient(likelihood, y).log_evidence
+    assert value == pytest.approx(collapsed.condition(likelihood, y).log_evidence, abs=1e-8)
+    for parameter in values(collapsed, likelihood):
+        assert parameter.grad is not None
+        at, gradient = parameter.data.flatten(), parameter.grad.flatten()
+        for i in range(min(2, len(at))):
+            ends = []
+            for step in (1e-5, -2e-5):
+                at[i] += step
+                ends.append(collapsed.condition(likelihood, y).log_evidence)
+            at[i] += 1e-5
+            assert gradient[i].item() == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-3, abs=1e-4)
+
+
+def test_single_precision_is_no_noise() -> None:
+    """Inputs in single precision have a bound in double precision: a line search sees no rounding."""
+    likelihood = Gaussian(1, 1e-4)
+    x, y = data(likelihood)
+    model = InvariantGP(kernel(), Identity(), x.float()[:POINTS], mean="zero")
+    single = CollapsedGP(model, x.float())
+    wide = CollapsedGP(InvariantGP(kernel(), Identity(), x.float()[:POINTS].double(), mean="zero"), x.float().double())
+    assert single.condition(likelihood, y).log_evidence == pytest.approx(wide.condition(likelihood, y).log_evidence, rel=1e-9)
+
+
+def test_other_draws_leave_the_model_as_it_is() -> None:
+    likelihood = Gaussian(1, 0.05)
+    x, y = data(likelihood)
+    collapsed = made(GaussianNoise(0.4).double(), likelihood, x)
+    value, bias = collapsed.condition(likelihood, y).log_evidence, collapsed.prior_mean.bias.item()
+    assert collapsed.log_evidence(likelihood, y, seed=0) == pytest.approx(value, abs=1e-9)
+    assert abs(collapsed.log_evidence(likelihood, y, seed=1) - value) > 1e-3
+    assert collapsed.prior_mean.bias.item() == bias

@@ -34,10 +34,8 @@ def data(likelihood: Likelihood, rows: int = N) -> tuple[Tensor, Tensor]:
 
 
 def made(orbit: Orbit, likelihood: Likelihood, x: Tensor, averaged: int = 1, **settings: object) -> CollapsedGP:
-    shared = likelihood.shares_curvature
-    model = InvariantGP(
-        kernel(), orbit, x[:POINTS] + 0.1, likelihood.num_latents, shared_covariance=shared, inducing_samples=averaged, **settings
-    )
+    settings |= {"shared_covariance": likelihood.shares_curvature, "inducing_samples": averaged}
+    model = InvariantGP(kernel(), orbit, x[:POINTS] + 0.1, likelihood.num_latents, **settings)
     return CollapsedGP(model, x, None if isinstance(orbit, Permutation | Identity) else DRAWS)
 
 

@@ -7,7 +7,8 @@ noise 1 / lam. With a = L^-1 k_u, Q_ff = a a^T and m the prior mean, the bound a
 
 That is the bound of :mod:`orbitgp.inference.elbo` at the q(u) of :mod:`orbitgp.inference.natural_gradient`, on the same draws.
 It has no noise and no q(u), so all else can climb it by quasi-Newton steps. Where the inducing variables are f at all data, it
-is the exact evidence. A constant prior mean is at its best in closed form. All is in double precision.
+is the exact evidence. A constant prior mean is at its best in closed form. The kernel between data and inducing points is in
+the precision of the inputs where the noise lies far above their rounding. All else is in double precision.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.exact import Locals, Observations, Rows, Targets, backward
+from orbitgp.inference.exact import CLEAR, Locals, Observations, Rows, Targets, backward
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
@@ -28,6 +29,8 @@ from orbitgp.inference.whitening import KernelMeans
 from orbitgp.likelihoods import Likelihood
 
 Columns = Float[Tensor, "rows latents"]
+
+_KEPT = 4  # parts of the data are few enough for their kernel to be kept for the gradient
 
 
 class CollapsedBound(NamedTuple):
@@ -61,7 +64,10 @@ class CollapsedGP(nn.Module):
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound here, with a constant mean at its best."""
-        return self._described(self._bound(_joined([self._means(part) for part in self._parts()]), likelihood, y))
+        observed = Observations.of(likelihood.quadratic(y, None))
+        kuu = self.sparse.inducing_covariance()
+        dtype = self._precision(observed, kuu)
+        return self._described(self._bound(_joined([self._means(part, dtype) for part in self._parts()]), kuu, observed))
 
     @torch.no_grad()
     def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None, seed: int = 0) -> float:
@@ -76,17 +82,20 @@ class CollapsedGP(nn.Module):
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
-        parts = self._parts()
+        observed = Observations.of(likelihood.quadratic(y, None))
+        kuu = self.sparse.inducing_covariance()
+        dtype, parts = self._precision(observed, kuu), self._parts()
         # What few data take is kept for the gradient; that of many is computed again.
-        with torch.set_grad_enabled(len(parts) == 1):
-            pieces = [self._means(part) for part in parts]
+        keep = len(parts) <= _KEPT
+        with torch.set_grad_enabled(keep):
+            pieces = [self._means(part, dtype) for part in parts]
         means = _joined(pieces)
         ku, prior_mean, kff = leaves = [term.detach().requires_grad_() for term in means[:3]]
-        value = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), likelihood, y)
+        value = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), kuu, observed)
         value.backward()
         gradients = zip(*(_gradient(leaf).split([len(part) for part in parts]) for leaf in leaves), strict=True)
         for part, piece, gradient in zip(parts, pieces, gradients, strict=True):
-            backward((piece if len(parts) == 1 else self._means(part))[:3], gradient)
+            backward((piece if keep else self._means(part, dtype))[:3], gradient)
         return self._described(value)
 
     @in_smaller_chunks
@@ -106,16 +115,21 @@ class CollapsedGP(nn.Module):
         """The data, few enough at a time to fit into memory."""
         return self.x.split(self.sparse.rows_at_once(self.x, self.num_samples))
 
-    def _means(self, x: Rows) -> KernelMeans:
-        return self.sparse.kernel_means(self.orbit.fixed(x, self.num_samples, self.seed), torch.float64)
+    def _means(self, x: Rows, dtype: torch.dtype) -> KernelMeans:
+        return self.sparse.kernel_means(self.orbit.fixed(x, self.num_samples, self.seed), dtype)
+
+    @torch.no_grad()
+    def _precision(self, observed: Observations, kuu: Float[Tensor, "inducing inducing"]) -> torch.dtype:
+        """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
+        rounding = torch.finfo(self.x.dtype).eps * float(kuu.diagonal().max())
+        return self.x.dtype if float(observed.noise.min()) > CLEAR * rounding else torch.float64
 
     def _described(self, value: Float[Tensor, ""]) -> CollapsedBound:
         return CollapsedBound(float(value.detach()), self.sparse.jitter)
 
-    def _bound(self, means: KernelMeans, likelihood: Likelihood, y: Targets) -> Float[Tensor, ""]:
+    def _bound(self, means: KernelMeans, kuu: Float[Tensor, "inducing inducing"], observed: Observations) -> Float[Tensor, ""]:
         """The bound, given what the prior knows of the data."""
-        a = means.whiten_by_kuu(self.sparse.inducing_covariance(), torch.float64).a[:, 0]
-        observed = Observations.of(likelihood.quadratic(y, None))
+        a = means.whiten_by_kuu(kuu, torch.float64).a[:, 0]
         precision, shared = 1 / observed.noise, bool((observed.noise == observed.noise[:, :1]).all())
         systems = [_Precision(a, lam) for lam in (precision[:, :1] if shared else precision).split(1, dim=1)]
         residual = observed.targets - means.prior_mean[:, 0]

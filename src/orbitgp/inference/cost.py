@@ -87,8 +87,24 @@ class Workload:
             low, high = (middle, high) if fits(middle * step) else (low, middle)
         return low * step
 
+    def collapsed(self, rows: int, inducing: int, inducing_samples: int, covariances: int) -> Cost:
+        """The collapsed bound of a sparse model, and its gradient.
+
+        k_g between samples and inducing points takes three products: its values, these again where data are streamed, and the
+        gradient of the points. K_uu takes four halves, and each covariance of q(u) three products of N x M x M.
+        """
+        single, double = self._speeds()
+        points = inducing * inducing_samples
+        kernel = 6.0 * (self.dim + 8) * rows * self.samples * points
+        algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2 + 4.0 * (self.dim + 8) * points**2
+        numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * self.dim * (rows * self.samples + points)
+        return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
+
+    def _speeds(self) -> tuple[float, float]:
+        return _GPU_SPEED if self.device.type == "cuda" else _CPU_SPEED
+
     def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float, kept: int = 0) -> Cost:
-        single, double = _GPU_SPEED if self.device.type == "cuda" else _CPU_SPEED
+        single, double = self._speeds()
         kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim
@@ -96,21 +112,6 @@ class Workload:
         memory = rows**2 * (number + squares) + number * (samples + _BLOCKS * block + kept) + self.tables
         seconds = kernel / (double if self.double else single) + algebra * rows**3 * self.factorisations / double
         return Cost(memory, seconds)
-
-
-def collapsed_evaluation(
-    rows: int, samples: int, inducing: int, inducing_samples: int, dim: int, covariances: int, device: torch.device
-) -> Cost:
-    """What the collapsed bound of a sparse model and its gradient cost, in double precision.
-
-    The kernel between samples and inducing points takes three products (its value twice, as data are streamed, and the gradient
-    of the points), that between inducing points four halves. Each covariance of q(u) takes three products of N x M x M.
-    """
-    points = inducing * inducing_samples
-    kernel = dim * (6.0 * rows * samples * points + 4.0 * points**2)
-    algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2
-    numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * dim * (rows * samples + points)
-    return Cost(8.0 * numbers, (kernel + algebra) / (_GPU_SPEED if device.type == "cuda" else _CPU_SPEED)[1])
 
 
 def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:

@@ -42,7 +42,7 @@ _PROBES = 4  # data
 _LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 _TURNS = 50  # of local parameters and posterior, at most
 _SETTLED = 1e-3  # nats: what one more turn would gain
-_CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
+CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
 
 
 class Observations(NamedTuple):
@@ -213,7 +213,7 @@ class ExactGP(nn.Module):
         """What g sees, in double precision where the noise is not far above the rounding of K_f: solutions divide by it."""
         variance = self.covariance.of_features.expectations(seen[:_PROBES, None], seen[:1, 0], _EXACT)[1].max()
         rounding = torch.finfo(seen.dtype).eps * float(variance)
-        return seen if float(noise.min()) > _CLEAR * rounding else seen.double()
+        return seen if float(noise.min()) > CLEAR * rounding else seen.double()
 
     def _conditioned_on(self) -> Float[Tensor, "rows samples dim"]:
         """What g sees of the data, in the precision in which they were conditioned on."""

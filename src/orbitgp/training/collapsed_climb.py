@@ -22,7 +22,7 @@ from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.cost import affordable, collapsed_evaluation, free_memory
+from orbitgp.inference.cost import Workload, affordable, free_memory
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
@@ -42,7 +42,6 @@ _STOCHASTIC = {
     "inducing_rate",
     "warmup",
     "orbit_warmup",
-    "posterior_rows",
     "posterior_samples",
     "posterior_rho",
     "posterior_every",
@@ -57,21 +56,21 @@ def most_draws(
 ) -> int | None:
     """The most draws of the orbit with which a run can climb the collapsed bound; None where it cannot.
 
-    A finite orbit is enumerated. About a hundred evaluations of the bound may take as long as an exact fit may.
+    A finite orbit is enumerated. One refit of q(u) must see all data, and about a hundred evaluations of the bound may take as
+    long as an exact fit may.
     """
     if not isinstance(x, Tensor) or processes.count() > 1 or options.optimizer != "natural":
         return None
     if likelihood.num_locals or likelihood.couples or options.changed() & _STOCHASTIC:
         return None
-    if "batch_size" in options.changed() and options.batch_size < len(x):
+    if len(x) > options.posterior_rows or ("batch_size" in options.changed() and options.batch_size < len(x)):
         return None
     with torch.no_grad():
         dim = model.covariance.features(x[:1].flatten(1)).shape[-1]
-    covariances = len(model.q_sqrt)
 
     def can_be_afforded(samples: int) -> bool:
-        size = len(model.inducing)
-        cost = collapsed_evaluation(len(x), samples, size, model.inducing_samples, dim, covariances, x.device)
+        work = Workload(samples, dim, x.device, double=x.dtype == torch.float64)
+        cost = work.collapsed(len(x), len(model.inducing), model.inducing_samples, len(model.q_sqrt))
         run = replace(cost, seconds=_EVALUATIONS * cost.seconds)
         return affordable(run, options.exact_seconds, free_memory(x.device)) is None
 

@@ -1,0 +1,253 @@
+"""Sparse runs of few data: they climb the collapsed bound to its top, and say so; others take stochastic steps."""
+
+from __future__ import annotations
+
+import io
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import fit_to_kill
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from torch import Tensor
+
+from orbitgp import InvariantGPRegressor
+from orbitgp.inference.collapsed import CollapsedGP
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import StoredRows
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
+from orbitgp.training.checkpoint import read_checkpoint
+from orbitgp.training.collapsed_climb import most_draws
+from orbitgp.training.options import TrainerSettings, TrainingOptions
+from orbitgp.training.trainer import Trainer
+from tests.likelihoods.own import Difference
+
+ROWS = 24
+
+
+def data(rows: int = ROWS) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = 4 * torch.rand(rows, 2, generator=generator, dtype=torch.float64) - 2
+    return x, torch.sin(2 * x[:, :1]) + 0.1 * torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+
+
+def trainer(
+    orbit: Orbit | None = None, likelihood: Likelihood | None = None, points: int = 8, rows: int = ROWS, **options: Any
+) -> Trainer:
+    x, y = data(rows)
+    likelihood = likelihood or Gaussian()
+    if isinstance(likelihood, Dirichlet):
+        y = likelihood.encode((y[:, 0] > 0).long())
+    model = InvariantGP(
+        ScaleKernel(RBFKernel()).double(),
+        orbit or GaussianNoise(0.3).double(),
+        x[:points],
+        likelihood.num_latents,
+        shared_covariance=likelihood.shares_curvature,
+        inducing_samples=3 if orbit is None else 1,
+    )
+    return Trainer(model, likelihood, x, y, TrainerSettings(**{"start_rows": 0, "max_steps": 300, **options}))
+
+
+def draws(run: Trainer, **options: Any) -> int | None:
+    return most_draws(run.model, run.likelihood, run.x, TrainerSettings(**options))
+
+
+class TestWhichRuns:
+    def test_few_data_with_the_usual_options(self) -> None:
+        assert trainer().draws == 128
+        assert trainer(Permutation.swap(0, 1)).draws == 2
+        assert trainer(likelihood=Dirichlet(2, 0.01)).draws == 128
+        assert draws(trainer(), batch_size=ROWS) == 128
+
+    @pytest.mark.parametrize(
+        "options", [{"batch_size": ROWS - 1}, {"learning_rate": 0.1}, {"optimizer": "adam"}, {"num_groups": 4}]
+    )
+    def test_who_asks_for_stochastic_steps_gets_them(self, options: dict[str, Any]) -> None:
+        assert draws(trainer(), **options) is None
+
+    def test_not_bounds_that_need_local_parameters_or_couple_functions(self) -> None:
+        run = trainer()
+        for likelihood in (Bernoulli(), Difference()):
+            assert most_draws(run.model, likelihood, run.x, TrainerSettings()) is None
+
+    def test_not_more_data_than_one_refit_sees(self) -> None:
+        assert draws(trainer(), posterior_rows=ROWS - 1) is None
+        assert draws(trainer(), posterior_rows=ROWS) == 128
+
+    def test_not_data_that_are_read_as_they_are_needed(self) -> None:
+        run = trainer()
+        stored = StoredRows(lambda index: run.x[index].numpy(), tuple(run.x.shape), torch.float64, torch.device("cpu"))
+        assert most_draws(run.model, run.likelihood, stored, TrainerSettings()) is None
+
+    def test_the_more_it_costs_the_fewer_draws(self) -> None:
+        found = [draws(trainer(), exact_seconds=seconds) for seconds in np.geomspace(1e-4, 1.0, 40)]
+        numbers = [number or 0 for number in found]
+        assert numbers == sorted(numbers)
+        assert set(numbers) == {0, 32, 64, 128}
+
+
+class TestAtTheTop:
+    @pytest.mark.parametrize("orbit", [None, Permutation.swap(0, 1), Identity()])
+    @pytest.mark.parametrize("likelihood", [Gaussian(), Dirichlet(2, 0.01)])
+    def test_the_gradient_is_gone_and_the_run_says_so(self, orbit: Orbit | None, likelihood: Likelihood) -> None:
+        run = trainer(deepcopy(orbit), deepcopy(likelihood))
+        run.run()
+        assert run.converged
+        assert run.summary() == f"The bound is at a top, after {run.steps} evaluations."
+        assert run.fraction() == 1.0
+        samples = run.history[-1]["num_samples"]
+        collapsed = CollapsedGP(run.model, run.x, samples)
+        run.model.zero_grad()
+        top = collapsed.evidence_with_gradient(run.likelihood, run.y).log_evidence
+        assert top == pytest.approx(run.history[-1]["bound"], abs=1e-6)
+        # A step along the gradient gains nothing worth having.
+        learned = [p for p in (*run.model.parameters(), *run.likelihood.parameters()) if p.requires_grad and p.grad is not None]
+        gradients = [p.grad.clone() for p in learned if p.grad is not None]
+        for step in (1e-4, 1e-3, 1e-2):
+            for parameter, gradient in zip(learned, gradients, strict=True):
+                parameter.data.add_(gradient, alpha=step)
+            assert collapsed.condition(run.likelihood, run.y).log_evidence < top + 0.3
+            for parameter, gradient in zip(learned, gradients, strict=True):
+                parameter.data.sub_(gradient, alpha=step)
+
+    def test_without_an_orbit_and_with_points_at_all_data_it_is_the_top_of_the_evidence(self) -> None:
+        run = trainer(Identity(), points=ROWS)
+        points = run.model.inducing.detach().clone()
+        run.run()
+        assert torch.equal(run.model.inducing, points)
+        exact = ExactGP(run.model.kernel, Identity(), run.x)
+        assert exact.condition(run.likelihood, run.y).log_evidence == pytest.approx(run.history[-1]["bound"], abs=0.01)
+
+    def test_it_is_not_below_stochastic_steps(self) -> None:
+        climbed, stepped = trainer(), trainer(warmup=9)
+        assert stepped.draws is None
+        assert climbed.run()[-1]["bound"] > stepped.run()[-1]["bound"] - 0.05
+        assert climbed.steps < stepped.steps
+
+    def test_an_orbit_that_is_kept_stays_and_another_is_learned(self) -> None:
+        kept, learned = trainer(), trainer()
+        kept.keeps_orbit = True
+        scales = [float(run.model.orbit.describe().quantities["scale"].value) for run in (kept, learned)]
+        kept.run(), learned.run()
+        after = [float(run.model.orbit.describe().quantities["scale"].value) for run in (kept, learned)]
+        assert after[0] == scales[0]
+        assert after[1] != scales[1]
+        assert all(parameter.requires_grad for parameter in kept.model.orbit.parameters())
+
+
+def test_a_noise_that_is_far_too_small_rises_within_few_evaluations() -> None:
+    """An exact start leaves a noise that fits all data. A few inducing points cannot, and the bound is absurd there."""
+    x, y = data(200)
+    run = trainer(Identity(), Gaussian(1, 2e-6), points=10, rows=200, max_steps=40)
+    begin = CollapsedGP(run.model, x).condition(run.likelihood, y).log_evidence
+    run.run()
+    assert begin < -1e6
+    assert run.history[-1]["bound"] > -250  # a standard normal law of all targets has -284
+    assert run.likelihood.noise > 1e-3
+
+
+class TestLimits:
+    @pytest.mark.parametrize("steps", [1, 7, 20])
+    def test_of_evaluations(self, steps: int) -> None:
+        run = trainer(max_steps=steps)
+        history = run.run()
+        assert run.steps == history[-1]["step"] == steps
+        assert not run.converged
+        assert run.fraction() >= 1.0
+        assert run.summary().startswith(f"The run met its limit after {steps} evaluations")
+        assert torch.isfinite(run.model.q_mean).all()
+
+    def test_of_time(self) -> None:
+        run = trainer(max_seconds=1e-6)
+        assert len(run.run()) == 1
+        assert run.steps == 0
+        assert not run.converged
+
+    def test_a_run_that_is_asked_to_stop_does(self) -> None:
+        run = trainer()
+        run.callback = lambda record: run.stop() if record["step"] >= 5 else None
+        run.run()
+        assert run.steps < 40
+        assert not run.converged
+        assert "was stopped" in run.summary()
+
+    def test_what_cannot_be_climbed_is_left_to_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: Any) -> Any:
+            raise FloatingPointError
+
+        monkeypatch.setattr(CollapsedGP, "evidence_with_gradient", fail)
+        run = trainer(max_steps=5)
+        assert run.run()[-1]["step"] == 5
+        assert run.draws is None
+        assert "blend" in run.history[-1]
+
+
+class TestGoingOn:
+    def test_from_every_stage_it_ends_in_the_same_place(self) -> None:
+        states: list[io.BytesIO] = []
+
+        def keep(run: Trainer) -> None:
+            states.append(io.BytesIO())
+            torch.save(run.state_dict(), states[-1])
+
+        undisturbed = trainer()
+        undisturbed.after_step = keep
+        undisturbed.run()
+        assert len(states) >= 3
+        for state in states:
+            state.seek(0)
+            again = trainer()
+            with torch.no_grad():
+                for parameter in again.model.parameters():
+                    parameter.add_(0.1)
+            again.load_state_dict(torch.load(state, weights_only=False))
+            again.run()
+            assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), undisturbed.model.parameters(), strict=True))
+            assert [r["bound"] for r in again.history] == [r["bound"] for r in undisturbed.history]
+            assert again.steps == undisturbed.steps
+            assert again.converged
+
+    def test_a_fit_that_is_killed_and_resumed(self, tmp_path: Path) -> None:
+        x, y = (part.numpy() for part in data())
+        make = lambda: InvariantGPRegressor(GaussianNoise(0.5), inference="sparse", num_inducing=8, random_state=0)  # noqa: E731
+        undisturbed = make().fit(x, y[:, 0])
+        path = tmp_path / "run.safetensors"
+        last = undisturbed.history_[-1]["step"]
+
+        def dies(record: dict[str, Any]) -> None:
+            if record["step"] >= last:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            make().fit(x, y[:, 0], checkpoint=path, checkpoint_every=0.0, callback=dies)
+        assert 0 < read_checkpoint(path).steps <= last
+        resumed = make().fit(x, y[:, 0], checkpoint=path, resume=True)
+        assert fit_to_kill.digest(resumed) == fit_to_kill.digest(undisturbed)
+        assert resumed.converged_
+
+
+def test_records_tell_of_one_climb_in_the_units_of_y() -> None:
+    x, y = (part.numpy() for part in data())
+    seen: list[dict[str, Any]] = []
+    model = InvariantGPRegressor(GaussianNoise(0.5), inference="sparse", num_inducing=8, random_state=0)
+    model.fit(x, 100 * y[:, 0], callback=seen.append)
+    assert [record["step"] for record in seen] == [record["step"] for record in model.history_]
+    assert all(np.diff([record["step"] for record in seen]) >= 0)
+    assert not any("climb" in record for record in seen)
+    assert seen[-1]["bound"] == pytest.approx(model.evidence_.value, abs=5.0)
+    assert model.converged_
+    assert model.evidence_.upper is not None
+
+
+def test_an_option_of_stochastic_steps_is_not_ignored() -> None:
+    x, y = (part.numpy() for part in data())
+    training = TrainingOptions(posterior_samples=8)
+    model = InvariantGPRegressor(GaussianNoise(0.5), num_inducing=8, max_steps=20, training=training, random_state=0)
+    assert model.fit(x, y[:, 0]).history_[-1]["step"] == 20
+    assert "evaluations" not in model.diagnostics_

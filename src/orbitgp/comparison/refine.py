@@ -6,8 +6,9 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
 - **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the evidence
   at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for the evidence: a
   loose bound misleads training. And training may have ended early. What the last two cost is seen from a second run with
-  another seed, twice the inducing points and twice the steps: if the bound gained g nats while its slack fell from s to s', a
-  nat of slack costs g / (s - s') nats, and s' is what is left of it. So the upper end is
+  another seed, twice the steps and twice the inducing points (or averages over twice the samples, where there is a point for
+  each datum): if the bound gained g nats while its slack fell from s to s', a nat of slack costs g / (s - s') nats, and s' is
+  what is left of it. So the upper end is
 
       bound + s' max(2, g / (s - s')) + |g|,
 
@@ -33,15 +34,17 @@ from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
 from orbitgp.estimators.defaults import feature_dim
 from orbitgp.inference.cost import Cost, Workload, affordable, free_memory
+from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.report.words import MIN_NATS
-from orbitgp.training.options import TrainerSettings
+from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.quasi_newton import LEAST_SAMPLES
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
 MOST_DRAWS = 512  # of an infinite orbit
 POINTS_PER_DATUM = 8  # inducing points of an infinite orbit, at most
+MOST_AVERAGED = 64  # samples over which an inducing variable averages
 
 Train = Callable[[Sequence[Job]], list[Trained]]
 
@@ -88,7 +91,7 @@ def _of_sparse(models: Sequence[Trained]) -> Standing:
     high = value + 2 * slack + abs(gain)
     if gain > MIN_NATS and before is not None and after is not None:
         high = max(high, value + slack * gain / (before - after) + gain) if before > after else inf
-    reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} with twice the inducing points and steps"
+    reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} from the run before"
     if not last.model.converged_:  # two runs that end too early may agree, and say nothing about the top
         high, reason = inf, "its training met a limit"
     return Standing(name, value, low, high + 2 * best.stderr, reason, converged=best.model.converged_)
@@ -113,10 +116,7 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
             return None
         further = _changed(job, "more draws", inference="exact", num_samples=2 * draws)
         return Refinement(further, f"{2 * draws} draws", 4 * trained.seconds)
-    more, steps = _more_points(trained, rows), 2 * _steps(job)
-    further = replace(_changed(job, "more inducing points", num_inducing=more, max_steps=steps), seed=job.seed + 1)
-    factor = 3 if more > len(_points(trained)) else 2
-    sparse = Refinement(further, f"{more:,} inducing points and {steps:,} steps", factor * trained.seconds)
+    sparse = _with_less_slack(trained, rows)
     cost = _exact_cost(trained, rows)
     if cost is None:
         return sparse
@@ -126,11 +126,34 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
     return min(sparse, exact, key=lambda refinement: refinement.seconds)
 
 
+def _with_less_slack(trained: Trained, rows: int) -> Refinement:
+    """Twice the steps, another seed, and twice the inducing points; or, with one for each datum, averages of twice as many."""
+    job, points, averaged, steps = trained.job, len(_points(trained)), _averaged(trained), 2 * _steps(trained.job)
+    more = _more_points(trained, rows)
+    changed: dict[str, Any] = {"num_inducing": more, "max_steps": steps}
+    purpose, words = "more inducing points", f"{more:,} inducing points and {steps:,} steps"
+    sees_all = isinstance(job.orbit, FiniteOrbit) and averaged >= job.orbit.size
+    if more == points and 1 < averaged <= MOST_AVERAGED // 2 and not sees_all:
+        options = job.settings.get("training") or TrainingOptions()
+        changed["training"] = options.set_params(inducing_samples=2 * averaged)
+        purpose, words = "wider inducing averages", f"inducing averages over {2 * averaged} samples and {steps:,} steps"
+        more = 2 * points
+    further = replace(_changed(job, purpose, **changed), seed=job.seed + 1)
+    return Refinement(further, words, (3 if more > points else 2) * trained.seconds)
+
+
 def _more_points(trained: Trained, rows: int) -> int:
-    """Twice the inducing points, as far as the orbits of the data have use for them."""
+    """Twice the inducing points, as far as the orbits of the data have use for them: of averages, one for each datum."""
     orbit, points = trained.job.orbit, len(_points(trained))
     most = rows * (orbit.size if isinstance(orbit, FiniteOrbit) else POINTS_PER_DATUM)
-    return max(points, min(2 * points, most))
+    return max(points, min(2 * points, most if _averaged(trained) == 1 else rows))
+
+
+def _averaged(trained: Trained) -> int:
+    """Over how many samples each inducing variable of a sparse model averages."""
+    model = trained.model.model_
+    assert isinstance(model, InvariantGP)
+    return model.inducing_samples
 
 
 def _points(trained: Trained) -> Tensor:

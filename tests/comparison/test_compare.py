@@ -15,12 +15,12 @@ from gpytorch.kernels import RBFKernel
 import orbitgp
 from orbitgp.comparison import compare, profile
 from orbitgp.comparison.parallel import Job, Trained
-from orbitgp.comparison.refine import next_refinement, standing, train_and_refine, undecided
+from orbitgp.comparison.refine import Refinement, next_refinement, standing, train_and_refine, undecided
 from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.model import InvariantGP
-from orbitgp.orbits import GaussianNoise, Identity, Permutation
+from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 
 ROWS = 50
 
@@ -150,6 +150,21 @@ class TestLoop:
         assert (found.job.settings["num_samples"], found.words) == (128, "128 draws")
         assert next_refinement(trained(job("a"), Fake(10.0, draws=512, error=2.0)), ROWS) is None
         assert next_refinement(trained(job("a"), Fake(10.0)), ROWS) is None
+
+    def test_averages_widen_where_every_datum_has_an_inducing_point(self):
+        def refined(points: int, samples: int, orbit: Orbit) -> Refinement:
+            model, at = Fake(10.0, 20.0), torch.zeros(points, 2, dtype=torch.float64)
+            model.model_ = InvariantGP(RBFKernel().double(), orbit, at, inducing_samples=samples)
+            return next_refinement(trained(replace(job("a", inference="sparse"), orbit=orbit), model), ROWS)
+
+        noise, swap = GaussianNoise(0.1).double(), Permutation.swap(0, 1)
+        wider = refined(ROWS, 8, noise)
+        assert wider.job.settings["training"].inducing_samples == 16
+        assert wider.job.settings["num_inducing"] == ROWS
+        assert wider.words == "inducing averages over 16 samples and 600 steps"
+        assert refined(ROWS - 1, 8, noise).job.settings["num_inducing"] == ROWS  # fewer points have less to average
+        for narrow in (refined(ROWS - 1, 8, noise), refined(ROWS, 64, noise), refined(ROWS, 2, swap)):
+            assert "training" not in narrow.job.settings
 
     @pytest.mark.parametrize("best", [Fake(100.0), Fake(100.0, 101.0)], ids=["exact", "sparse"])
     def test_a_verdict_says_first_what_has_not_converged(self, best):

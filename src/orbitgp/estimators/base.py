@@ -257,7 +257,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
-        """Take stochastic steps up the bound, and keep where they lead."""
+        """Learn by the bound, and keep where that leads."""
         problem, settings = fit.problem, fit.settings
         trainer = Trainer(model, problem.likelihood, fit.x, problem.y, settings, progress=bool(self.verbose))
         fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)

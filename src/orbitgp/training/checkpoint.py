@@ -2,7 +2,8 @@
 
 A checkpoint is the whole state of a :class:`~orbitgp.training.trainer.Trainer` between two steps, with the state of its random
 generator, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
-threads, a run that continues from a checkpoint takes exactly the steps that it would have taken.
+threads, a run that continues from a checkpoint takes exactly the steps that it would have taken. A run that climbs, by the
+exact evidence or by the collapsed bound, goes on from the beginning of the stage that it was in.
 
 The first checkpoint is written when the start is chosen, then one every so many seconds, one when the run is stopped by Ctrl-C,
 and one after the last step. It holds a fingerprint of the data and the settings, because it continues its own run and no other.

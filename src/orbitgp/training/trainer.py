@@ -7,6 +7,9 @@ Two optimisers:
   follows the gradient of the bound with q(u) optimised out, which lets the orbit move freely.
 - ``adam``: one Adam step of everything, q(u) too. The reference.
 
+Where data are few and the likelihood is Gaussian in f, there are no such steps: all else climbs the bound at its best q(u), by
+quasi-Newton steps (``collapsed_climb``).
+
 Before the first step, kernel, likelihood and orbit are learned from a few data by their exact evidence (``screening``). The
 learning rates warm up, hold, and fall to zero; those of the inducing points fall from the beginning. They hold until the bound
 has stopped rising, or for half of the budget (``convergence``). In the end q(u) is refitted from an average over many passes.

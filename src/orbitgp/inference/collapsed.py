@@ -60,14 +60,11 @@ class CollapsedGP(nn.Module):
     def kernel(self) -> Kernel:
         return self.sparse.kernel
 
-    @in_smaller_chunks
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound here, with a constant mean at its best."""
-        observed = Observations.of(likelihood.quadratic(y, None))
-        kuu = self.sparse.inducing_covariance()
-        dtype = self._precision(observed, kuu)
-        return self._described(self._bound(_joined([self._means(part, dtype) for part in self._parts()]), kuu, observed))
+        observed, kuu = Observations.of(likelihood.quadratic(y, None)), self.sparse.inducing_covariance()
+        return self._described(self._bound(_joined(self._pieces(self._precision(observed, kuu))), kuu, observed))
 
     @torch.no_grad()
     def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None, seed: int = 0) -> float:
@@ -82,20 +79,16 @@ class CollapsedGP(nn.Module):
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
-        observed = Observations.of(likelihood.quadratic(y, None))
-        kuu = self.sparse.inducing_covariance()
-        dtype, parts = self._precision(observed, kuu), self._parts()
-        # What few data take is kept for the gradient; that of many is computed again.
-        keep = len(parts) <= _KEPT
-        with torch.set_grad_enabled(keep):
-            pieces = [self._means(part, dtype) for part in parts]
-        means = _joined(pieces)
+        observed, kuu = Observations.of(likelihood.quadratic(y, None)), self.sparse.inducing_covariance()
+        dtype = self._precision(observed, kuu)
+        pieces = self._pieces(dtype)
+        means, sizes = _joined(pieces), [len(piece.kff) for piece in pieces]
         ku, prior_mean, kff = leaves = [term.detach().requires_grad_() for term in means[:3]]
         value = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), kuu, observed)
         value.backward()
-        gradients = zip(*(_gradient(leaf).split([len(part) for part in parts]) for leaf in leaves), strict=True)
-        for part, piece, gradient in zip(parts, pieces, gradients, strict=True):
-            backward((piece if keep else self._means(part, dtype))[:3], gradient)
+        gradients = zip(*(_gradient(leaf).split(sizes) for leaf in leaves), strict=True)
+        for part, piece, gradient in zip(self.x.split(sizes), pieces, gradients, strict=True):
+            backward((piece if len(pieces) <= _KEPT else self._means(part, dtype))[:3], gradient)
         return self._described(value)
 
     @in_smaller_chunks
@@ -103,7 +96,7 @@ class CollapsedGP(nn.Module):
     def set_posterior(self, likelihood: Likelihood, y: Targets) -> None:
         """Give the sparse model its best q(u) on these draws."""
         model, starts = self.sparse, 0
-        with model.cached_inducing_features():
+        with model.cached_inducing_features(), model.covariance.in_full_precision():
             factor, parts = model.factor(), []
             for part in self._parts():
                 rows = slice(starts, starts := starts + len(part))
@@ -115,8 +108,16 @@ class CollapsedGP(nn.Module):
         """The data, few enough at a time to fit into memory."""
         return self.x.split(self.sparse.rows_at_once(self.x, self.num_samples))
 
+    @in_smaller_chunks
+    def _pieces(self, dtype: torch.dtype) -> list[KernelMeans]:
+        """What the prior knows of the data. What few data take is kept for the gradient; that of many is computed again."""
+        parts = self._parts()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and len(parts) <= _KEPT):
+            return [self._means(part, dtype) for part in parts]
+
     def _means(self, x: Rows, dtype: torch.dtype) -> KernelMeans:
-        return self.sparse.kernel_means(self.orbit.fixed(x, self.num_samples, self.seed), dtype)
+        with self.sparse.covariance.in_full_precision():
+            return self.sparse.kernel_means(self.orbit.fixed(x, self.num_samples, self.seed), dtype)
 
     @torch.no_grad()
     def _precision(self, observed: Observations, kuu: Float[Tensor, "inducing inducing"]) -> torch.dtype:

@@ -184,6 +184,7 @@ class PosteriorUpdates:
         processes.add_(sums)
         return sums
 
+    @torch.no_grad()
     def factor(self) -> Factor:
         """The factor of Kuu. Where inducing points have come so close that there is none, the jitter is raised for good."""
         self._tie_jitter_to_noise()

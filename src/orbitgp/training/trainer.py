@@ -108,7 +108,7 @@ class Trainer:
         self.history: list[Record] = []
         self.stopped = False
         # Draws of the orbit with which the collapsed bound can be climbed; None where steps are stochastic.
-        self.draws = most_draws(self.model, self.likelihood, self.x, options) if self.natural else None
+        self.draws = most_draws(self.model, self.likelihood, self.x, options)
         self.climber: CollapsedClimb | None = None
         self.at_top = False
         self._begin: dict[str, Any] = {}  # the state in which the climb began

@@ -18,6 +18,7 @@ from orbitgp.training.trainer import Trainer
 
 UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound may cost
 UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
+NOISE_ERRORS = 5.0  # by which a lower bound may lie above an upper one, by chance
 EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum
 
@@ -52,7 +53,17 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
         generator=generator,
         most_rows=EVIDENCE_ROWS if on_disk(trainer.x) else None,
     )
-    return replace(evidence, upper=_upper(trainer, evidence))
+    upper = _upper(trainer, evidence)
+    return evidence if upper is None else bounded(evidence, upper)
+
+
+def bounded(evidence: Evidence, upper: float) -> Evidence:
+    """The evidence with its upper bound. A lower bound that was found above it is noise, as far as some errors reach.
+
+    The noise of the draws grows with the variance of the kernel over the noise of the data. It may be millions of nats.
+    """
+    value = min(evidence.value, max(upper, evidence.value - NOISE_ERRORS * evidence.stderr))
+    return replace(evidence, value=value, upper=max(upper, value))
 
 
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
@@ -67,4 +78,4 @@ def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     if not quick and len(x) > UPPER_ROWS:
         return None
     bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
-    return max(bounds.upper, evidence.value)
+    return bounds.upper

@@ -33,6 +33,7 @@ from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.datasets.files import load  # noqa: E402
 from orbitgp.orbits import Affine, GaussianNoise, Identity, Rotation  # noqa: E402
 from orbitgp.orbits.description import number  # noqa: E402
+from orbitgp.training.collapsed_climb import CollapsedClimb  # noqa: E402
 from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
 from orbitgp.training.trainer import Trainer  # noqa: E402
 
@@ -654,13 +655,17 @@ def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inference", ["exact", "sparse"])
-def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(inference, some, monkeypatch):
-    kind, method = (QuasiNewton, "_objective") if inference == "exact" else (Trainer, "step")
-    limits = ["--max-steps", "20", "-q", "--no-baseline"] + (
-        ["-m", "12", "--inference", "sparse"] if inference == "sparse" else []
-    )
-    arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits]
+@pytest.mark.parametrize(
+    ("kind", "method", "inference"),
+    [
+        pytest.param(QuasiNewton, "_objective", [], id="exact"),
+        pytest.param(CollapsedClimb, "_objective", ["-m", "12", "--inference", "sparse"], id="sparse, few data"),
+        pytest.param(Trainer, "step", ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
+    ],
+)
+def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(kind, method, inference, some, monkeypatch):
+    limits = ["--max-steps", "20", "-q", "--no-baseline"]
+    arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits, *inference]
     assert call(*arguments, "--out", "whole").exit_code == 0
     whole = json.loads(Path("whole/result.json").read_text())
     for moment in (1, 7):

@@ -16,7 +16,22 @@ from orbitgp.cli import errors, processes  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.cli.errors import print_errors  # noqa: E402
 
-LEARN = ["learn", "digits", "--max-data", "60", "--inference", "sparse", "-m", "12", "--num-samples", "4", "--max-steps", "6"]
+LEARN = [
+    "learn",
+    "digits",
+    "--max-data",
+    "60",
+    "--inference",
+    "sparse",
+    "-m",
+    "12",
+    "--num-samples",
+    "4",
+    "--max-steps",
+    "6",
+    "--batch-size",
+    "20",
+]
 
 
 @pytest.mark.slow

@@ -15,7 +15,15 @@ from gpytorch.kernels import RBFKernel
 import orbitgp
 from orbitgp.comparison import compare, profile
 from orbitgp.comparison.parallel import Job, Trained
-from orbitgp.comparison.refine import Refinement, next_refinement, standing, train_and_refine, undecided
+from orbitgp.comparison.refine import (
+    MORE_DRAWS,
+    Refinement,
+    may_decide,
+    next_refinement,
+    standing,
+    train_and_refine,
+    undecided,
+)
 from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
@@ -80,6 +88,26 @@ class TestRule:
         assert undecided([best, beaten]) == []
         assert undecided([point("a", 10.0), point("b", 9.0)]) == []  # nothing would make a difference of it
         assert undecided([best, replace(loose, high=inf)]) == ["b"]  # the best waits for an end
+
+    @pytest.mark.parametrize(
+        ("behind", "half", "seconds", "decides"),
+        [
+            (0.2, 6.0, 12.0, False),  # half of the interval is left, and a difference of more than 3 nats
+            (0.2, 6.0, 100.0, True),  # a quarter: certainly next to nothing
+            (0.2, 20.0, 100.0, False),
+            (5.0, 9.0, 12.0, True),  # certainly more than nothing
+            (5.0, 12.0, 12.0, False),
+            (5.0, 12.0, 60.0, True),
+            (5.0, 9.0, 9.0, False),  # no time
+        ],
+    )
+    def test_draws_are_doubled_where_that_may_decide(self, behind, half, seconds, decides):
+        best, other = (Standing(n, v, v - half / 2, v + half / 2) for n, v in (("a", 0.0), ("b", -behind)))
+        further = Refinement(replace(job("b"), purpose=MORE_DRAWS), "64 draws", 10.0)
+        assert may_decide("b", further, [best, other], seconds) is decides
+        assert not may_decide("c", further, [best, other, point("c", -100.0)], seconds)  # beaten anyway
+        longer = replace(further, job=job("b"))
+        assert may_decide("b", longer, [best, other], seconds) is (seconds > 10.0)  # what others do is not known
 
 
 class Fake(InvariantGPRegressor):

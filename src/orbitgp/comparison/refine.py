@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf, isfinite, log
 from typing import Any
 
 import joblib
@@ -43,6 +43,7 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
 MOST_DRAWS = 512  # of an infinite orbit
+MORE_DRAWS = "more draws"  # what a job is for
 POINTS_PER_DATUM = 8  # inducing points of an infinite orbit, at most
 MOST_AVERAGED = 64  # samples over which an inducing variable averages
 
@@ -114,7 +115,7 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
         draws = model.evidence_.num_samples
         if draws is None or isinstance(job.orbit, FiniteOrbit) or 2 * draws > MOST_DRAWS or not trained.stderr:
             return None
-        further = _changed(job, "more draws", inference="exact", num_samples=2 * draws)
+        further = _changed(job, MORE_DRAWS, inference="exact", num_samples=2 * draws)
         return Refinement(further, f"{2 * draws} draws", 4 * trained.seconds)
     sparse = _with_less_slack(trained, rows)
     cost = _exact_cost(trained, rows)
@@ -214,14 +215,34 @@ def train_and_refine(
     workers = 1 if n_jobs == 1 else int(joblib.effective_n_jobs(n_jobs))
     while True:
         standings = [standing(row, rows) for row in models.values()]
-        wanted = [next_refinement(models[name][-1], rows) for name in undecided(standings)]
-        more = [refinement.job for refinement in wanted if refinement is not None and refinement.seconds <= seconds]
+        wanted = [(name, next_refinement(models[name][-1], rows)) for name in undecided(standings)]
+        more = [step.job for name, step in wanted if step is not None and may_decide(name, step, standings, seconds)]
         if not more:
             return standings, models
         further = train(more[:workers])
         seconds -= max(trained.seconds for trained in further)
         for trained in further:
             models[trained.job.name].append(trained)
+
+
+def may_decide(name: str, refinement: Refinement, standings: Sequence[Standing], seconds: float) -> bool:
+    """Whether there is time for it, and it may tell this orbit from another.
+
+    What more draws do is known: twice as many take four times as long, and leave about half of an interval. They are not worth
+    their time where, as the values stand, no number of draws for which there is time would decide.
+    """
+    if refinement.seconds > seconds:
+        return False
+    if refinement.job.purpose != MORE_DRAWS:
+        return True
+    doublings = 1 + int(log(seconds / refinement.seconds, 4)) if refinement.seconds else MOST_DRAWS
+    best, *others = ranked(standings)
+    for other in others:
+        difference, left = Difference(best, other), 0.5 * (best.width + other.width) / 2**doublings
+        decides = difference.nats > max(MIN_NATS, left) or difference.nats + left <= MIN_NATS
+        if name in (best.name, other.name) and decides and not difference.certain and not difference.next_to_nothing:
+            return True
+    return False
 
 
 def undecided(standings: Sequence[Standing]) -> list[str]:

@@ -20,7 +20,7 @@ from orbitgp.training.objective import ExactObjective
 from orbitgp.training.starts import Start, kernel_starts, move_kernel, move_to, narrow_start
 
 EARLY_SETTLED = 0.2  # nats an iteration, below which a climb ends that is not the last
-_SETTLED = 0.02  # the same without an orbit, where evaluations cost little
+SETTLED = 0.02  # the same of the last climb, and of those without an orbit, where evaluations cost little
 _SKETCH_ROWS = 50  # orbits are first tried with so few rows, where there are twice as many
 _FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
 _HOPELESS = 10.0  # nats below the best, with very few rows
@@ -142,7 +142,7 @@ class BestStart:
         self.objective.local = None
         with self.objective.subset(rows):
             try:
-                return self.climb(_SETTLED if isinstance(self.model.orbit, Identity) else EARLY_SETTLED)
+                return self.climb(SETTLED if isinstance(self.model.orbit, Identity) else EARLY_SETTLED)
             except FloatingPointError:  # another start may do
                 return Top(-math.inf, self.begin, None, -math.inf)
 

@@ -36,7 +36,7 @@ from orbitgp.inference.cost import FIRST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.training.best_start import EARLY_SETTLED, BestStart
+from orbitgp.training.best_start import EARLY_SETTLED, SETTLED, BestStart
 from orbitgp.training.climb import Climb, Curvature, Stopped, Top
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.learned_vector import Vector
@@ -48,7 +48,6 @@ from orbitgp.training.state import copied_to
 
 LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
-SETTLED = 0.02  # nats an iteration, below which a stage ends
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
 _OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little
 _OF_DRAWS = 0.05  # nothing finer is sought than this part of what other draws would change, or a doubling of S has moved

@@ -304,18 +304,18 @@ def test_rates_are_in_units_of_the_inputs():
 
 def test_inducing_points_cool_down_from_the_beginning():
     trainer = make_trainer(Slide(0, 1.0), max_steps=20, warmup=1, orbit_warmup=1, start_rows=0)
-    where = trainer.cools.index(True)
+    where = trainer.rates.cools.index(True)
     for _ in range(8):
         trainer.step()
     rates = [group["lr"] for group in trainer.optimizer.param_groups]
-    assert rates[0] == trainer.rates[0]
-    assert rates[where] < 0.8 * trainer.rates[where]
+    assert rates[0] == trainer.rates.first[0]
+    assert rates[where] < 0.8 * trainer.rates.first[where]
 
 
 def test_inducing_points_at_all_data_stay_there():
     x, y = toy_data()
     trainer = make_trainer(Identity(), data=(x, y), size=len(x), start_rows=0)
-    assert not any(trainer.cools)
+    assert not any(trainer.rates.cools)
 
 
 def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
@@ -366,7 +366,7 @@ def test_the_time_budget_is_kept(monkeypatch):
     assert clock.now < 26.0  # two looks at the clock for each step
     assert trainer.steps > 10
     assert trainer.fraction() >= 1.0
-    assert trainer.optimizer.param_groups[0]["lr"] < 0.2 * trainer.rates[0]  # the schedule came to its end
+    assert trainer.optimizer.param_groups[0]["lr"] < 0.2 * trainer.rates.first[0]  # the schedule came to its end
 
 
 def test_the_history_is_complete():
@@ -426,11 +426,11 @@ def test_rates_warm_up_hold_and_fall_to_zero():
     orbit = next(i for i, g in enumerate(trainer.optimizer.param_groups) if g["params"][0] is trainer.model.orbit.width)
     seen = []
     trainer.after_step = lambda t: seen.append(
-        [g["lr"] / rate for g, rate in zip(t.optimizer.param_groups, t.rates, strict=True)]
+        [g["lr"] / rate for g, rate in zip(t.optimizer.param_groups, t.rates.first, strict=True)]
     )
     trainer.run()
     for i, factors in enumerate(zip(*seen, strict=True)):
-        if trainer.cools[i]:
+        if trainer.rates.cools[i]:
             assert factors[-1] < 0.05 < 0.45 < factors[len(factors) // 2] < 0.7
             continue
         ups = [0.25, 0.5, 0.75, 1.0] if i == orbit else [0.5, 1.0, 1.0, 1.0]

@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
@@ -35,15 +34,16 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import Setting, local_source
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch, spread
+from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch
 from orbitgp.kernels.stationary import Stationary
-from orbitgp.likelihoods import Classification, Likelihood
-from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing, Samples
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import FiniteOrbit, Pairing, Samples
 from orbitgp.training import convergence, screening
 from orbitgp.training.adam import Adam
 from orbitgp.training.collapsed_climb import POSTERIOR_DRAWS, CollapsedClimb, held, most_draws
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
+from orbitgp.training.learning_rates import LearningRates, parameter_groups, points_are_best, schedule
 from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
@@ -78,25 +78,20 @@ class Trainer:
         samples = (options.num_samples, options.num_groups, options.sampler)
         one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
         # With natural gradients, local parameters follow the updates of q(u), not the visits of minibatches.
-        self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
+        setting = Setting(self.model, self.likelihood, self.x, self.y)
+        self.local = local_source(options.local, setting, options.seed)
         self.local.train(not self.natural)
         self.diagnostics = Diagnostics()
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
         self.optimizer = Adam(
-            self._parameter_groups(),
+            parameter_groups(setting, options, self.local, self.posterior.rounds),
             betas=(0.9, 0.99),
             eps=1e-15,  # gradients may be small because the unit of a parameter is
             fused=self.x.is_cuda,
         )
         self.gradient = self._replayed() if self._is_small() else self._gradient
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        # The first values of kernel and noise are guesses. The orbit warms up longer, so that these settle first.
-        orbit = {id(p) for p in self.model.orbit.parameters()}
-        groups = self.optimizer.param_groups
-        self.of_orbit = [id(group["params"][0]) in orbit for group in groups]
-        self.cools = [group["params"][0] is self.model.inducing for group in groups]
-        self.warmups = [options.orbit_warmup if mine else options.warmup for mine in self.of_orbit]
+        self.rates = LearningRates(self.optimizer.param_groups, self.model, options)
         self.keeps_orbit = False
         self.screened = not screening.is_needed(self.likelihood, options)
         self.posterior.refresh_local()
@@ -113,28 +108,6 @@ class Trainer:
         self.at_top = False
         self._begin: dict[str, Any] = {}  # the state in which the climb began
         self._known_climb: dict[str, Any] | None = None  # from a checkpoint
-
-    def _parameter_groups(self) -> list[dict[str, Any]]:
-        """What is learned, by its rate. Rates are in units of how far inputs spread, and targets."""
-        model, likelihood, options = self.model, self.likelihood, self.options
-        of_inputs = spread(self.x)
-        of_targets = 1.0 if isinstance(likelihood, Classification) else spread(self.y)  # log odds have no units
-        orbit, mean = list(model.orbit.parameters()), list(model.prior_mean.parameters())
-        known = {id(p) for p in (*orbit, *mean, model.inducing)}
-        rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
-        rate = options.learning_rate or (0.1 if self.posterior.rounds > 1 else 0.03)
-        groups = [(rest, rate), (mean, rate * of_targets)]
-        groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
-        groups += [] if self._complete() else [([model.inducing], options.inducing_rate * of_inputs)]
-        groups.append((list(self.local.parameters()), options.network_rate))
-        learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
-        # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
-        held = [{"params": [model.inducing], "lr": 0.0}]
-        return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters] or held
-
-    def _complete(self) -> bool:
-        """Whether inducing points are at their best: at all data, without an orbit."""
-        return isinstance(self.model.orbit, Identity) and len(self.model.inducing) >= len(self.x)
 
     def stop(self) -> None:
         """Let the run end after the step that it is in, short of its budget."""
@@ -193,7 +166,7 @@ class Trainer:
         self.steps = 0  # evaluations, which a climb that goes on has counted
         self._begin, known = self.snapshot(), self._known_climb
         fixed = list(self.model.orbit.parameters()) if self.keeps_orbit else []
-        with held([*fixed, self.model.inducing] if self._complete() else fixed):
+        with held([*fixed, self.model.inducing] if points_are_best(self.model, len(self.x)) else fixed):
             self.posterior.factor()
             self.climber = self._new_climber()
             if known is not None:
@@ -285,14 +258,9 @@ class Trainer:
     def step(self) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
         with self.timed():
-            factor, cooling = _schedule(self.fraction()), _schedule(self.fraction(), hold=0.0)
             if self.natural and self.steps % self.options.posterior_every == 0:
-                self.posterior.update(self.posterior.rho(factor))
-            groups = zip(self.optimizer.param_groups, self.rates, self.warmups, self.cools, self.of_orbit, strict=True)
-            for group, rate, warmup, cools, of_orbit in groups:
-                group["lr"] = rate * (cooling if cools else factor) * min(1.0, (self.steps + 1) / warmup)
-                if of_orbit and self.keeps_orbit:
-                    group["lr"] = 0.0
+                self.posterior.update(self.posterior.rho(schedule(self.fraction())))
+            self.rates.set(self.fraction(), self.steps, self.keeps_orbit)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self.gradient(rows).clone())
             prefetch(self.x, self.minibatches.upcoming(len(rows)))
@@ -466,17 +434,3 @@ class Trainer:
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
 # The trainer's own state, with the bounds and the climb:
 _PROGRESS = ("steps", "seconds", "history", "screened", "hold", "keeps_orbit", "draws")
-
-
-def _schedule(fraction: float, hold: float = 0.5) -> float:
-    """Level, then a cosine down to zero over the last part of the budget."""
-    down = 0.0 if fraction <= hold else (fraction - hold) / (1 - hold)
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
-
-
-def _by_unit(orbit: Orbit, unit: float) -> list[tuple[list[Parameter], float]]:
-    """The parameters of an orbit that are numbers, and those that have the unit of the inputs."""
-    parts = [part for part in orbit.modules() if isinstance(part, Orbit) and part.in_units_of_inputs]
-    scaled = {id(p) for part in parts for p in part.parameters()}
-    parameters = list(orbit.parameters())
-    return [([p for p in parameters if id(p) not in scaled], 1.0), ([p for p in parameters if id(p) in scaled], unit)]

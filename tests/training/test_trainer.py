@@ -22,12 +22,13 @@ from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import Statistics, statistics
+from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training import screening
 from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.trainer import Trainer, spread
+from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
 pytestmark = pytest.mark.usefixtures("double")

@@ -35,7 +35,7 @@ Points = Float[Tensor, "*batch n dim"]
 Others = Float[Tensor, "*batch m dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 
-LOST = {torch.float32: 1e-5, torch.float64: 1e-13}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
+LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
 
 
 class Covariance(nn.Module):

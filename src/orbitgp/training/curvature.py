@@ -12,11 +12,12 @@ import torch
 from jaxtyping import Bool, Float
 
 from orbitgp.orbits.description import Quantity
+from orbitgp.training.learned_vector import Vector
 from orbitgp.training.quasi_newton import QuasiNewton
 
 Plausible = dict[str, tuple[Quantity, Quantity] | None]  # the narrowest and the widest of each; None: no sharp peak
 
-MOST_PARAMETERS = 24  # four evaluations of the evidence for each
+MOST_PARAMETERS = 24  # two to four evaluations of the evidence for each, and two with its gradient
 _ROWS = 400  # data that the curvature is measured by; that of all data is in proportion
 _DRAWS = 400
 _LEVELS = (0.025, 0.975)
@@ -25,7 +26,8 @@ _WIDEST = 1.0  # a standard deviation of a parameter, above which the top is too
 _WIDEST_SHARE = 0.25  # unless it is no more than this share of the parameter: an orbit may have parameters in any unit
 _SAMPLES = 16  # draws of an infinite orbit are enough for a curvature
 _NUDGE = 0.1  # of a parameter, to see which quantities it moves
-_FIRST_STEP, _LEAST_STEP, _MOST_STEP = 0.05, 0.005, 0.3
+_STEP, _LONG_STEP, _LEAST_STEP = 0.3, 1.0, 0.005  # of a parameter; the long one where the evidence does not fall on the first
+_SEEN = 0.1  # nats by which it must fall
 
 
 def plausible_ranges(climber: QuasiNewton) -> Plausible:
@@ -57,10 +59,27 @@ def plausible_ranges(climber: QuasiNewton) -> Plausible:
 
 
 def _steps(climber: QuasiNewton) -> Float[np.ndarray, " parameters"]:
-    """A standard deviation of each parameter with the others fixed. Images have kinks where they are interpolated, so steps are
-    as long as the scale that matters, and not shorter."""
-    first = np.full(len(climber.learned.get()), _FIRST_STEP)
-    return (1 / np.sqrt(np.diag(precision(climber, first)).clip(1 / _MOST_STEP**2))).clip(_LEAST_STEP)
+    """A standard deviation of each parameter with the others fixed, or less: steps over which the evidence is seen to fall.
+
+    Images have kinks where they are interpolated, so steps are as long as the scale that matters, and not shorter. That scale
+    need not be known well, so values alone will do. A reach is not taken beyond zero.
+    """
+    best, objective = climber.learned.get(), climber.objective
+
+    def value(vector: Vector) -> float:
+        climber.learned.set(vector)
+        return objective.log_evidence() + objective.log_prior()
+
+    here = value(best)
+    longest = np.where(climber.learned.is_reach, np.abs(best), _LONG_STEP).clip(_STEP, _LONG_STEP)
+    steps = np.zeros_like(best)
+    for axis, long in zip(np.eye(len(best)), longest, strict=True):
+        for step in (_STEP, long):
+            fall = here - 0.5 * (value(best - step * axis) + value(best + step * axis))
+            if fall > _SEEN:
+                break
+        steps += axis * step / np.sqrt(max(1.0, 2 * fall))
+    return steps.clip(_LEAST_STEP)
 
 
 def precision(climber: QuasiNewton, steps: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "parameters parameters"]:

@@ -1,6 +1,7 @@
 """The best of several starts: each is brought close to its top on some of the data, and the highest goes on.
 
-Very few data say which of them lead to different orbits. More data then decide between these.
+Very few data say which of them lead to different orbits. More data then decide between these. Where the highest tops differ by
+less than what other draws of the orbit would change, they climb on with more draws, until one is ahead.
 The model without the orbit is tried from several lengthscales, and from several constants of a learned feature map, so that an
 orbit that contains it does not end below it.
 """
@@ -8,13 +9,13 @@ orbit that contains it does not end below it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from orbitgp.orbits import Identity
-from orbitgp.training.climb import Stopped, Top
+from orbitgp.training.climb import Curvature, Stopped, Top
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.starts import Start, kernel_starts, move_kernel, move_to, narrow_start
@@ -25,13 +26,16 @@ _SKETCH_ROWS = 50  # orbits are first tried with so few rows, where there are tw
 _FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
 _HOPELESS = 10.0  # nats below the best, with very few rows
 _NEAR = 0.15  # natural units by which the reaches of one orbit differ
+_TIE = 2.0  # nats by which tops may differ, and be in another order where climbs go on
+_RIVALS = 3  # tops of which more draws decide, at most
 
 
 class BestStart:
     """The search for the best of these starts, by the evidence of so many rows.
 
     ``climb`` goes to the top from where the model is, until an iteration gains less than so many nats. ``num_samples`` is the
-    number of draws if the user has fixed it.
+    number of draws if the user has fixed it, and ``more_samples`` are those with which ties are decided. The model keeps the
+    number that this took; ``moved`` is what the last doubling of it has changed, if there was any.
     """
 
     def __init__(
@@ -40,11 +44,13 @@ class BestStart:
         starts: list[Start],
         rows: int,
         num_samples: int | None,
-        climb: Callable[[float], Top],
+        more_samples: Sequence[int],
+        climb: Callable[..., Top],
     ) -> None:
         self.objective, self.model, self.learned = objective, objective.model, objective.learned
-        self.starts, self.rows, self.num_samples, self.climb = starts, rows, num_samples, climb
+        self.starts, self.rows, self.num_samples, self.more_samples, self.climb = starts, rows, num_samples, more_samples, climb
         self.begin = self.learned.get()
+        self.moved = math.inf
 
     def find(self, stage: Callable[..., Top]) -> Top:
         """The highest top. Every climb is handed to ``stage``, which may know its top already."""
@@ -52,11 +58,11 @@ class BestStart:
         rows = _SKETCH_ROWS if sketch else self.rows
         tops = self._tops([(self._from_start, start, rows) for start in self.starts], stage, rows)
         if sketch:
-            # Few rows say where the orbit goes, but may leave kernel and noise in a corner.
-            again = [(self._from_vector, self._with_reaches(top.vector, self.begin)) for top in self._finalists(tops)]
+            again = [(self._from_sketch, top) for top in self._finalists(tops)]
             tops = self._tops(again, stage, self.rows, _highest(tops)) or tops
         if self.learned.is_reach.any():
             tops += self._beside_no_orbit(_highest(tops), stage)
+            return self._decided(self._rivals(tops), stage)
         return _highest(tops)
 
     def _tops(
@@ -86,9 +92,36 @@ class BestStart:
         different: list[Top] = []
         for top in ranked:
             apart = [np.abs(np.abs(top.vector) - np.abs(better.vector))[self.learned.is_reach].max() for better in different]
-            if top.value > ranked[0].value - _HOPELESS and all(distance > _NEAR for distance in apart):
+            of_use = top.value > ranked[0].value - _HOPELESS and all(distance > _NEAR for distance in apart)
+            if of_use and not any(self._is_one_top(top, better, _SKETCH_ROWS) for better in different):
                 different.append(top)
         return different[:_FINALISTS]
+
+    def _rivals(self, tops: list[Top]) -> list[Top]:
+        """Different tops that are about as high as the highest, the best first."""
+        different: list[Top] = []
+        for top in sorted(tops, key=lambda top: -top.value):
+            tied = not different or top.value > different[0].value - _TIE
+            if tied and not any(self._is_one_top(top, better, self.rows) for better in different):
+                different.append(top)
+        return different[:_RIVALS]
+
+    def _is_one_top(self, top: Top, better: Top, rows: int) -> bool:
+        """Whether the evidence does not fall between two tops: then they are one, which is flat."""
+        signs = np.where(self.learned.is_reach & (top.vector * better.vector < 0), -1.0, 1.0)  # of a reach, either is the same
+        return self._log_evidence(0.5 * (signs * top.vector + better.vector), rows) > top.value - EARLY_SETTLED
+
+    def _decided(self, rivals: list[Top], stage: Callable[..., Top]) -> Top:
+        """The best of these, after climbs with more draws where they differ by less than these change."""
+        for samples in self.more_samples:
+            if len(rivals) == 1:
+                break
+            self.model.num_samples = samples
+            further = self._tops([(self._further, top) for top in rivals], stage, self.rows)
+            moves = [abs(after.value - before.value) for before, after in zip(rivals, further, strict=True)]
+            (best, self.moved), *others = sorted(zip(further, moves, strict=True), key=lambda pair: -pair[0].value)
+            rivals = [best, *(top for top, moved in others if best.value - top.value <= max(moved, self.moved))]
+        return rivals[0]
 
     def _beside_no_orbit(self, best: Top, stage: Callable[..., Top]) -> list[Top]:
         """Where the orbit ends if kernel and noise begin at their best without it; nothing where the other starts will do.
@@ -116,9 +149,30 @@ class BestStart:
         move_to(start, self.model.orbit, self.model.kernel)
         return self._climb(rows)
 
+    def _from_sketch(self, top: Top) -> Top:
+        """From where very few rows have led. They may have left kernel and noise in a corner: then these begin again."""
+        found, begun = top.vector, self._with_reaches(top.vector, self.begin)
+        better = self._log_evidence(found, self.rows) > self._log_evidence(begun, self.rows)
+        return self._from_vector(found if better else begun)
+
+    def _log_evidence(self, vector: Vector, rows: int) -> float:
+        """The log evidence (and priors) there, with so many rows."""
+        self.learned.set(vector)
+        self.objective.local = None
+        with self.objective.subset(rows):
+            try:
+                return self.objective.log_evidence() + self.objective.log_prior()
+            except FloatingPointError:
+                return -math.inf
+
     def _from_vector(self, vector: Vector) -> Top:
         self.learned.set(vector)
         return self._climb(self.rows)
+
+    def _further(self, top: Top) -> Top:
+        """From a top with fewer draws, to the last."""
+        self.learned.set(top.vector)
+        return self._climb(self.rows, SETTLED, top.curvature)
 
     def _from_narrow(self, top: Top) -> Top:
         """From a top without the orbit, with an orbit that moves inputs a little."""
@@ -137,12 +191,14 @@ class BestStart:
         finally:
             model.orbit, model.num_samples = orbit, samples
 
-    def _climb(self, rows: int) -> Top:
+    def _climb(self, rows: int, enough: float | None = None, curvature: Curvature | None = None) -> Top:
         """Close to the top with so many rows."""
         self.objective.local = None
+        if enough is None:
+            enough = SETTLED if isinstance(self.model.orbit, Identity) else EARLY_SETTLED
         with self.objective.subset(rows):
             try:
-                return self.climb(SETTLED if isinstance(self.model.orbit, Identity) else EARLY_SETTLED)
+                return self.climb(enough, curvature)
             except FloatingPointError:  # another start may do
                 return Top(-math.inf, self.begin, None, -math.inf)
 

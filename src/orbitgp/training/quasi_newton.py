@@ -21,6 +21,7 @@ where they end. So it ends in the same place as a run that was never stopped.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -142,11 +143,15 @@ class QuasiNewton:
 
     def _learn(self) -> None:
         """All stages: from every start, then with more and more rows, then with more and more draws."""
-        start = None
+        start, moved = None, math.inf
         if len(self.starts) > 1:
-            search = BestStart(self.objective, self.starts, self._start_rows, self.num_samples, self._climb)
-            start = search.find(self._stage)
-        top = self._with_more_draws(self._with_more_rows(start))
+            fixed = self._first_samples == self._last_samples
+            more = () if fixed else [s for s in (LEAST_SAMPLES, 2 * LEAST_SAMPLES) if s <= self.most_samples]
+            search = BestStart(self.objective, self.starts, self._start_rows, self.num_samples, more, self._climb)
+            start, moved = search.find(self._stage), search.moved
+        if self._start_rows < self._num_learned:  # more rows say more than more draws
+            self.model.num_samples, moved = self._first_samples, math.inf
+        top = self._with_more_draws(self._with_more_rows(start), moved)
         self.learned.set(top.vector)
         self.converged = True
         self._snapshot = self._state()
@@ -177,9 +182,15 @@ class QuasiNewton:
         assert top is not None
         return top
 
-    def _with_more_draws(self, top: Top) -> Top:
-        """Climb with twice the draws, until that gains little and ends at about the same evidence."""
-        samples = self._first_samples
+    def _with_more_draws(self, top: Top, moved: float) -> Top:
+        """Climb with twice the draws, until that gains little and ends at about the same evidence.
+
+        ``moved`` is what the present number of draws has changed, where fewer were tried.
+        """
+        samples = self.model.num_samples
+        if samples is not None and samples >= LEAST_SAMPLES and moved < TOLERANCE:
+            self.draw_error = moved
+            return top
         while samples is not None and samples != self._last_samples:
             samples = self.model.num_samples = min(2 * samples, self.most_samples)
             last, top = top, self._stage(self._climb_draws, top)
@@ -199,7 +210,7 @@ class QuasiNewton:
             return self._climb(self._enough(self._noise_of_draws()), curvature)
 
     def _climb_draws(self, top: Top) -> Top:
-        """Climb from the top with fewer draws. With many rows there is no climb if the evidence has hardly moved."""
+        """Climb from the top with fewer draws. There is none if the evidence has hardly moved (with many rows: a little)."""
         self.learned.set(top.vector)
         enough_draws = self.model.num_samples is not None and self.model.num_samples >= LEAST_SAMPLES
         many_rows = self._num_learned > _LEAST_RUNG
@@ -208,7 +219,7 @@ class QuasiNewton:
             again = self.objective.log_evidence() if posterior is None else posterior.log_evidence
             again += self.objective.log_prior()
             self.draw_error = abs(again - top.value)
-            if enough_draws and many_rows and self.draw_error < TOLERANCE:
+            if enough_draws and self.draw_error < (TOLERANCE if many_rows else SETTLED):
                 self._posterior = posterior
                 return top._replace(value=again, first_value=again)
             return self._climb(self._enough(self.draw_error), top.curvature)

@@ -1,0 +1,107 @@
+"""The best of several starts, on evidences of one line that are known by heart."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+
+from orbitgp.training.best_start import BestStart
+from orbitgp.training.climb import Top
+from orbitgp.training.objective import ExactObjective
+
+
+class Line(ExactObjective):
+    """An objective with two parameters, a reach and a lengthscale, and a given function of these and of the draws."""
+
+    def __init__(self, evidence, tops):
+        self.evidence, self.tops = evidence, tops
+        self.vector = np.array([1.0, 0.0])
+        self.model = SimpleNamespace(num_samples=16, orbit=None)
+        self.learned = SimpleNamespace(get=lambda: self.vector, set=self._set, is_reach=np.array([True, False]))
+        self.rows = 100
+        self.climbs = []  # numbers of draws
+
+    def _set(self, vector):
+        self.vector = np.array(vector)
+
+    @contextmanager
+    def subset(self, rows):
+        self.rows = rows
+        yield
+
+    def log_evidence(self, other=0):
+        return float(self.evidence(*self.vector, self.model.num_samples))
+
+    def log_prior(self):
+        return 0.0
+
+    def climb(self, enough, curvature=None):
+        """To the nearest top."""
+        self.climbs.append(self.model.num_samples)
+        first = self.log_evidence()
+        self.vector = min((np.array(top) for top in self.tops), key=lambda top: np.abs(top - self.vector).sum())
+        return Top(self.log_evidence(), self.vector, None, first)
+
+    def top(self, *vector):
+        return Top(float(self.evidence(*vector, self.model.num_samples)), np.array(vector), None, 0.0)
+
+    def search(self, more_samples=(32, 64)):
+        return BestStart(self, [], 100, None, more_samples, self.climb)
+
+
+def stage(climb, *arguments):
+    return climb(*arguments)
+
+
+def two_tops(reach, length, samples):
+    """Tops at reaches of 1 and 5. The second is higher, but 16 draws do not show it."""
+    second = {16: -0.5, 32: 0.2, 64: 2.0, 128: 2.5}[samples]
+    return max(-((reach - 1) ** 2), second - (reach - 5) ** 2)
+
+
+def test_more_draws_decide_between_tops_that_are_as_high():
+    line = Line(two_tops, [(1.0, 0.0), (5.0, 0.0)])
+    search = line.search()
+    rivals = search._rivals([line.top(1.0, 0.0), line.top(5.0, 0.0)])
+    assert [float(top.vector[0]) for top in rivals] == [1.0, 5.0]
+    best = search._decided(rivals, stage)
+    assert best.vector[0] == 5.0
+    assert line.climbs == [32, 32, 64, 64]  # 0.2 nats were less than what twice the draws had moved, 0.7; 2.0 are more
+    assert line.model.num_samples == 64  # from where the run goes on
+    assert search.moved == best.value - 0.2
+
+
+def test_draws_do_not_matter_where_one_top_is_far_ahead():
+    line = Line(lambda reach, length, samples: max(-((reach - 1) ** 2), -3 - (reach - 5) ** 2), [(1.0, 0.0), (5.0, 0.0)])
+    search = line.search()
+    rivals = search._rivals([line.top(5.0, 0.0), line.top(1.0, 0.0)])
+    assert search._decided(rivals, stage).vector[0] == 1.0
+    assert line.climbs == []
+    assert line.model.num_samples == 16
+
+
+def test_points_of_one_flat_top_are_one():
+    """The evidence does not depend on the reach: whichever end a climb has found, there is one top."""
+    line = Line(lambda reach, length, samples: -(length**2), [])
+    ends = [line.top(reach, 0.0) for reach in (0.1, 0.9, 3.0)]
+    assert len(line.search()._rivals(ends)) == 1
+    assert len(line.search()._finalists(ends)) == 1
+    valley = Line(two_tops, [])
+    apart = [valley.top(1.0, 0.0), valley.top(5.0, 0.0)]
+    assert len(valley.search()._rivals(apart)) == len(valley.search()._finalists(apart)) == 2
+
+
+def test_a_reach_and_its_negative_are_one_top():
+    line = Line(lambda reach, length, samples: -((abs(reach) - 2) ** 2), [])
+    assert len(line.search()._rivals([line.top(2.0, 0.0), line.top(-2.0, 0.0)])) == 1
+
+
+def test_what_a_sketch_says_of_the_kernel_is_kept_where_it_is_better():
+    line = Line(lambda reach, length, samples: -(length**2), [(1.0, 0.0), (1.0, 3.0), (5.0, 0.0), (5.0, 3.0)])
+    search = line.search()
+    in_a_corner = Top(-1.0, np.array([5.0, 3.0]), None, 0.0)
+    assert search._from_sketch(in_a_corner).vector.tolist() == [5.0, 0.0]  # kernel and noise begin again
+    line.evidence = lambda reach, length, samples: -((length - 3) ** 2)
+    assert search._from_sketch(in_a_corner).vector.tolist() == [5.0, 3.0]

@@ -122,3 +122,15 @@ def test_it_agrees_with_the_profile():
 
     for end in model.describe().quantities["degrees"].plausible:
         assert below(best + 0.5 * (end.value - best)) < 1.92 < below(best + 1.8 * (end.value - best))
+
+
+def test_a_step_to_where_there_is_no_gradient_says_nothing(monkeypatch):
+    """As where a deformation would become as rough as it can be."""
+    climber = climbed()
+    whole, best, reach = climber.objective.gradient_at, climber.learned.get(), climber.learned.is_reach
+
+    def gradient(vector: np.ndarray) -> np.ndarray:
+        return whole(vector) * (np.nan if (vector < best)[reach].any() else 1.0)
+
+    monkeypatch.setattr(climber.objective, "gradient_at", gradient)
+    assert plausible_ranges(climber) == {"shift_x": None}

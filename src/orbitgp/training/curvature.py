@@ -78,18 +78,23 @@ def _steps(climber: QuasiNewton) -> Float[np.ndarray, " parameters"]:
             fall = here - 0.5 * (value(best - step * axis) + value(best + step * axis))
             if fall > _SEEN:
                 break
-        steps += axis * step / np.sqrt(max(1.0, 2 * fall))
+        else:
+            step = _STEP if np.isnan(fall) else step
+        steps += axis * step / np.sqrt(np.fmax(1.0, 2 * fall))
     return steps.clip(_LEAST_STEP)
 
 
 def precision(climber: QuasiNewton, steps: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "parameters parameters"]:
-    """Minus the second derivative of the log evidence (and priors) in all learned parameters, by steps of the gradient."""
+    """Minus the second derivative of the log evidence (and priors) in all learned parameters, by steps of the gradient.
+
+    Where a step leads to where the evidence has no gradient, the data say nothing: zero.
+    """
     best = climber.learned.get()
     columns = [
         (climber.objective.gradient_at(best - step) - climber.objective.gradient_at(best + step)) / (2 * step.max())
         for step in np.diag(steps)
     ]
-    return 0.5 * (np.stack(columns) + np.stack(columns).T)
+    return np.nan_to_num(0.5 * (np.stack(columns) + np.stack(columns).T), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _ranges(

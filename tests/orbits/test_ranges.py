@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
-from math import atanh
+from math import atanh, radians
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -23,7 +24,7 @@ from orbitgp.orbits import (
     Thickness,
     Translation,
 )
-from orbitgp.orbits.ranges import Range
+from orbitgp.orbits.ranges import DEGREES, Range
 
 SYMMETRIC = {
     "affine": lambda: Affine(angle=(-9, 9), scale_x=(0.8, 1.25)),
@@ -244,3 +245,21 @@ def test_words():
         "shift_x ±1.0 px",
         "shift_y ±1.0 px",
     ]
+
+
+def test_an_angle_is_reflected_at_the_whole_turn():
+    """A range of ±200 degrees would cover some angles twice. It is what ±160 is, and its width may go on either way."""
+    interval = Range.of(150.0, DEGREES, "angle")
+    with torch.no_grad():
+        interval.half_width.add_(radians(50))
+    assert interval.quantity().value == pytest.approx((-160, 160))
+    draws = interval(torch.tensor([0.0, 0.5, 1.0]))
+    np.testing.assert_allclose(draws.detach().rad2deg(), [-160, 0, 160], atol=1e-4)
+    draws[2].backward()
+    assert interval.half_width.grad == -1.0
+
+
+def test_a_learned_angle_that_is_given_wider_is_the_whole_turn():
+    assert Affine(angle=270.0).describe()["angle"] == pytest.approx((-180, 180))
+    assert Affine(angle=270.0, frozen=["angle"]).describe()["angle"] == pytest.approx((-270, 270))
+    assert Affine(angle=(-90, 360)).describe()["angle"][1] == pytest.approx(288)  # the same share of it on each side

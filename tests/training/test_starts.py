@@ -101,8 +101,15 @@ def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():
     for degrees in (2.0, 45.0, 170.0):
         angles = sorted(degrees * start[0] for start in possible_starts(Rotation(degrees), x))
         assert angles[0] < 12
-        assert 90 <= angles[-1] <= 360
+        assert angles[-1] == pytest.approx(180)
         assert any(12 <= angle <= 60 for angle in angles)
+
+
+def test_affine_maps_start_from_rotations_by_any_angle():
+    x = torch.from_numpy(turned_digits(40)[0])
+    for degrees in (5.0, 45.0, 120.0):
+        starts = possible_starts(Affine(angle=degrees), x)
+        assert any(degrees * start[0] == pytest.approx(180) and max(start[1:]) < start[0] for start in starts)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])

@@ -23,7 +23,7 @@ samples. A finite part inside an infinite composition is enumerated inside every
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Any, ClassVar, cast
 
 import torch
@@ -77,8 +77,16 @@ class Orbit(Portable):
 
     def reaches(self) -> list[nn.Parameter]:
         """The learned parameters that set how far this orbit and its parts go. Training tries several multiples of them."""
-        named = [getattr(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
-        return [parameter for parameter in named if parameter.requires_grad]
+        return [reach for reach, _ in self._reaches()]
+
+    def widest_reaches(self) -> list[float]:
+        """For each reach, where the orbit contains everything, as rotations by any angle do; infinity where it never does."""
+        return [widest for _, widest in self._reaches()]
+
+    def _reaches(self) -> list[tuple[nn.Parameter, float]]:
+        parts = [(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
+        found = [(getattr(module, name), getattr(module, "widest", inf)) for module, name in parts]
+        return [(reach, widest) for reach, widest in found if reach.requires_grad]
 
     def simpler(self) -> list[list[nn.Parameter]]:
         """The simpler orbits that this one contains, by the reaches that each has: with all others at zero it is that one.

@@ -11,13 +11,15 @@ A negative h mirrors the range: where the data ask for the other side, h passes 
 range that leans to the wrong side would shrink to width zero and stay there. A learned range must not start at width zero: a
 symmetric one has an expected gradient of zero there.
 
+An angle has a widest range, the whole turn. A wider one would cover some angles twice, so h is reflected there.
+
 A range that is not learned may lie anywhere, around a fixed centre.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import atanh, copysign, degrees, exp, inf, isfinite, log, radians, tanh
+from math import atanh, copysign, degrees, exp, inf, isfinite, log, pi, radians, tanh
 from typing import Any, NamedTuple
 
 import torch
@@ -55,12 +57,16 @@ def factors(value: Number | Ends, name: str) -> tuple[float, float]:
 
 
 class Unit(NamedTuple):
-    """A kind of quantity: the sign that it is shown with, what people write for its ends, and its parameter, there and back."""
+    """A kind of quantity: the sign that it is shown with, what people write for its ends, and its parameter, there and back.
+
+    ``widest`` is the half-width, as a parameter, of a range that contains everything.
+    """
 
     sign: str
     ends: Callable[[Number | Ends, str], tuple[float, float]]
     to_parameter: Callable[[float], float] = float
     from_parameter: Callable[[float], float] = float
+    widest: float = inf
 
 
 def _to_tens(pixels: float) -> float:
@@ -72,7 +78,7 @@ def _from_tens(tens: float) -> float:
 
 
 NUMBER = Unit("", symmetric)
-DEGREES = Unit("°", symmetric, radians, degrees)
+DEGREES = Unit("°", symmetric, radians, degrees, widest=pi)
 LENGTH = Unit("px", symmetric, _to_tens, _from_tens)
 FACTOR = Unit("×", factors, log, exp)
 
@@ -94,9 +100,9 @@ class Range(nn.Module):
             raise ValueError(f"{name} must be a (low, high) pair of finite numbers with low <= high, got ({low}, {high}).")
         if learn and low == high:
             raise ValueError(f"{name} starts with width zero, where its gradient vanishes: give it some width or freeze it.")
-        self.unit = unit
+        self.unit, self.widest = unit, unit.widest if learn else inf
         centre, half_width = (low + high) / 2, (high - low) / 2
-        self.half_width = nn.Parameter(torch.tensor(half_width), requires_grad=learn)
+        self.half_width = nn.Parameter(torch.tensor(min(half_width, self.widest)), requires_grad=learn)
         self.register_buffer("centre", torch.tensor(0.0 if learn else centre))
         self.register_parameter("skew", None)
         if learn:
@@ -121,12 +127,20 @@ class Range(nn.Module):
             self.skew = nn.Parameter(torch.tensor(atanh(t)))
 
     def forward(self, u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        centre = self.centre if self.skew is None else self.centre + self.half_width * self.skew.tanh()
-        return centre + self.half_width * (2 * u - 1)
+        half_width = self.reflected()
+        centre = self.centre if self.skew is None else self.centre + half_width * self.skew.tanh()
+        return centre + half_width * (2 * u - 1)
+
+    def reflected(self) -> Float[Tensor, ""]:
+        """The half-width h, which is reflected where the range contains everything."""
+        if self.widest == inf:
+            return self.half_width
+        place = torch.remainder(self.half_width + self.widest, 4 * self.widest)
+        return torch.where(place < 2 * self.widest, place - self.widest, 3 * self.widest - place)
 
     def ends(self) -> tuple[float, float]:
         """(low, high), in order."""
-        half_width = self.half_width.item()
+        half_width = self.reflected().item()
         centre = self.centre.item() + (0.0 if self.skew is None else half_width * tanh(self.skew.item()))
         return centre - abs(half_width), centre + abs(half_width)
 

@@ -3,7 +3,8 @@
 An orbit has a natural unit: how far it moves inputs, as a share of the distances between them. Starts are
 
 - the orbit as it was given;
-- the same with all reaches multiplied, so that it moves inputs a little, by some way, and far;
+- the same with all reaches multiplied, so that it moves inputs a little, by some way, and far: by all angles, if that is not
+  much farther;
 - the simpler orbits that it contains (:meth:`~orbitgp.orbits.Orbit.simpler`), with all else close to nothing. So a composition
   starts from its parts, and ``Affine`` from rotations, among others: a richer family is not behind a simpler one.
 
@@ -52,19 +53,22 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
         return kernel_starts(kernel)
     ruler = _Ruler(orbit, x[:_ROWS], distance)
     whole = tuple(range(len(reaches)))
-    multiples = [ruler.multiple(whole, share) for share in (NARROW, MIDDLE, WIDE)]
-    starts = [given]
-    for multiple in multiples:
-        if all(not 1 / _ALIKE < multiple / start[0] < _ALIKE for start in starts):
-            starts.append((multiple,) * len(reaches))
+    multiples, starts = [1.0], [given]
+    for share in (NARROW, MIDDLE, WIDE):
+        multiple = ruler.multiple(whole, share)
+        start = ruler.start(whole, share, multiple)
+        alike = any(1 / _ALIKE < multiple / other < _ALIKE for other in multiples)
+        if not alike or (start not in starts and start != (multiple,) * len(reaches)):
+            multiples.append(multiple)
+            starts.append(start)
     number = {id(reach): i for i, reach in enumerate(reaches)}
     for family in orbit.simpler():
         kept = tuple(sorted(number[id(reach)] for reach in family))
         rest = tuple(i for i in whole if i not in kept)
         little = ruler.multiple(rest, CLOSE_TO_NOTHING)
         for share in (MIDDLE, WIDE):
-            multiple = ruler.multiple(kept, share)
-            starts.append(tuple(multiple if i in kept else little for i in whole))
+            far = ruler.start(kept, share, ruler.multiple(kept, share))
+            starts.append(tuple(far[i] if i in kept else little for i in whole))
     return starts
 
 
@@ -152,6 +156,13 @@ class _Ruler:
             multiple /= 2
             moved = self._moved(kept, multiple)
         return multiple
+
+    def start(self, kept: tuple[int, ...], share: float, multiple: float) -> Start:
+        """These reaches multiplied, the others zero. A wide start that comes close to everything is everything."""
+        reaches = zip(self.orbit.reaches(), self.orbit.widest_reaches(), strict=True)
+        whole = [widest / abs(float(reach.detach())) for reach, widest in reaches]
+        near = [multiple if multiple < all_of_it / 2 or share < WIDE else all_of_it for all_of_it in whole]
+        return tuple(near[i] if i in kept else 0.0 for i in range(len(whole)))
 
     def _moved(self, kept: tuple[int, ...], multiple: float) -> float:
         count = len(self.orbit.reaches())

@@ -474,3 +474,13 @@ def test_points_many_lengthscales_apart_do_not_cancel(shape, dtype):
     torch.testing.assert_close(kff.double(), expected.diagonal(), rtol=1e-6, atol=1e-6)
     kfu.sum().backward()
     assert x.grad.isfinite().all()
+
+
+def test_a_lengthscale_that_has_run_away_is_no_error():
+    """Above 1e154 its square is infinite: then all points are alike."""
+    kernel = make("rbf", False, True)
+    kernel.base_kernel.lengthscale = 1e160
+    xa = torch.randn(5, 1, 4, DIM, dtype=torch.float64)
+    kfu, kff = covariance(kernel).expectations(xa, xa[:3, 0, 0], Pairing.exact())
+    for found in (kfu, kff, covariance(kernel).gram(xa[:3, 0, 0])):
+        torch.testing.assert_close(found, torch.full_like(found, 1.7))

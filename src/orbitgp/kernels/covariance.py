@@ -128,15 +128,15 @@ def loses_digits(
     if not smooth:
         return True
     flat = points.detach().reshape(-1, points.shape[-1])
-    allowed = LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps / float(sharpness.detach())
+    allowed, sharp = LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps, float(sharpness.detach())
     norms = torch.linalg.vector_norm(flat, dim=1)
     farthest = float(norms.max())
     if centre is None:
-        return not farthest**2 <= allowed
+        return not farthest**2 * sharp <= allowed
     # Most inputs lie near zero as well as near the centre: that is known at once.
     from_zero = float(torch.linalg.vector_norm(centre))
-    if (farthest + from_zero) ** 2 <= allowed:
+    if (farthest + from_zero) ** 2 * sharp <= allowed:
         return False
     # Two passes over the inputs, and no copy. What rounds away counts as lost.
     squares = norms.square() - 2 * (flat @ centre.to(flat.dtype)) + from_zero**2
-    return not float(squares.max()) + 8 * torch.finfo(flat.dtype).eps * farthest**2 <= allowed
+    return not (float(squares.max()) + 8 * torch.finfo(flat.dtype).eps * farthest**2) * sharp <= allowed

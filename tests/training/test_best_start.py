@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from orbitgp.training.best_start import BestStart
-from orbitgp.training.climb import Top
+from orbitgp.training.climb import Stopped, Top
 from orbitgp.training.objective import ExactObjective
 
 
@@ -19,7 +20,8 @@ class Line(ExactObjective):
         self.evidence, self.tops = evidence, tops
         self.vector = np.array([1.0, 0.0])
         self.model = SimpleNamespace(num_samples=16, orbit=None)
-        self.learned = SimpleNamespace(get=lambda: self.vector, set=self._set, is_reach=np.array([True, False]))
+        widest = np.array([9.0, np.inf])
+        self.learned = SimpleNamespace(get=lambda: self.vector, set=self._set, is_reach=np.array([True, False]), widest=widest)
         self.rows = 100
         self.climbs = []  # numbers of draws
 
@@ -105,3 +107,25 @@ def test_what_a_sketch_says_of_the_kernel_is_kept_where_it_is_better():
     assert search._from_sketch(in_a_corner).vector.tolist() == [5.0, 0.0]  # kernel and noise begin again
     line.evidence = lambda reach, length, samples: -((length - 3) ** 2)
     assert search._from_sketch(in_a_corner).vector.tolist() == [5.0, 3.0]
+
+
+@pytest.mark.parametrize("reach", [8.0, -8.0, 10.0])
+def test_everything_is_tried_where_the_best_is_close_to_it(reach):
+    """A reach of 9 takes in everything: 8 and 10 are the same."""
+    line = Line(lambda reach, length, samples: float(abs(reach) == 9), [(9.0, 0.0), (reach, 0.0), (2.0, 0.0)])
+    (top,) = line.search()._beside_everything(line.top(reach, 0.0), stage)
+    assert top.vector.tolist() == [9.0, 0.0]
+    assert line.search()._beside_everything(line.top(2.0, 0.0), stage) == []
+    assert line.search()._beside_everything(line.top(9.0, 0.0), stage) == []
+
+
+def test_a_budget_that_ends_there_keeps_the_best():
+    line = Line(lambda reach, length, samples: -abs(reach - 8.0), [(8.0, 0.0)])
+
+    def stopped(climb, *arguments):
+        line.learned.set(np.array([9.0, 0.0]))
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        line.search()._beside_everything(line.top(8.0, 0.0), stopped)
+    assert line.vector[0] == 8.0

@@ -62,6 +62,7 @@ class BestStart:
             tops = self._tops(again, stage, self.rows, _highest(tops)) or tops
         if self.learned.is_reach.any():
             tops += self._beside_no_orbit(_highest(tops), stage)
+            tops += self._beside_everything(_highest(tops), stage)
             return self._decided(self._rivals(tops), stage)
         return _highest(tops)
 
@@ -142,6 +143,23 @@ class BestStart:
             return [wide, stage(self._from_narrow, top)]
         except Stopped:
             self.learned.set(best.vector)
+            raise
+
+    def _beside_everything(self, best: Top, stage: Callable[..., Top]) -> list[Top]:
+        """Where the orbit ends if it begins as wide as it can be; nothing where the best is far from that.
+
+        All angles alike are a top of their own: with few draws the evidence is rough, and a climb may end a few degrees before.
+        """
+        widest = self.learned.widest
+        apart = np.abs(np.abs(best.vector) - widest)  # on either side, as a reach is reflected there
+        near = (apart > 0) & (apart < 0.5 * widest)
+        if not near.any():
+            return []
+        try:
+            return [stage(self._from_vector, np.where(near, widest, best.vector))]
+        except Stopped as stopped:
+            if stopped.best is None or stopped.best[0] < best.value:
+                self.learned.set(best.vector)
             raise
 
     def _from_start(self, start: Start, rows: int) -> Top:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
@@ -27,9 +29,13 @@ class LearnedVector:
         learned = (*model.parameters(), *likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not model.prior_mean.bias]
         self.units = self._natural_units(model)
-        reaches = {id(reach) for reach in model.orbit.reaches()}
-        reached = [torch.full_like(p, id(p) in reaches) for p in self.parameters]
-        self.is_reach: Bool[np.ndarray, " parameters"] = _flat(reached) > 0
+        widest = {id(r): end for r, end in zip(model.orbit.reaches(), model.orbit.widest_reaches(), strict=True)}
+        self.is_reach: Bool[np.ndarray, " parameters"] = (
+            _flat([torch.full_like(p, id(p) in widest) for p in self.parameters]) > 0
+        )
+        # Where a reach takes in everything; infinite where it never does, and for all else.
+        ends = zip(self.parameters, self.units, strict=True)
+        self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) / unit for p, unit in ends])
 
     def _natural_units(self, model: ExactGP | CollapsedGP) -> list[Tensor]:
         reaches = zip(model.orbit.reaches(), natural_units(model.orbit, model.x), strict=True)

@@ -26,11 +26,11 @@ from torch import nn
 
 from experiments import harness, rivals
 from experiments.harness import Claims, Record, Records
+from orbitgp.comparison.verdict import Difference, Standing
 from orbitgp.datasets.base import data_folder
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.kernels import SNV, ShapeHistograms, SmoothDerivative
 from orbitgp.orbits.parse import make_orbit
-from orbitgp.report.words import MIN_NATS
 
 FIVE = ("ArrowHead", "Coffee", "GunPoint", "ItalyPowerDemand", "OSULeaf")
 SETS = (*FIVE, "BasicMotions", "Tecator")
@@ -335,18 +335,17 @@ def check(records: Records) -> Claims:
         claims[f"as a mean of resamples it is {np.mean(means):.3f}, at least 0.92"] = np.mean(means) >= 0.92
         claims[f"OSULeaf, as a mean of resamples: {means[-1]:.3f}, at least 0.85"] = means[-1] >= 0.85
     if len(five) == len(FIVE):
-        gains = {data: {m: _gain_of_time(records, data, (m,)) for m in FOR_CLASSES} for data in FIVE}
-        seen = {
-            **{f"g sees {m}": {data: gains[data][m] for data in FIVE} for m in FOR_CLASSES},
-            "g sees the same on both sides, whichever of these": {data: max(gains[data].values()) for data in FIVE},
-            "each side has its best view": {data: _gain_of_time(records, data, FOR_CLASSES) for data in FIVE},
+        sure = {data: {m: _prefers_time(records, data, (m,)) for m in FOR_CLASSES} for data in FIVE}
+        seen: dict[str, list[bool | None]] = {
+            **{f"g sees {m}": [sure[data][m] for data in FIVE] for m in FOR_CLASSES},
+            "g sees the same on both sides, whichever of these": [any(sure[data].values()) for data in FIVE],
+            "each side has its best view": [_prefers_time(records, data, FOR_CLASSES) for data in FIVE],
         }
-        for where, gain in seen.items():
-            if max(gain.values()) == -np.inf:
-                continue
-            sure = sum(nats > MIN_NATS for nats in gain.values())
-            better = f"an orbit in time is {MIN_NATS:g} nats above none and above gain and offset"
-            claims[f"where {where}, {better} on {sure} of five, at least three"] = sure >= 3
+        better = "an orbit in time is better than none and than gain and offset for certain"
+        for where, certain in seen.items():
+            if certain != [None] * len(FIVE):
+                count = sum(one is True for one in certain)
+                claims[f"where {where}, {better} on {count} of five, at least three"] = count >= 3
     if times := [spent[2] for data in FIVE if (spent := _times(records, data))]:
         said = f"the default comparison takes {max(times):.0f} s on two cores for the slowest of {len(times)} sets, under 120 s"
         claims[said] = max(times) < 120
@@ -358,13 +357,18 @@ def check(records: Records) -> Claims:
     return claims
 
 
-def _gain_of_time(records: Records, data: str, maps: tuple[str, ...]) -> float:
-    """Nats, less twice their error, by which the best orbit in time is above none and above gain and offset."""
+def _prefers_time(records: Records, data: str, maps: tuple[str, ...]) -> bool | None:
+    """Whether ``compare`` is certain of the best orbit in time, against none and gain and offset; None without records."""
     found = _evidence(records, data)
-    named = {o: [found[name] for m in maps if (name := f"{o}, {m}") in found] for o in ORBITS}
-    times = [value - 2 * error for orbit in TIME for value, error in named[orbit]]
-    others = [value for orbit in ORBITS if orbit not in TIME for value, _ in named[orbit]]
-    return max(times) - max(others) if times and others else -np.inf
+    known = {o: [found[name] for m in maps if (name := f"{o}, {m}") in found] for o in ORBITS}
+    best = {o: max(values) for o, values in known.items() if values}
+    standings = {o: Standing(o, value, value - 2 * error, value + 2 * error) for o, (value, error) in best.items()}
+    times = [standing for o, standing in standings.items() if o in TIME]
+    others = [standing for o, standing in standings.items() if o not in TIME]
+    if not times or not others:
+        return None
+    ahead = max(times, key=lambda standing: standing.value)
+    return all(Difference(ahead, other).certain for other in others)
 
 
 EXPERIMENT = harness.Experiment(

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from scipy.optimize import minimize
+from torch import Tensor
 
 from orbitgp.training.learned_vector import Vector
 
@@ -43,6 +45,15 @@ class Top(NamedTuple):
     vector: Vector
     curvature: Curvature | None
     first_value: float
+
+    def packed(self) -> list[Any]:
+        """As a state holds it."""
+        return [torch.from_numpy(part.copy()) if isinstance(part, np.ndarray) else part for part in self]
+
+    @classmethod
+    def unpacked(cls, value: float, vector: Tensor, curvature: Tensor | None, first_value: float) -> Top:
+        """From what a state holds."""
+        return cls(value, vector.numpy(), None if curvature is None else curvature.numpy(), first_value)
 
 
 class Climb:

@@ -278,7 +278,15 @@ class QuasiNewton:
 
     def _record(self, value: float) -> None:
         self.seconds = time.perf_counter() - self._clock
-        record: Record = {
+        record = self._described(value)
+        self.history.append(record)
+        self._bar.set_postfix_str(headline(record))
+        if self.callback is not None:
+            self.callback(record)
+
+    def _described(self, value: float) -> Record:
+        """The record of this moment."""
+        return {
             "step": self.steps,
             "seconds": self.seconds,
             "bound": value,
@@ -290,15 +298,12 @@ class QuasiNewton:
             "orbit": self._orbit.describe().to_dict(),
             **hyperparameters(self.model.kernel, self.likelihood),
         }
-        self.history.append(record)
-        self._bar.set_postfix_str(headline(record))
-        if self.callback is not None:
-            self.callback(record)
 
     def _state(self) -> dict[str, Any]:
         return {
             "objective": self.objective.state_dict(),
-            "tops": [_packed(top) for top in self._tops],
+            "tops": [top.packed() for top in self._tops],
+            "climb": self._climb_number,
             "steps": self.steps,
             "seconds": self.seconds,
             "history": list(self.history),
@@ -312,17 +317,8 @@ class QuasiNewton:
         """Continue from the beginning of a stage."""
         state = copied_to(torch.device("cpu"), state)
         self.objective.load_state_dict(state["objective"])
-        self._tops = [_unpacked(*parts) for parts in state["tops"]]
+        self._tops = [Top.unpacked(*parts) for parts in state["tops"]]
         self._known = iter(list(self._tops))
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
-        self._climb_number = self.history[-1]["climb"] if self.history else 0
+        self._climb_number = state["climb"]
         self._snapshot = self._state()
-
-
-def _packed(top: Top) -> list[Any]:
-    """A top as a state holds it."""
-    return [torch.from_numpy(part.copy()) if isinstance(part, np.ndarray) else part for part in top]
-
-
-def _unpacked(value: float, vector: Tensor, curvature: Tensor | None, first_value: float) -> Top:
-    return Top(value, vector.numpy(), None if curvature is None else curvature.numpy(), first_value)

@@ -64,8 +64,8 @@ class LocalParameters(harness.Run):
         data = harness.cut(digits(seed=self.seed), slice(self.num_train))
         trainer = self.trainer(data, device)
         trainer.run()
-        trainer.local.eval()
-        model, likelihood, x, y = trainer.local.setting
+        trainer.stochastic.local.eval()
+        model, likelihood, x, y = trainer.stochastic.local.setting
         fresh = torch.Generator(x.device).manual_seed(self.seed + 1)
         own = _own_bound(trainer, fresh)
         best = measure_evidence(model, likelihood, x, y, 64, 2, generator=fresh)
@@ -113,12 +113,12 @@ def _warm_up(optimizer: OptimizerName, device: str) -> None:
 @torch.no_grad()
 def _own_bound(trainer: Trainer, generator: torch.Generator, passes: int = 8) -> float:
     """The bound with the source's own local parameters, the mean of passes over the data with fresh draws."""
-    model, likelihood, x, y = trainer.local.setting
+    model, likelihood, x, y = trainer.stochastic.local.setting
     options = trainer.options
 
     def batch(rows: Tensor) -> Batch:
         samples = model.orbit.sample(x[rows], options.num_samples, options.num_groups, options.sampler, generator)
-        return Batch(samples, y[rows], trainer.local.at(rows))
+        return Batch(samples, y[rows], trainer.stochastic.local.at(rows))
 
     parts = torch.arange(len(x), device=x.device).split(options.batch_size)
     return sum(elbo_of_all(model, likelihood, map(batch, parts)) for _ in range(passes)) / passes

@@ -127,9 +127,9 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
         model(), Bernoulli(), x, y, TrainerSettings(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed)
     )
     trainer.run()
-    trainer.posterior.refresh_local()
+    trainer.stochastic.posterior.refresh_local()
     with torch.no_grad():
-        trained = float(elbo(trainer.model, trainer.likelihood, samples, y, len(x), trainer.local.at(rows)))
+        trained = float(elbo(trainer.model, trainer.likelihood, samples, y, len(x), trainer.stochastic.local.at(rows)))
     return Bounds(len(x), theirs, best, trained)
 
 

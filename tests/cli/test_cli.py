@@ -35,7 +35,7 @@ from orbitgp.orbits import Affine, GaussianNoise, Identity, Rotation  # noqa: E4
 from orbitgp.orbits.description import number  # noqa: E402
 from orbitgp.training.collapsed_climb import CollapsedClimb  # noqa: E402
 from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
-from orbitgp.training.trainer import Trainer  # noqa: E402
+from orbitgp.training.stochastic_steps import StochasticSteps  # noqa: E402
 
 QUICK = ["-m", "12", "--num-samples", "4", "--max-steps", "12", "--batch-size", "40"]
 
@@ -660,7 +660,7 @@ def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
     [
         pytest.param(QuasiNewton, "_objective", [], id="exact"),
         pytest.param(CollapsedClimb, "_objective", ["-m", "12", "--inference", "sparse"], id="sparse, few data"),
-        pytest.param(Trainer, "step", ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
+        pytest.param(StochasticSteps, "step", ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
     ],
 )
 def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(kind, method, inference, some, monkeypatch):

@@ -32,9 +32,9 @@ def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, likelihoo
     model = InvariantGP(k, Identity(), inducing, likelihood.num_latents, "zero", likelihood.shares_curvature, jitter=1e-8)
     trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
     for _ in range(5):
-        trainer.posterior.update(1.0)
-    trainer.posterior.refresh_local()
-    return elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local.values).item()
+        trainer.stochastic.posterior.update(1.0)
+    trainer.stochastic.posterior.refresh_local()
+    return elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.stochastic.local.values).item()
 
 
 @pytest.mark.slow
@@ -90,10 +90,10 @@ def test_block_updates_of_coupled_functions_reach_a_fixed_point() -> None:
     model = InvariantGP(kernel(0.7, 3.0), Identity(), x[::2].clone(), 2, "zero", False)
     trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
     for _ in range(60):
-        trainer.posterior.update(1.0)
-    trainer.posterior.refresh_local()
+        trainer.stochastic.posterior.update(1.0)
+    trainer.stochastic.posterior.refresh_local()
     model.q_mean.requires_grad_(True)
-    value = elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.local.values)
+    value = elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.stochastic.local.values)
     (slope,) = torch.autograd.grad(value, model.q_mean)
     assert float(slope.abs().max()) < 1e-4
     mean, variance = model.predict(x, None)

@@ -61,7 +61,7 @@ def steps(count: int) -> dict[str, float]:
     while whole.fraction() < 1.0:
         whole.step()
         if whole.steps % max(1, count // 100) == 0:
-            whole.record()
+            whole.stochastic.record()
         if whole.steps == max(1, count // 10):
             early = resident()
         if whole.steps == count // 2:
@@ -72,7 +72,7 @@ def steps(count: int) -> dict[str, float]:
     while again.fraction() < 1.0:
         again.step()
         if again.steps % max(1, count // 100) == 0:
-            again.record()
+            again.stochastic.record()
     same = all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True))
     return {"steps": count, "seconds": seconds, "gained_mb": gained, "resumed_the_same": float(same)}
 

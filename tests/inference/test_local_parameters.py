@@ -49,10 +49,10 @@ def test_every_source_raises_the_bound(local: LocalName, optimizer: OptimizerNam
 @pytest.mark.parametrize("optimizer", get_args(OptimizerName))
 def test_the_network_learns_with_everything_else(optimizer: OptimizerName) -> None:
     trainer = make_trainer(local="network", optimizer=optimizer)
-    before = [p.detach().clone() for p in trainer.local.parameters()]
+    before = [p.detach().clone() for p in trainer.stochastic.local.parameters()]
     trainer.run()
     assert before
-    for old, new in zip(before, trainer.local.parameters(), strict=True):
+    for old, new in zip(before, trainer.stochastic.local.parameters(), strict=True):
         assert not torch.equal(old, new)
 
 
@@ -68,13 +68,13 @@ def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(local: LocalName
         second.step()
     for a, b in zip(whole.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    for a, b in zip(whole.local.state_dict().values(), second.local.state_dict().values(), strict=True):
+    for a, b in zip(whole.stochastic.local.state_dict().values(), second.stochastic.local.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
 
 def test_the_network_starts_from_the_seed_and_leaves_the_global_generator_alone() -> None:
     state = torch.get_rng_state()
-    one, same, other = (make_trainer(local="network", seed=seed).local.state_dict() for seed in (1, 1, 2))
+    one, same, other = (make_trainer(local="network", seed=seed).stochastic.local.state_dict() for seed in (1, 1, 2))
     assert torch.equal(state, torch.get_rng_state())
     weights = "network.body.0.weight"
     assert torch.equal(one[weights], same[weights])
@@ -86,12 +86,12 @@ def test_no_source_is_optimistic() -> None:
     trainer = make_trainer()
     for _ in range(5):
         trainer.step()
-    model, likelihood, x, y = trainer.local.setting
-    exact = model.moments(model.whitened_means(model.orbit.sample(x, 1024, 2, "qmc", trainer.generator)))
+    model, likelihood, x, y = trainer.stochastic.local.setting
+    exact = model.moments(model.whitened_means(model.orbit.sample(x, 1024, 2, "qmc", trainer.stochastic.generator)))
     draws = 100
     setting = Setting(model, likelihood, x.repeat(draws, 1), y.repeat(draws, 1))
     rows = torch.arange(len(setting.x))
-    samples = model.orbit.sample(setting.x, 4, 4, "iid", trainer.generator)
+    samples = model.orbit.sample(setting.x, 4, 4, "iid", trainer.stochastic.generator)
     with torch.no_grad():
         moments = model.moments(model.whitened_means(samples))
         best = likelihood.quadratic(setting.y, likelihood.local(y, exact).repeat(draws, 1)).expectation(moments)

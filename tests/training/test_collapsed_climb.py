@@ -187,6 +187,12 @@ class TestLimits:
         assert run.draws is None
         assert "blend" in run.history[-1]
 
+    def test_after_a_step_by_hand_the_run_takes_steps(self) -> None:
+        run = trainer(max_steps=5)
+        run.step()
+        assert run.run()[-1]["step"] == run.steps == 5
+        assert run.draws is None
+
 
 class TestGoingOn:
     def test_from_every_stage_it_ends_in_the_same_place(self) -> None:

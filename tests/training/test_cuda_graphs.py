@@ -50,11 +50,11 @@ def test_a_step_is_replayed():
 def trained(steps, launched, **options):
     model, likelihood, x, y = problem()
     trainer = Trainer(model, likelihood, x, y, TrainerSettings(max_steps=steps, batch_size=20, num_samples=8, **options))
-    assert isinstance(trainer.gradient, Replayed)
+    assert isinstance(trainer.stochastic.gradient, Replayed)
     if launched:
-        trainer.gradient = trainer._gradient
+        trainer.stochastic.gradient = trainer.stochastic._gradient
     trainer.run()
-    assert launched or trainer.gradient.replays >= steps
+    assert launched or trainer.stochastic.gradient.replays >= steps
     return trainer
 
 
@@ -82,18 +82,18 @@ def test_a_run_that_goes_on_ends_where_it_would_have():
 def test_another_jitter_is_recorded_anew():
     trainer = trained(4, False)
     trainer.step()
-    first = trainer.gradient.recorded
+    first = trainer.stochastic.gradient.recorded
     trainer.step()
-    assert trainer.gradient.recorded is first
+    assert trainer.stochastic.gradient.recorded is first
     trainer.model.jitter *= 10
     trainer.step()
-    assert trainer.gradient.recorded[1] is not first[1]
+    assert trainer.stochastic.gradient.recorded[1] is not first[1]
 
 
 def test_gradients_that_were_put_away_come_back():
     trainer = trained(4, False)
-    trainer.optimizer.zero_grad()
-    trainer.gradient(trainer.minibatches.take(20))
+    trainer.stochastic.optimizer.zero_grad()
+    trainer.stochastic.gradient(trainer.stochastic.minibatches.take(20))
     assert trainer.model.inducing.grad is not None
 
 
@@ -108,7 +108,7 @@ class Waiting(Affine):
 def test_what_waits_for_the_device_is_launched():
     trainer = Trainer(*problem(Waiting()), TrainerSettings(max_steps=8, batch_size=20, num_samples=8))
     trainer.run()
-    assert trainer.gradient.replays == 0
+    assert trainer.stochastic.gradient.replays == 0
     assert trainer.history[-1]["step"] == 8
 
 

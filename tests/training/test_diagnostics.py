@@ -48,7 +48,7 @@ def test_the_history_has_it():
     trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None])
     for _ in range(6):
         trainer.step()
-    record = trainer.record()
+    record = trainer.stochastic.record()
     assert record["orbit_snr"] > 0
     assert 0 <= record["cone_exits"] <= 1
     assert record["failed_factors"] == 0
@@ -60,15 +60,15 @@ def test_where_there_is_no_factor_the_jitter_grows():
     with torch.no_grad():
         variance = float(trainer.model.kernel(torch.zeros(1, 1, dtype=torch.float64)).to_dense())
         trainer.model.jitter = -1e-8 * variance  # takes more from the diagonal than there is
-        trainer.posterior.update(1.0)
+        trainer.stochastic.posterior.update(1.0)
     assert 1e-10 < trainer.model.jitter / variance < 1e-6
-    assert trainer.diagnostics.report()["failed_factors"] == 1
+    assert trainer.stochastic.diagnostics.report()["failed_factors"] == 1
 
 
 def test_q_is_refitted_every_so_many_steps(monkeypatch):
     trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None], posterior_every=3)
     refits = []
-    monkeypatch.setattr(trainer.posterior, "update", lambda rho: refits.append(trainer.steps))
+    monkeypatch.setattr(trainer.stochastic.posterior, "update", lambda rho: refits.append(trainer.steps))
     for _ in range(7):
         trainer.step()
     assert refits == [0, 3, 6]

@@ -97,7 +97,7 @@ def exact_bound(model, finite):
 def test_updates_of_coupled_outputs_end_at_the_exact_optimum(likelihood, finite):
     trainer = make_trainer(likelihood(), finite)
     for _ in range(100):
-        trainer.posterior.update(trainer.posterior.rho())
+        trainer.stochastic.posterior.update(trainer.stochastic.posterior.rho())
     samples = trainer.model.orbit.sample(trainer.x, None)
     local = torch.ones(len(trainer.x), 1)
     bound = elbo(trainer.model, trainer.likelihood, samples, trainer.y, len(trainer.x), local).item()

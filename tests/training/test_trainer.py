@@ -14,7 +14,7 @@ from gpytorch.priors import GammaPrior, LogNormalPrior
 from torch.utils._pytree import tree_leaves
 
 import orbitgp.training.posterior
-import orbitgp.training.trainer
+import orbitgp.training.stochastic_steps
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.exact import ExactGP
@@ -28,6 +28,7 @@ from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training import screening
 from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.stochastic_steps import StochasticSteps
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -115,8 +116,8 @@ def test_the_seed_decides_every_bit(kind):
     first, again, other = (make_trainer(**KINDS[kind], seed=seed) for seed in (3, 3, 4))
     assert without_seconds(first.run()) == without_seconds(again.run())
     assert_same(parameters(first), parameters(again))
-    assert torch.equal(first.minibatches.take(9), again.minibatches.take(9))
-    assert not torch.equal(first.minibatches.take(9), other.minibatches.take(9))
+    assert torch.equal(first.stochastic.minibatches.take(9), again.stochastic.minibatches.take(9))
+    assert not torch.equal(first.stochastic.minibatches.take(9), other.stochastic.minibatches.take(9))
     assert torch.equal(torch.get_rng_state(), state)  # no global generator is touched
 
 
@@ -158,7 +159,7 @@ def test_a_state_is_not_changed_by_the_run_that_goes_on_from_it(kind):
         ends.append((parameters(trainer), without_seconds(trainer.history)))
     assert_same(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
-    assert state["history"] == []
+    assert state["stochastic"]["history"] == []
 
 
 def tensors(state):
@@ -173,14 +174,14 @@ def test_every_tensor_of_a_state_is_moved_to_the_device_of_the_data(kind, monkey
         trainer.step()
     state = trainer.state_dict()
     handed = {}
-    parts = trainer._parts()
+    parts = trainer.stochastic._parts()
     for name, part in parts.items():
         monkeypatch.setattr(part, "load_state_dict", lambda state, name=name: handed.update({name: state}))
-    monkeypatch.setattr(trainer, "_parts", lambda: parts)
+    monkeypatch.setattr(trainer.stochastic, "_parts", lambda: parts)
     trainer.x = trainer.x.to("meta")
     trainer.load_state_dict(state)
     assert handed.keys() == parts.keys()
-    moved = [*tensors(handed), *trainer.bounds]
+    moved = [*tensors(handed), *trainer.stochastic.bounds]
     assert len(moved) == len(tensors(state)) - 1 + 3  # the bounds of three steps are one tensor in the state
     assert {tensor.device.type for tensor in moved} == {"meta"}
     assert {tensor.device.type for tensor in tensors(state)} == {"cpu"}
@@ -298,25 +299,25 @@ def test_rates_are_in_units_of_the_inputs():
         x, y = toy_data()
         trainer = make_trainer(GaussianNoise(0.1 * unit), data=(unit * x, y), start_rows=0)
         scale, inducing = trainer.model.orbit.scale, trainer.model.inducing
-        of = {id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
+        of = {id(p): group["lr"] for group in trainer.stochastic.optimizer.param_groups for p in group["params"]}
         rates.append([of[id(scale)], of[id(inducing)]])
     assert rates[1] == pytest.approx([1e3 * rate for rate in rates[0]])
 
 
 def test_inducing_points_cool_down_from_the_beginning():
     trainer = make_trainer(Slide(0, 1.0), max_steps=20, warmup=1, orbit_warmup=1, start_rows=0)
-    where = trainer.rates.cools.index(True)
+    where = trainer.stochastic.rates.cools.index(True)
     for _ in range(8):
         trainer.step()
-    rates = [group["lr"] for group in trainer.optimizer.param_groups]
-    assert rates[0] == trainer.rates.first[0]
-    assert rates[where] < 0.8 * trainer.rates.first[where]
+    rates = [group["lr"] for group in trainer.stochastic.optimizer.param_groups]
+    assert rates[0] == trainer.stochastic.rates.first[0]
+    assert rates[where] < 0.8 * trainer.stochastic.rates.first[where]
 
 
 def test_inducing_points_at_all_data_stay_there():
     x, y = toy_data()
     trainer = make_trainer(Identity(), data=(x, y), size=len(x), start_rows=0)
-    assert not any(trainer.rates.cools)
+    assert not any(trainer.stochastic.rates.cools)
 
 
 def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
@@ -324,10 +325,10 @@ def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
     trainer.model.jitter = 1e-6
     with torch.no_grad():
         trainer.likelihood.log_noise.fill_(math.log(1e-5))
-    trainer.posterior._tie_jitter_to_noise()
+    trainer.stochastic.posterior._tie_jitter_to_noise()
     assert trainer.model.jitter == pytest.approx(1e-11, rel=0.2)
-    trainer.model.jitter, trainer.posterior.failed_jitter = 1e-6, 1e-9
-    trainer.posterior._tie_jitter_to_noise()
+    trainer.model.jitter, trainer.stochastic.posterior.failed_jitter = 1e-6, 1e-9
+    trainer.stochastic.posterior._tie_jitter_to_noise()
     assert trainer.model.jitter == 1e-6
 
 
@@ -360,14 +361,16 @@ class Clock:
 
 def test_the_time_budget_is_kept(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(orbitgp.training.trainer, "time", clock)
+    monkeypatch.setattr(orbitgp.training.stochastic_steps, "time", clock)
     trainer = make_trainer(max_steps=100_000, max_seconds=12.0, start_rows=0)
     history = trainer.run()
     assert 12.0 <= history[-1]["seconds"] < 13.0
     assert clock.now < 26.0  # two looks at the clock for each step
     assert trainer.steps > 10
     assert trainer.fraction() >= 1.0
-    assert trainer.optimizer.param_groups[0]["lr"] < 0.2 * trainer.rates.first[0]  # the schedule came to its end
+    assert (
+        trainer.stochastic.optimizer.param_groups[0]["lr"] < 0.2 * trainer.stochastic.rates.first[0]
+    )  # the schedule came to its end
 
 
 def test_the_history_is_complete():
@@ -395,11 +398,11 @@ def test_the_history_is_complete():
 
 
 def test_a_long_run_has_about_a_hundred_records(monkeypatch):
-    def step(trainer):
-        trainer.steps += 1
-        trainer.bounds.append(torch.tensor(float(trainer.steps)))
+    def step(run, keeps_orbit):
+        run.steps += 1
+        run.bounds.append(torch.tensor(float(run.steps)))
 
-    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(StochasticSteps, "step", step)
     history = make_trainer(max_steps=955, start_rows=0).run()
     assert [record["step"] for record in history] == [*range(9, 955, 9), 955]
     assert history[1]["bound"] == 14.0  # the mean of 10 to 18
@@ -409,11 +412,11 @@ def test_records_hold_the_mean_bound_since_the_last_one():
     trainer = make_trainer(start_rows=0, max_steps=1000)
     for _ in range(5):
         trainer.step()
-    bounds = torch.stack(trainer.bounds)
-    assert trainer.record()["bound"] == pytest.approx(bounds.mean().item())
+    bounds = torch.stack(trainer.stochastic.bounds)
+    assert trainer.stochastic.record()["bound"] == pytest.approx(bounds.mean().item())
     trainer.step()
-    (bound,) = trainer.bounds
-    assert trainer.record()["bound"] == pytest.approx(bound.item())
+    (bound,) = trainer.stochastic.bounds
+    assert trainer.stochastic.record()["bound"] == pytest.approx(bound.item())
 
 
 def test_a_run_that_is_asked_to_stop_does():
@@ -424,14 +427,16 @@ def test_a_run_that_is_asked_to_stop_does():
 
 def test_rates_warm_up_hold_and_fall_to_zero():
     trainer = make_trainer(start_rows=0, max_steps=20, warmup=2, orbit_warmup=4, polish_passes=0)
-    orbit = next(i for i, g in enumerate(trainer.optimizer.param_groups) if g["params"][0] is trainer.model.orbit.width)
+    orbit = next(
+        i for i, g in enumerate(trainer.stochastic.optimizer.param_groups) if g["params"][0] is trainer.model.orbit.width
+    )
     seen = []
     trainer.after_step = lambda t: seen.append(
-        [g["lr"] / rate for g, rate in zip(t.optimizer.param_groups, t.rates.first, strict=True)]
+        [g["lr"] / rate for g, rate in zip(t.stochastic.optimizer.param_groups, t.stochastic.rates.first, strict=True)]
     )
     trainer.run()
     for i, factors in enumerate(zip(*seen, strict=True)):
-        if trainer.rates.cools[i]:
+        if trainer.stochastic.rates.cools[i]:
             assert factors[-1] < 0.05 < 0.45 < factors[len(factors) // 2] < 0.7
             continue
         ups = [0.25, 0.5, 0.75, 1.0] if i == orbit else [0.5, 1.0, 1.0, 1.0]
@@ -442,12 +447,12 @@ def test_rates_warm_up_hold_and_fall_to_zero():
 
 
 def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
-    assert make_trainer().posterior.rho() == 1.0
-    assert make_trainer(posterior_rows=20).posterior.rho() == 0.5
-    assert make_trainer(posterior_rho=0.3).posterior.rho() == 0.3
-    assert make_trainer(likelihood=Difference()).posterior.rho() == 0.5
-    assert make_trainer().posterior.rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
-    assert make_trainer().posterior.rho(0.0) == 0.1
+    assert make_trainer().stochastic.posterior.rho() == 1.0
+    assert make_trainer(posterior_rows=20).stochastic.posterior.rho() == 0.5
+    assert make_trainer(posterior_rho=0.3).stochastic.posterior.rho() == 0.3
+    assert make_trainer(likelihood=Difference()).stochastic.posterior.rho() == 0.5
+    assert make_trainer().stochastic.posterior.rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
+    assert make_trainer().stochastic.posterior.rho(0.0) == 0.1
 
 
 def test_parts_of_the_data_stand_for_all_of_them():
@@ -457,13 +462,13 @@ def test_parts_of_the_data_stand_for_all_of_them():
     whole = elbo(trainer.model, trainer.likelihood, trainer.model.orbit.sample(trainer.x, None), trainer.y, 30).item()
     for _ in range(3):
         trainer.step()
-    assert torch.stack(trainer.bounds).mean().item() == pytest.approx(whole)
-    assert torch.stack(trainer.bounds).std() > 0.1
+    assert torch.stack(trainer.stochastic.bounds).mean().item() == pytest.approx(whole)
+    assert torch.stack(trainer.stochastic.bounds).std() > 0.1
     x, y = (t[:1].repeat(30, 1) for t in toy_data())
     parts = [make_trainer(Identity(), data=(x, y), posterior_rows=rows) for rows in (30, 15)]
     for trainer in parts:
-        trainer.posterior.update(1.0)
-    torch.testing.assert_close(tuple(parts[0].posterior.stats), tuple(parts[1].posterior.stats))
+        trainer.stochastic.posterior.update(1.0)
+    torch.testing.assert_close(tuple(parts[0].stochastic.posterior.stats), tuple(parts[1].stochastic.posterior.stats))
     torch.testing.assert_close(parts[0].model.q_mean, parts[1].model.q_mean)
 
 
@@ -478,11 +483,11 @@ def test_minibatches_use_every_datum_once_before_any_again():
 def test_refits_from_parts_of_the_data_average_to_one_from_all():
     """Without noise of the orbit nothing but the choice of parts is left, and an epoch of them leaves nothing out."""
     whole, parts = (make_trainer(Identity(), posterior_rows=rows) for rows in (30, 10))
-    whole.posterior.update(1.0)
+    whole.stochastic.posterior.update(1.0)
     for i in range(3):
-        parts.posterior.update(1 / (i + 1))
-    torch.testing.assert_close(tuple(parts.posterior.stats), tuple(whole.posterior.stats))
-    parts.posterior.update(1.0)
+        parts.stochastic.posterior.update(1 / (i + 1))
+    torch.testing.assert_close(tuple(parts.stochastic.posterior.stats), tuple(whole.stochastic.posterior.stats))
+    parts.stochastic.posterior.update(1.0)
     assert not torch.allclose(parts.model.q_mean, whole.model.q_mean)
     parts.polish()
     torch.testing.assert_close(parts.model.q_mean, whole.model.q_mean)
@@ -492,8 +497,8 @@ def test_the_end_takes_less_than_training_where_data_are_many(monkeypatch):
     seen = []
     for steps, rows in ((40, 10), (400, 10), (400, 30)):
         trainer = make_trainer(posterior_rows=rows, posterior_every=2, polish_passes=6)
-        trainer.steps = steps
-        monkeypatch.setattr(trainer.posterior, "polish", lambda passes, rows: seen.append(passes))
+        trainer.stochastic.steps = steps
+        monkeypatch.setattr(trainer.stochastic.posterior, "polish", lambda passes, rows: seen.append(passes))
         trainer.polish()
     assert seen == [1, 6, 6]
 
@@ -508,7 +513,7 @@ def test_a_frozen_orbit_stays_frozen():
         assert trainer.screened  # nothing to try
         trainer.run()
         assert_same(orbit.state_dict(), before)
-        known = {id(p) for group in trainer.optimizer.param_groups for p in group["params"]}
+        known = {id(p) for group in trainer.stochastic.optimizer.param_groups for p in group["params"]}
         assert not known & {id(p) for p in orbit.parameters()}
 
 
@@ -563,9 +568,11 @@ def test_priors_enter_the_objective_but_neither_bound_nor_evidence():
     }
     values = {}
     for strict, trainer in trainers.items():
-        evidence = measure_evidence(trainer.model, trainer.likelihood, trainer.x, trainer.y, 8, generator=trainer.generator)
+        evidence = measure_evidence(
+            trainer.model, trainer.likelihood, trainer.x, trainer.y, 8, generator=trainer.stochastic.generator
+        )
         trainer.step()
-        values[strict] = evidence, trainer.bounds[0].item()
+        values[strict] = evidence, trainer.stochastic.bounds[0].item()
     assert values[True] == values[False]
     for trainer in trainers.values():
         trainer.run()
@@ -578,11 +585,11 @@ def test_local_parameters_are_never_those_of_the_scored_draws():
     for optimizer in ("natural", "adam"):
         trainer = make_trainer(likelihood="bernoulli", optimizer=optimizer, start_rows=0)
         drawn, used = [], []
-        sample, quadratic = trainer._sample, trainer.likelihood.quadratic
-        trainer._sample = lambda rows, n, sample=sample, drawn=drawn: drawn.append(1) or sample(rows, n)
-        trainer.posterior.sample = trainer._sample
+        sample, quadratic = trainer.stochastic._sample, trainer.likelihood.quadratic
+        trainer.stochastic._sample = lambda rows, n, sample=sample, drawn=drawn: drawn.append(1) or sample(rows, n)
+        trainer.stochastic.posterior.sample = trainer.stochastic._sample
         trainer.likelihood.quadratic = lambda y, local, q=quadratic, d=drawn, u=used: u.append((len(d), local)) or q(y, local)
-        before = trainer.local.values.clone()
+        before = trainer.stochastic.local.values.clone()
         trainer.step()
         draws, local = used[-1]
         assert draws == len(drawn)  # the last use of local parameters is with the last draws
@@ -603,13 +610,13 @@ def test_polishing_averages_passes(monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(orbitgp.training.posterior, "statistics", keep)
-    before = trainer.posterior.stats
+    before = trainer.stochastic.posterior.stats
     trainer.polish()
     assert len(seen) == 4
     average = Statistics(*(torch.stack(parts).mean(0) for parts in zip(*seen, strict=True)))
     # What was there before counts as four more.
     expected = before.mix(average, 0.5)
-    torch.testing.assert_close(tuple(trainer.posterior.stats), tuple(expected))
+    torch.testing.assert_close(tuple(trainer.stochastic.posterior.stats), tuple(expected))
 
 
 # Failure

@@ -107,7 +107,7 @@ class Checkpoint:
         if self.written == trainer.steps:
             return
         if isinstance(trainer, Trainer):
-            trainer.gather_local()
+            trainer.stochastic.gather_local()
         if processes.rank() > 0:
             self.written = trainer.steps
             return

@@ -21,20 +21,24 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from orbitgp.inference import processes
-from orbitgp.inference.collapsed import CollapsedGP
+from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.cost import Workload, affordable, free_memory
+from orbitgp.inference.exact import Solution
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED
 from orbitgp.training.climb import Top
+from orbitgp.training.diagnostics import Record
+from orbitgp.training.learning_rates import points_are_best
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, QuasiNewton
 
-POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
+_POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
+_OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
     "learning_rate",
@@ -82,11 +86,39 @@ def most_draws(
 
 @dataclass
 class CollapsedClimb(QuasiNewton):
-    """One run of learning by the collapsed bound. It leaves q(u) as it is."""
+    """One run of learning by the collapsed bound, from where the model is: :meth:`run`, then :meth:`polish` for q(u)."""
+
+    model: CollapsedGP
+
+    def run(self, keeps_orbit: bool = False) -> Solution | CollapsedBound:
+        """Climb to the top, or until the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
+        fixed = list(self.model.orbit.parameters()) if keeps_orbit else []
+        if points_are_best(self.model.sparse, len(self.x)):
+            fixed.append(self.model.sparse.inducing)
+        with held(fixed):
+            self._learn_what_is_free()
+            return super().run()
+
+    def polish(self) -> None:
+        """With all else fixed, the best q(u): that on many fixed draws of the orbit."""
+        draws = None if isinstance(self.model.orbit, FiniteOrbit) else _POSTERIOR_DRAWS
+        CollapsedGP(self.model.sparse, self.x, draws).set_posterior(self.likelihood, self.y)
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        if self.converged:
+            return f"The bound is at a top, after {self.steps:,} evaluations."
+        if self.stopped:
+            return f"The run was stopped after {self.steps:,} evaluations; the best parameters so far are kept."
+        return f"The run met its limit after {self.steps:,} evaluations; the best parameters so far are kept. Raise the limit."
+
+    def _described(self, value: float) -> Record:
+        """The record of this moment. There is one climb, and its q(u) needs no blend."""
+        record = super()._described(value)
+        return {**{name: record[name] for name in record if name not in _OF_SEVERAL_CLIMBS}, "blend": 0.0}
 
     def _with_more_rows(self, top: Top | None) -> Top:
         """With all rows: first without the inducing points, then with them."""
-        assert isinstance(self.model, CollapsedGP)
         points = self.model.sparse.inducing
         if points.requires_grad:
             with held([points]):

@@ -41,15 +41,6 @@ def is_level(bounds: Sequence[float]) -> bool:
     return found is not None and 4 * found.gain + _ERRORS * found.stderr < max(NATS, SHARE * found.total)
 
 
-def climb_in_words(evaluations: int, converged: bool, stopped: bool) -> str:
-    """What happened to a run that climbs the bound without noise, for people."""
-    if converged:
-        return f"The bound is at a top, after {evaluations:,} evaluations."
-    if stopped:
-        return f"The run was stopped after {evaluations:,} evaluations; the best parameters so far are kept."
-    return f"The run met its limit after {evaluations:,} evaluations; the best parameters so far are kept. Raise the limit."
-
-
 def in_words(steps: int, converged: bool, stopped: bool, found: Rise | None) -> str:
     """What happened, for people."""
     if stopped:

@@ -1,0 +1,306 @@
+"""Stochastic steps: minibatches, fresh orbit samples, Adam, and q(u) in closed form. They learn from data of any number.
+
+Two optimisers:
+
+- ``natural`` (the default): each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only
+  (``posterior``), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
+  follows the gradient of the bound with q(u) optimised out, which lets the orbit move freely.
+- ``adam``: one Adam step of everything, q(u) too. The reference.
+
+The learning rates warm up, hold, and fall to zero; those of the inducing points fall from the beginning. They hold until the
+bound has stopped rising, or for half of the budget (``convergence``). In the end q(u) is refitted from an average over many
+passes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from orbitgp.inference import processes
+from orbitgp.inference.elbo import elbo
+from orbitgp.inference.local_parameters import Setting, local_source
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch
+from orbitgp.kernels.stationary import Stationary
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import Pairing, Samples
+from orbitgp.training import convergence
+from orbitgp.training.adam import Adam
+from orbitgp.training.cuda_graphs import Replayed
+from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
+from orbitgp.training.learning_rates import LearningRates, parameter_groups, schedule
+from orbitgp.training.objective import log_prior
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.posterior import PosteriorUpdates
+from orbitgp.training.progress import progress_bar
+from orbitgp.training.state import GeneratorState, Stateful, copied_to
+
+
+@dataclass
+class StochasticSteps:
+    """One run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, then :meth:`polish`.
+
+    ``callback`` is called with every record of the history, ``after_step`` when a step is done.
+    """
+
+    model: InvariantGP
+    likelihood: Likelihood
+    x: Float[Tensor, "rows *features"] | Rows
+    y: Float[Tensor, "rows *outputs"]
+    options: TrainerSettings
+    callback: Callable[[Record], None] | None = None
+    progress: bool = False
+    after_step: Callable[[Any], None] | None = None
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self.natural = options.optimizer == "natural"
+        self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
+        self.model.q_mean.requires_grad_(not self.natural)
+        self.model.q_sqrt.requires_grad_(not self.natural)
+        samples = (options.num_samples, options.num_groups, options.sampler)
+        one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
+        # With natural gradients, local parameters follow the updates of q(u), not the visits of minibatches.
+        setting = Setting(self.model, self.likelihood, self.x, self.y)
+        self.local = local_source(options.local, setting, options.seed)
+        self.local.train(not self.natural)
+        self.diagnostics = Diagnostics()
+        enumerated = one.pairing == Pairing.exact()
+        self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
+        self.optimizer = Adam(
+            parameter_groups(setting, options, self.local, self.posterior.rounds),
+            betas=(0.9, 0.99),
+            eps=1e-15,  # gradients may be small because the unit of a parameter is
+            fused=self.x.is_cuda,
+        )
+        self.gradient = self._replayed() if self._is_small() else self._gradient
+        self.rates = LearningRates(self.optimizer.param_groups, self.model, options)
+        self.posterior.refresh_local()
+        self.minibatches = minibatches(self.x, self.generator)
+        self.steps = 0
+        self.seconds = 0.0
+        self.hold = 0.5  # of the budget: rates hold for so long, then they fall for as long again
+        self.bounds: list[Tensor] = []
+        self.history: list[Record] = []
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Let the run end after the step that it is in, short of its budget."""
+        self.stopped = True
+
+    @property
+    def converged(self) -> bool:
+        """Whether the bound had stopped rising before the budget was spent."""
+        return self.hold < 0.5 and self.fraction() >= 1.0
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        rise = convergence.rise([record["bound"] for record in self.history])
+        return convergence.in_words(self.steps, self.converged, self.stopped, rise)
+
+    def run(self, keeps_orbit: bool = False) -> None:
+        """Take steps until the bound has stopped rising or the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
+        every = max(1, self.options.max_steps // 100)
+        with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
+            bar.update(self.steps)
+            while self.fraction() < 1.0 and not self.stopped:
+                self.step(keeps_orbit)
+                bar.update()
+                if self.steps % every == 0 or self.fraction() >= 1.0:
+                    record = self.record()
+                    self._cool_down_if_level()
+                    bar.set_postfix_str(headline(record))
+                    if self.callback is not None:
+                        self.callback(record)
+                if self.after_step is not None:
+                    self.after_step(self)
+        if self.bounds:  # the run was stopped between two records, or all its time went into the choice of a start
+            self.record()
+        if isinstance(self.gradient, Replayed):
+            self.gradient.release()
+
+    def _cool_down_if_level(self) -> None:
+        """Let the rates fall from now on, if the bound has stopped rising and they have not begun to."""
+        if self.fraction() < 0.5 and convergence.is_level([record["bound"] for record in self.history]):
+            self.hold = self._spent()
+
+    def _spent(self) -> float:
+        by_time = 0.0 if self.options.max_seconds is None else self.seconds / self.options.max_seconds
+        return max(self.steps / self.options.max_steps, by_time)
+
+    def fraction(self) -> float:
+        """How much of the run is over: of the budget, or of twice the time after which the bound had stopped rising."""
+        return self._spent() / (2 * self.hold)
+
+    def step(self, keeps_orbit: bool = False) -> None:
+        """One step: q(u) in closed form (natural), then a gradient step of everything else."""
+        with self.timed():
+            if self.natural and self.steps % self.options.posterior_every == 0:
+                self.posterior.update(self.posterior.rho(schedule(self.fraction())))
+            self.rates.set(self.fraction(), self.steps, keeps_orbit)
+            rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
+            self.bounds.append(self.gradient(rows).clone())
+            prefetch(self.x, self.minibatches.upcoming(len(rows)))
+            self._share_gradient()
+            self.diagnostics.saw_gradient(self.model.orbit)
+            self.optimizer.step()
+            if not self.natural:
+                with torch.no_grad():
+                    self.model.q_sqrt.tril_()
+            self.steps += 1
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the time that this takes as training."""
+        start = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - start
+
+    def _gradient(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
+        """The bound from fresh orbit samples of a minibatch; its gradient is left in the parameters."""
+        self.optimizer.zero_grad()
+        own = owned(self.x, rows)
+        samples = self._sample(own, self.options.num_samples)
+        local = self.local.at(own.rows)
+        bound = elbo(self.model, self.likelihood, samples, self.y[own.rows], len(self.x), local, batch=len(rows))
+        (-(bound + log_prior(self.model) * (processes.rank() == 0))).backward()
+        return bound.detach()
+
+    def _share_gradient(self) -> None:
+        """Add bound, gradients and clocks over the processes; a run that one of them was asked to stop stops everywhere."""
+        if processes.count() == 1:
+            return
+        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for parameter in learned:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        clock = torch.tensor([self.seconds, float(self.stopped)], dtype=torch.float64, device=self.x.device)
+        processes.add_([*(p.grad for p in learned if p.grad is not None), self.bounds[-1], clock])
+        self.seconds, self.stopped = float(clock[0]) / processes.count(), bool(clock[1])
+
+    def _is_small(self) -> bool:
+        """Whether a GPU takes longer to launch the kernels of a step than to run them, and no part of the step waits for it."""
+        samples = min(self.options.batch_size, len(self.x)) * self.model.samples_per_row(self.options.num_samples)
+        small = samples * self.model.num_points <= _LAUNCH_BOUND
+        plain = isinstance(self.model.covariance, Stationary) and not self.likelihood.num_locals
+        return self.x.is_cuda and isinstance(self.x, Tensor) and small and plain
+
+    def _replayed(self) -> Replayed[Float[Tensor, ""]]:
+        """The gradient as a CUDA graph. It is recorded again when the jitter changes, or which parameters are learned."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+
+        def version() -> object:
+            return self.model.jitter, [p.requires_grad for p in parameters]
+
+        return Replayed(self._gradient, version, [self.generator], parameters)
+
+    def polish(self) -> None:
+        """With all else fixed, q(u) from an average over passes over all data, where it was found in closed form.
+
+        Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
+        that is less than one pass, it is a part of one for data on disk; others are all seen.
+        """
+        if not self.natural:
+            return
+        seen = self.steps // self.options.posterior_every * self.posterior.size
+        enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
+        rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)
+        self.posterior.polish(min(self.options.polish_passes, max(1, enough)), rows)
+
+    def record(self) -> Record:
+        """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""
+        with self.timed():  # here the host waits for a GPU
+            bound = float(torch.stack(self.bounds).mean())
+        self.bounds.clear()
+        self._check_equal()
+        if not math.isfinite(bound):
+            raise FloatingPointError(
+                f"the bound is {bound} after {self.steps} steps: lower the learning rate, raise jitter, or scale the inputs."
+            )
+        record: Record = {
+            "step": self.steps,
+            "seconds": self.seconds,
+            "bound": bound,
+            "blend": self.posterior.blend,
+            "jitter": self.model.jitter,
+            **self.diagnostics.report(),
+            "orbit": self.model.orbit.describe().to_dict(),
+            **hyperparameters(self.model.kernel, self.likelihood),
+        }
+        self.history.append(record)
+        return record
+
+    @torch.no_grad()
+    def gather_local(self) -> None:
+        """Bring the local parameters of all data to every process. Until then each knows those of its own."""
+        values = getattr(self.local, "values", None)
+        if processes.count() > 1 and values is not None:
+            own = owned(self.x, torch.arange(len(self.x), device=self.x.device)).rows
+            mine = torch.zeros_like(values).index_copy_(0, own, values[own])
+            processes.add_([mine])
+            values.copy_(mine)
+
+    def _check_equal(self) -> None:
+        """All processes must have come to the same parameters."""
+        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        sums = processes.everyones([float(p.detach().double().sum()) for p in (*learned, self.model.q_mean)])
+        if any(one != sums[0] for one in sums):
+            raise RuntimeError(
+                "the processes of this run have come to different parameters: run all on the same kind of machine."
+            )
+
+    def _parts(self) -> dict[str, Stateful]:
+        """The parts of the run that change from step to step. Each owns its state."""
+        return {
+            "model": self.model,
+            "likelihood": self.likelihood,
+            "local": self.local,
+            "optimizer": self.optimizer,
+            "generator": GeneratorState(self.generator),
+            "minibatches": self.minibatches,
+            "posterior": self.posterior,
+            "diagnostics": self.diagnostics,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            **{name: getattr(self, name) for name in _PROGRESS},
+            "bounds": torch.stack(self.bounds) if self.bounds else torch.empty(0),
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """A copy of the state, which stays as it is while the run continues."""
+        return copied_to(self.x.device, self.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state of the same run, whose tensors lie on the device of the data and become those of the run."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        for name in _PROGRESS:
+            setattr(self, name, state[name])
+        self.bounds = list(state["bounds"])
+
+    @torch.no_grad()
+    def forget_points(self) -> None:
+        """Take the inducing points for others than before."""
+        self.optimizer.state.pop(self.model.inducing, None)
+        self.posterior.forget()
+        self.posterior.refresh_local()
+
+    def _sample(self, own: Owned, num_samples: int | None) -> Samples:
+        options, x = self.options, self.x[own.rows]
+        return self.model.orbit.sample(x, num_samples, options.num_groups, options.sampler, self.generator, own.among)
+
+
+_LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
+_PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds

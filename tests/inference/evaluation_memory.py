@@ -1,8 +1,7 @@
-"""Megabytes that an evaluation of the evidence takes, and the estimate: ``python evaluation_memory.py ROWS SIDE ORBIT``."""
+"""Megabytes that an evaluation of the evidence takes, and the estimate. To be measured in a process that does nothing else."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
@@ -30,9 +29,9 @@ def model(rows: int, side: int, orbit: str) -> ExactGP:
     return ExactGP(initial_kernel(None, x, 1.0, torch.Generator()), make_orbit(orbit), x, num_samples=SAMPLES)
 
 
-if __name__ == "__main__":
+def measure(rows: int, side: int, orbit: str, result: Path) -> None:
+    """Write both numbers to a file."""
     torch.set_num_threads(1)
-    rows, side, orbit = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     likelihood = Gaussian(0.1)
     y = torch.randn(max(rows, 5), 1, dtype=torch.float64)
     model(5, 8, orbit).evidence_with_gradient(likelihood, y[:5])  # libraries have their own memory
@@ -40,4 +39,5 @@ if __name__ == "__main__":
     reset_peak()
     before = peak()
     measured.evidence_with_gradient(likelihood, y[:rows])
-    print(peak() - before, workload(measured, likelihood, SAMPLES).evaluation(rows).bytes / 2**20)  # noqa: T201
+    estimate = workload(measured, likelihood, SAMPLES).evaluation(rows).bytes / 2**20
+    result.write_text(f"{peak() - before} {estimate}")

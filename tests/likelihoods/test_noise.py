@@ -47,6 +47,15 @@ def test_mixture_of_scales_is_the_noise(case: tuple[Noise, scipy.stats.rv_contin
     np.testing.assert_allclose((weights * scipy.stats.norm.cdf(r[:, None], scale=np.sqrt(tau))).sum(1), law.cdf(r), atol=1e-5)
 
 
+def test_a_mixture_that_was_found_before_follows_the_parameters() -> None:
+    likelihood, other = StudentT(scale=0.5, df=4.0), StudentT(scale=0.5, df=2.2)
+    first = likelihood.scale_mixture()
+    likelihood.load_state_dict(other.state_dict())
+    test_mixture_of_scales_is_the_noise((likelihood, CASES["student-t, heavy"][1]))
+    likelihood.load_state_dict(StudentT(scale=0.5, df=4.0).state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(first, likelihood.scale_mixture(), strict=True))
+
+
 @pytest.mark.parametrize("std", [0.0, 0.05, 3.0])
 def test_predictive_is_the_convolution(case: tuple[Noise, scipy.stats.rv_continuous], std: float) -> None:
     """Density, cdf, quantiles and std of y = f + e, against integrals over f by scipy."""

@@ -15,6 +15,7 @@ from the density alone. Then y = f + e is a mixture of Gaussians too, with a kno
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float
@@ -65,19 +66,7 @@ class Noise(Likelihood):
     def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
         """Weights w_i and variances tau_i with exp g(r) = sum_i w_i N(r; 0, tau_i)."""
         unit = math.exp(-float(self.log_density(torch.zeros(1, dtype=torch.float64)))) / math.sqrt(2 * math.pi)
-        r = torch.sinh(torch.linspace(0.0, math.asinh(1e7), 250, dtype=torch.float64)) * (unit / 100)
-        g = self.log_density(r)
-        r, g = (t[g > g[0] - 32.0] for t in (r, g))
-        log_tau = torch.arange(-14.0, 2 * math.log(float(r[-1]) / unit), 0.3, dtype=torch.float64) + 2 * math.log(unit)
-        for spacing in (0.3, 0.05, 0.01):
-            weights, error = _fit(r, g, log_tau)
-            if error < 1e-3:
-                break
-            # A mixture of few variances falls between the nodes of a coarse grid: refine the grid around the nodes in use.
-            around = spacing * torch.linspace(-1.0, 1.0, 11, dtype=torch.float64)
-            log_tau = (log_tau[weights > 0, None] + around).flatten().unique()
-        else:
-            weights, error = _fit(r, g, log_tau)
+        weights, log_tau, error = _mixture(unit, tuple(self.log_density(_points(unit)).tolist()))
         if error > 0.02:
             raise ValueError(
                 f"{type(self).__name__} is no mixture of centred Gaussians (the closest one is off by {error:.0%}), "
@@ -88,6 +77,30 @@ class Noise(Likelihood):
 
     def predictive(self, mean: Latents, variance: Latents) -> ScaleMixture:
         return ScaleMixture(mean, variance, *self.scale_mixture(), self.noise_variance())
+
+
+def _points(unit: float) -> Float[Tensor, " points"]:
+    """Where the density is looked at, with values of r that are close at zero and far apart in the tails."""
+    return torch.sinh(torch.linspace(0.0, math.asinh(1e7), 250, dtype=torch.float64)) * (unit / 100)
+
+
+@lru_cache(maxsize=16)  # predictions ask for the same mixture again and again
+def _mixture(
+    unit: float, density: tuple[float, ...]
+) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"], float]:
+    """Weights and log variances of the mixture that has this log density at all points, and its largest relative error."""
+    r, g = _points(unit), torch.tensor(density, dtype=torch.float64)
+    r, g = (t[g > g[0] - 32.0] for t in (r, g))
+    log_tau = torch.arange(-14.0, 2 * math.log(float(r[-1]) / unit), 0.3, dtype=torch.float64) + 2 * math.log(unit)
+    for spacing in (0.3, 0.05, 0.01):
+        weights, error = _fit(r, g, log_tau)
+        if error < 1e-3:
+            return weights, log_tau, error
+        # A mixture of few variances falls between the nodes of a coarse grid: refine the grid around the nodes in use.
+        around = spacing * torch.linspace(-1.0, 1.0, 11, dtype=torch.float64)
+        log_tau = (log_tau[weights > 0, None] + around).flatten().unique()
+    weights, error = _fit(r, g, log_tau)
+    return weights, log_tau, error
 
 
 def _fit(

@@ -1,9 +1,8 @@
-"""Megabytes at the peak after a fit of few rows on disk and after one of many: ``python peak_memory.py FOLDER ROWS ROWS``."""
+"""Megabytes at the peak after a fit of few rows on disk and after one of many, in a process that does nothing else."""
 
 from __future__ import annotations
 
 import resource
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,8 @@ def peak(folder: Path, rows: int) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-if __name__ == "__main__":
+def measure(folder: Path, result: Path, *numbers_of_rows: int) -> None:
+    """Write the peaks to a file."""
     torch.set_num_threads(1)
     stored.LOADED_BYTES = 0
-    print(*(peak(Path(sys.argv[1]), int(rows)) for rows in sys.argv[2:]))  # noqa: T201
+    result.write_text(" ".join(str(peak(folder, rows)) for rows in numbers_of_rows))

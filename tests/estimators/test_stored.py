@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,8 @@ from orbitgp.estimators import stored
 from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.rows import StoredRows, minibatches
 from orbitgp.orbits import Rotation
+from tests import new_process
+from tests.estimators import peak_memory
 
 ROWS = 90
 
@@ -173,7 +173,8 @@ class TestBadInput:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(__file__).with_name("peak_memory.py")), str(tmp_path), "100000", "400000"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
-    few, many = map(float, said.split())
+    (shards := tmp_path / "shards").mkdir()
+    process = new_process.start(peak_memory.measure, shards, tmp_path / "megabytes", 100_000, 400_000)
+    process.join(300)
+    few, many = map(float, (tmp_path / "megabytes").read_text().split())
     assert many - few < 75  # megabytes, where the data grow by 150

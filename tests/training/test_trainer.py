@@ -334,10 +334,10 @@ def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
 
 @pytest.mark.slow
 def test_a_run_ends_when_the_bound_is_level_and_says_so():
-    trainer = make_trainer(Identity(), max_steps=600, batch_size=30, start_rows=0)
+    trainer = make_trainer(Identity(), max_steps=400, batch_size=30, start_rows=0)
     trainer.run()
     assert trainer.converged
-    assert trainer.steps < 600
+    assert trainer.steps < 400
     assert "stopped rising" in trainer.summary()
     short = make_trainer(Identity(), max_steps=30, batch_size=30, start_rows=0)
     short.run()

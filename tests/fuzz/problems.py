@@ -34,7 +34,8 @@ IMAGE_ORBITS = (
 )
 CLASS_LIKELIHOODS = ("auto", "dirichlet", "gaussian", "stick-breaking")
 VALUE_LIKELIHOODS = ("auto", "gaussian", "student-t", "laplace")
-PATIENT, FEW = 60, 25  # steps of some problems of few rows; the others stop after less than ten, wherever they are
+# Steps of some problems of few rows, in which most climbs converge; the others stop after less than ten, wherever they are.
+PATIENT, FEW = {"exact": 60, "sparse": 20}, 25
 
 
 @dataclass
@@ -214,5 +215,5 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
     if not classifies and rng.random() < 0.2:
         arguments["normalize_y"] = False
     if rng.random() < 0.3 and len(X) <= FEW:
-        arguments["max_steps"] = PATIENT  # most of these converge
+        arguments["max_steps"] = PATIENT[arguments["inference"]]
     return arguments

@@ -60,6 +60,11 @@ def initial_inducing(
     return candidates
 
 
+def points_are_best(orbit: Orbit, points: int, rows: int) -> bool:
+    """Whether so many inducing points are at their best where they start: at all data, without an orbit."""
+    return isinstance(orbit, Identity) and points >= rows
+
+
 def _orbit_samples(x: Tensor | Rows, orbit: Orbit, count: int, generator: torch.Generator | None) -> Tensor:
     rounds = -(-count // len(x))
     device = x.device if generator is None else generator.device

@@ -24,6 +24,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.cost import Workload, affordable, free_memory
 from orbitgp.inference.exact import Solution
+from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
@@ -31,7 +32,6 @@ from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
-from orbitgp.training.learning_rates import points_are_best
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, QuasiNewton
@@ -92,9 +92,10 @@ class CollapsedClimb(QuasiNewton):
 
     def run(self, keeps_orbit: bool = False) -> Solution | CollapsedBound:
         """Climb to the top, or until the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
-        fixed = list(self.model.orbit.parameters()) if keeps_orbit else []
-        if points_are_best(self.model.sparse, len(self.x)):
-            fixed.append(self.model.sparse.inducing)
+        orbit, points = self.model.orbit, self.model.sparse.inducing
+        fixed = list(orbit.parameters()) if keeps_orbit else []
+        if points_are_best(orbit, len(points), len(self.x)):
+            fixed.append(points)
         with held(fixed):
             self._learn_what_is_free()
             return super().run()

@@ -11,11 +11,12 @@ from typing import Any
 
 from torch.nn import Parameter
 
+from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.local_parameters import LocalSource, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification
-from orbitgp.orbits import Identity, Orbit
+from orbitgp.orbits import Orbit
 from orbitgp.training.options import TrainerSettings
 
 Groups = list[dict[str, Any]]  # as an optimiser takes them: parameters and their rate
@@ -54,17 +55,13 @@ def parameter_groups(setting: Setting, options: TrainerSettings, local: LocalSou
     rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
     groups = [(rest, rate), (mean, rate * of_targets)]
     groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
-    groups += [] if points_are_best(model, len(setting.x)) else [([model.inducing], options.inducing_rate * of_inputs)]
+    best = points_are_best(model.orbit, len(model.inducing), len(setting.x))
+    groups += [] if best else [([model.inducing], options.inducing_rate * of_inputs)]
     groups.append((list(local.parameters()), options.network_rate))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
     held = [{"params": [model.inducing], "lr": 0.0}]
     return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters] or held
-
-
-def points_are_best(model: InvariantGP, rows: int) -> bool:
-    """Whether inducing points are at their best: at all data, without an orbit."""
-    return isinstance(model.orbit, Identity) and len(model.inducing) >= rows
 
 
 def schedule(fraction: float, hold: float = 0.5) -> float:

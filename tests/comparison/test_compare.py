@@ -194,6 +194,37 @@ class TestLoop:
         for narrow in (refined(ROWS - 1, 8, noise), refined(ROWS, 64, noise), refined(ROWS, 2, swap)):
             assert "training" not in narrow.job.settings
 
+    def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_nothing(self, monkeypatch):
+        monkeypatch.setattr("orbitgp.comparison.refine.POINTS_PER_DATUM", 1)
+        full = {"num_inducing": ROWS, "inference": "sparse"}
+        standings, models, told = self.run({"a": 1000.0, "b": 995.0}, seconds=1000.0, **full)
+        assert told[1:] == [[("b", "a second run")], [("a", "a second run")]]
+        assert [row[1].job.seed for row in models.values()] == [1, 1]
+        assert all(s.high < inf and not s.needs for s in standings)
+        said = " ".join(verdict(standings))
+        assert said.startswith("Cannot tell a and b apart.")
+        assert "more inducing points or steps are of no use to it" in said
+        assert "would take" not in said
+
+    def test_a_run_that_cannot_grow_gets_more_steps_until_it_has_converged(self):
+        model = bound(10.0, 8 * ROWS)
+        model.converged_ = False
+        again = trained(replace(job("a", inference="sparse", max_steps=40, max_seconds=5.0), purpose="a second run"), model)
+        longer = next_refinement(again, ROWS)
+        assert (longer.words, longer.job.purpose) == ("80 steps and 10 seconds", "more steps")
+        assert (longer.job.settings["max_steps"], longer.job.settings["max_seconds"]) == (80, 10.0)
+        model.converged_ = True
+        assert next_refinement(again, ROWS) is None
+
+    def test_exact_inference_that_does_not_fit_is_all_that_would_tell(self, monkeypatch):
+        again = trained(replace(job("a"), purpose="a second run"), bound(10.0, 8 * ROWS))
+        assert standing([again, again], ROWS).needs == "exact inference"
+        monkeypatch.setattr("orbitgp.comparison.refine.free_memory", lambda device: 1.0)
+        assert next_refinement(again, ROWS) is None
+        assert standing([again, again], ROWS).needs == "0 GB for exact inference"
+        grows = trained(job("a"), bound(10.0, 8))
+        assert standing([grows], ROWS).needs == "16 inducing points and 600 steps, or 0 GB for exact inference,"
+
     @pytest.mark.parametrize("best", [Fake(100.0), Fake(100.0, 101.0)], ids=["exact", "sparse"])
     def test_a_verdict_says_first_what_has_not_converged(self, best):
         best.converged_ = False

@@ -13,7 +13,8 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
       bound + s' max(2, g / (s - s')) + |g|,
 
   and infinite before there is a second run, where the last run has not converged, or where the bound rises and its slack does
-  not fall.
+  not fall. A model that has converged and has no use for more points or wider averages is trained a second time at its size,
+  and then no more: another run would only repeat what is known.
 
 While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: more
 inducing points and steps, or exact inference where that is cheaper; more draws and more steps where inference is exact.
@@ -63,10 +64,16 @@ def standing(models: Sequence[Trained], rows: int) -> Standing:
     """What all models of one orbit, in the order of their training, say about its evidence."""
     last = models[-1]
     refinement = next_refinement(last, rows)
-    needs = "" if refinement is None else refinement.words
+    needs = [] if refinement is None else [refinement.words]
     if last.model.inference_ == "exact":
-        return replace(_of_exact(last), needs=needs)
-    return replace(_of_sparse([model for model in models if model.model.inference_ == "sparse"]), needs=needs)
+        return replace(_of_exact(last), needs="".join(needs))
+    found = _of_sparse([model for model in models if model.model.inference_ == "sparse"])
+    if refinement is None:
+        found = replace(found, reason=f"{found.reason}; more inducing points or steps are of no use to it")
+    cost = _exact_cost(last, rows)
+    if cost is not None and not _fits(cost, last.job):
+        needs.append(f"{cost.bytes / 1e9:,.0f} GB for exact inference")
+    return replace(found, needs=", or ".join(needs) + ("," if len(needs) > 1 else ""))
 
 
 def _of_exact(trained: Trained) -> Standing:
@@ -117,30 +124,51 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
             return None
         further = _changed(job, MORE_DRAWS, inference="exact", num_samples=2 * draws)
         return Refinement(further, f"{2 * draws} draws", 4 * trained.seconds)
-    sparse = _with_less_slack(trained, rows)
+    options = [_with_less_slack(trained, rows)]
     cost = _exact_cost(trained, rows)
-    if cost is None:
-        return sparse
-    if affordable(cost, inf, free_memory(_device(job))) is not None:
-        return replace(sparse, words=f"{sparse.words}, or {cost.bytes / 1e9:,.0f} GB for exact inference,")
-    exact = Refinement(_changed(job, "exact inference", inference="exact"), "exact inference", cost.seconds)
-    return min(sparse, exact, key=lambda refinement: refinement.seconds)
+    if cost is not None and _fits(cost, job):
+        options.append(Refinement(_changed(job, "exact inference", inference="exact"), "exact inference", cost.seconds))
+    return min((option for option in options if option is not None), key=lambda option: option.seconds, default=None)
 
 
-def _with_less_slack(trained: Trained, rows: int) -> Refinement:
-    """Twice the steps, another seed, and twice the inducing points; or, with one for each datum, averages of twice as many."""
-    job, points, averaged, steps = trained.job, len(_points(trained)), _averaged(trained), 2 * _steps(trained.job)
-    more = _more_points(trained, rows)
-    changed: dict[str, Any] = {"num_inducing": more, "max_steps": steps}
-    purpose, words = "more inducing points", f"{more:,} inducing points and {steps:,} steps"
+def _with_less_slack(trained: Trained, rows: int) -> Refinement | None:
+    """A model of twice the size, with twice the steps and another seed. None where that could only repeat what is known.
+
+    Where a model cannot grow, twice the steps serve one that has met a limit. One that has converged is trained a second time,
+    since nothing is known of the upper end before, and never a third time.
+    """
+    job, growth = trained.job, _growth(trained, rows)
+    changed: dict[str, Any] = {"num_inducing": len(_points(trained)), "max_steps": 2 * _steps(job)}
+    longer = f"{changed['max_steps']:,} steps"
+    if not trained.model.converged_ and job.settings.get("max_seconds"):
+        changed["max_seconds"] = 2 * job.settings["max_seconds"]
+        longer = f"{longer} and {changed['max_seconds']:g} seconds"
+    if growth is not None:
+        purpose, larger, settings = growth
+        changed.update(settings)
+        words, times = f"{larger} and {longer}", 3
+    elif not trained.model.converged_:
+        purpose, words, times = "more steps", longer, 2
+    elif not job.purpose:
+        purpose, words, times = "a second run", "a second run", 2
+    else:
+        return None
+    return Refinement(replace(_changed(job, purpose, **changed), seed=job.seed + 1), words, times * trained.seconds)
+
+
+def _growth(trained: Trained, rows: int) -> tuple[str, str, dict[str, Any]] | None:
+    """Twice the inducing points; or, with one for each datum, averages of twice as many samples; None where neither is of use.
+
+    What for, in words, and as settings.
+    """
+    job, points, averaged, more = trained.job, len(_points(trained)), _averaged(trained), _more_points(trained, rows)
+    if more > points:
+        return "more inducing points", f"{more:,} inducing points", {"num_inducing": more}
     sees_all = isinstance(job.orbit, FiniteOrbit) and averaged >= job.orbit.size
-    if more == points and 1 < averaged <= MOST_AVERAGED // 2 and not sees_all:
-        options = job.settings.get("training") or TrainingOptions()
-        changed["training"] = options.set_params(inducing_samples=2 * averaged)
-        purpose, words = "wider inducing averages", f"inducing averages over {2 * averaged} samples and {steps:,} steps"
-        more = 2 * points
-    further = replace(_changed(job, purpose, **changed), seed=job.seed + 1)
-    return Refinement(further, words, (3 if more > points else 2) * trained.seconds)
+    if not 1 < averaged <= MOST_AVERAGED // 2 or sees_all:
+        return None
+    options = (job.settings.get("training") or TrainingOptions()).set_params(inducing_samples=2 * averaged)
+    return "wider inducing averages", f"inducing averages over {2 * averaged} samples", {"training": options}
 
 
 def _more_points(trained: Trained, rows: int) -> int:
@@ -189,6 +217,11 @@ def _exact_cost(trained: Trained, rows: int) -> Cost | None:
     draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_SAMPLES
     dim, double = feature_dim(model.model_, _points(trained)), model.model_.dtype == torch.float64
     return Workload(draws, dim, _device(job), double=double).learning(rows)
+
+
+def _fits(cost: Cost, job: Job) -> bool:
+    """Whether there is memory for it."""
+    return affordable(cost, inf, free_memory(_device(job))) is None
 
 
 def _changed(job: Job, purpose: str, **settings: Any) -> Job:

@@ -178,6 +178,11 @@ def test_an_evidence_prints_well():
     )
     assert str(replace(bound, upper=-1200.0)) == "between -1,235 and -1,200 nats (1,000 data, Gaussian likelihood, S = 64)"
     assert str(replace(bound, upper=-1200.0, converged=False)) == str(bound)  # better parameters may have more
+    # The error is said where it is not small beside the distance of the ends, or beside a nat.
+    narrow, noisy = replace(bound, upper=-1232.0), replace(bound, upper=-1200.0, stderr=12.3)
+    assert str(narrow) == "between -1,235 ± 0.4 and -1,232 ± 0.4 nats (1,000 data, Gaussian likelihood, S = 64)"
+    assert str(noisy) == "between -1,235 ± 12 and -1,200 ± 12 nats (1,000 data, Gaussian likelihood, S = 64)"
+    assert "±" not in str(replace(narrow, upper=-1234.5, stderr=0.09))
     assert str(replace(bound, exact=True)) == "-1,234.6 ± 0.4 nats (exact for S = 64, 1,000 data, Gaussian likelihood)"
     exact = Evidence(1171.42, 0.0, 200, None, "Gaussian", exact=True)
     assert str(exact) == "1,171.4 nats (exact, 200 data, Gaussian likelihood)"

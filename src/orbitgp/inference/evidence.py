@@ -97,7 +97,9 @@ class Evidence:
             said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"
             return f"{self.value:,.1f}{error} nats ({', '.join([said, *details])})"
         if self.upper is not None and self.converged:
-            return f"between {self.value:,.0f} and {self.upper:,.0f} nats ({', '.join([*details, *samples])})"
+            matters = self.stderr > 0.1 * max(1.0, self.upper - self.value)  # beside the width, and the rounding of the ends
+            low, high = (f"{end:,.0f}{error if matters else ''}" for end in (self.value, self.upper))
+            return f"between {low} and {high} nats ({', '.join([*details, *samples])})"
         slack = [] if self.slack is None else [f"slack about {self.slack:,.0f}"]
         return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"
 

@@ -151,7 +151,8 @@ class TestWhatATrainerGets:
     def test_arguments_and_options_in_one_object(self) -> None:
         model = InvariantGPRegressor(max_steps=7, batch_size=5, num_samples=6, training=TrainingOptions(posterior_every=3))
         settings = trainer_settings(model.get_params(deep=False), GaussianNoise(), seed=9)
-        assert settings == TrainerSettings(max_steps=7, batch_size=5, num_samples=6, posterior_every=3, seed=9)
+        expected = {"max_steps": 7, "batch_size": 5, "num_samples": 6, "climb_samples": 6, "posterior_every": 3, "seed": 9}
+        assert settings == TrainerSettings(**expected)
 
     def test_defaults_stand_in_one_place(self) -> None:
         found = trainer_settings(InvariantGPRegressor().get_params(deep=False), GaussianNoise(), seed=0)

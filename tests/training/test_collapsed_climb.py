@@ -91,6 +91,11 @@ class TestWhichRuns:
         assert numbers == sorted(numbers)
         assert set(numbers) == {0, 32, 64, 128}
 
+    def test_fixed_draws_are_taken_or_left_to_stochastic_steps(self) -> None:
+        assert draws(trainer(), climb_samples=8) == 8
+        assert draws(trainer(), climb_samples=8, exact_seconds=1e-4) is None
+        assert draws(trainer(Permutation.swap(0, 1)), climb_samples=8) == 2
+
 
 class TestAtTheTop:
     @pytest.mark.parametrize("orbit", [None, Permutation.swap(0, 1), Identity()])
@@ -257,3 +262,25 @@ def test_an_option_of_stochastic_steps_is_not_ignored() -> None:
     model = InvariantGPRegressor(GaussianNoise(0.5), num_inducing=8, max_steps=20, training=training, random_state=0)
     assert model.fit(x, y[:, 0]).history_[-1]["step"] == 20
     assert "evaluations" not in model.diagnostics_
+
+
+def test_the_user_fixes_the_draws() -> None:
+    """The bound that was climbed is that of the orbit of so many draws, and the top of no other."""
+    x, y = (part.numpy() for part in data())
+    settings: dict[str, Any] = {"inference": "sparse", "num_inducing": 8, "random_state": 0, "normalize_y": False}
+    fixed = InvariantGPRegressor(GaussianNoise(0.5), num_samples=6, **settings).fit(x, y[:, 0])
+    assert {record["num_samples"] for record in fixed.history_} == {6}
+    assert fixed.converged_
+    tops = [
+        CollapsedGP(fixed.model_, torch.from_numpy(x), samples).condition(fixed.likelihood_, torch.from_numpy(y)).log_evidence
+        for samples in (6, 12)
+    ]
+    assert fixed.history_[-1]["bound"] == pytest.approx(tops[0], abs=1e-5)
+    assert abs(tops[1] - tops[0]) > 1e-3
+    free = InvariantGPRegressor(GaussianNoise(0.5), **settings).fit(x, y[:, 0])
+    assert free.history_[-1]["num_samples"] >= 32
+    # The library's default number of stochastic samples is fixed as well, where the user asks for it.
+    same = InvariantGPRegressor(GaussianNoise(0.5), num_samples=32, **settings).fit(x, y[:, 0])
+    assert {record["num_samples"] for record in same.history_} == {32}
+    finite = InvariantGPRegressor(Permutation.swap(0, 1), num_samples=2, **settings).fit(x, y[:, 0])
+    assert {record["num_samples"] for record in finite.history_} == {None}

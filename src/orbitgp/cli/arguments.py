@@ -199,7 +199,10 @@ class TrainingSettings:
     num_inducing: Annotated[
         int | None, _train("--num-inducing", "-m", min=1, metavar="N", help="Inducing points; asks for sparse inference.")
     ] = None
-    num_samples: Annotated[int | None, _train(min=2, metavar="N", help="Orbit samples for each datum.")] = None
+    num_samples: Annotated[
+        int | None,
+        _train(min=2, metavar="N", help="Orbit samples for each datum; fixed draws, where all data are seen in every step."),
+    ] = None
     max_steps: Annotated[int | None, _train(min=1, metavar="N", help="The most steps of training.")] = None
     max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="Stop training a model after so many seconds.")] = None
     batch_size: Annotated[int | None, _train(min=1, metavar="N", help="Data for each gradient; asks for sparse inference.")] = (

@@ -38,7 +38,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
         num_inducing: inducing points of sparse inference; no more are made than there are places for them.
         num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
-            Exact inference enumerates every finite orbit, and finds by itself how many draws an infinite one needs.
+            Exact inference, and sparse inference of few data, enumerate every finite orbit. Of an infinite one they make so
+            many draws once and for all, and by default as many as they find that it needs.
         max_steps, max_seconds: the length of the training run, which ends with whichever is reached first; a last refit and the
             evidence come after. Exact inference ends by itself when it has converged, and a step is one evaluation of the
             evidence.

@@ -85,7 +85,7 @@ def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> T
     given = {name: arguments[name] for name in _OF_TRAINER if arguments[name] is not None}
     settings = TrainerSettings(**training_options(arguments["training"]).get_params(), **given, seed=seed)
     if not isinstance(orbit, FiniteOrbit):
-        return settings
+        return replace(settings, climb_samples=arguments["num_samples"])
     if settings.num_samples is not None and settings.num_samples >= orbit.size:
         return replace(settings, num_samples=None)
     if settings.num_samples == 1:

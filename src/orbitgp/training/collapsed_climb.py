@@ -60,8 +60,8 @@ def most_draws(
 ) -> int | None:
     """The most draws of the orbit with which a run can climb the collapsed bound; None where it cannot.
 
-    A finite orbit is enumerated. One refit of q(u) must see all data, and about a hundred evaluations of the bound may take as
-    long as an exact fit may.
+    A finite orbit is enumerated, and ``climb_samples`` fixes the draws of another. One refit of q(u) must see all data, and
+    about a hundred evaluations of the bound may take as long as an exact fit may.
     """
     if not isinstance(x, Tensor) or processes.count() > 1 or options.optimizer != "natural":
         return None
@@ -79,9 +79,12 @@ def most_draws(
         return affordable(run, options.exact_seconds, free_memory(x.device)) is None
 
     if isinstance(model.orbit, FiniteOrbit):
-        return model.orbit.size if can_be_afforded(model.orbit.size) else None
-    draws = [samples for samples in (MOST_SAMPLES, MOST_SAMPLES // 2, LEAST_SAMPLES) if can_be_afforded(samples)]
-    return draws[0] if draws else None
+        numbers: tuple[int, ...] = (model.orbit.size,)
+    elif options.climb_samples is not None:
+        numbers = (options.climb_samples,)
+    else:
+        numbers = (MOST_SAMPLES, MOST_SAMPLES // 2, LEAST_SAMPLES)
+    return next((samples for samples in numbers if can_be_afforded(samples)), None)
 
 
 @dataclass

@@ -153,6 +153,7 @@ class TrainerSettings(TrainingOptions):
         max_seconds: or after so many seconds, whichever is first.
         batch_size: data for each gradient.
         num_samples: orbit samples of each of them. None where a finite orbit is enumerated.
+        climb_samples: draws of an infinite orbit with which a run climbs the collapsed bound. None: as many as it needs.
         seed: of all that is random in training.
     """
 
@@ -160,14 +161,16 @@ class TrainerSettings(TrainingOptions):
     max_seconds: float | None = None
     batch_size: int = 512
     num_samples: int | None = 32
+    climb_samples: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("max_steps", "batch_size"):
             self._set(name, whole_number(name, getattr(self, name)))
-        if self.num_samples is not None:
-            self._set("num_samples", whole_number("num_samples", self.num_samples))
+        for name in ("num_samples", "climb_samples"):
+            if getattr(self, name) is not None:
+                self._set(name, whole_number(name, getattr(self, name)))
         if self.max_seconds is not None:
             self._set("max_seconds", positive_number("max_seconds", self.max_seconds))
 

@@ -23,6 +23,7 @@ from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import FiniteOrbit
 from orbitgp.training import screening
 from orbitgp.training.collapsed_climb import CollapsedClimb, most_draws
 from orbitgp.training.diagnostics import Record
@@ -96,6 +97,7 @@ class Trainer:
             self.y,
             replace(self.options, start_rows=0),
             max_steps=self.options.max_steps,
+            num_samples=None if isinstance(self.model.orbit, FiniteOrbit) else self.options.climb_samples,
             most_samples=draws,
             callback=self._report,
             progress=self.progress,

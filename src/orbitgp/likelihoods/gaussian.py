@@ -34,6 +34,11 @@ class Gaussian(Noise):
     def noise(self) -> Tensor:
         return self.log_noise.exp() + self.min_noise
 
+    @torch.no_grad()
+    def set_noise(self, noise: float) -> None:
+        """Start anew from this variance, which must lie above the least."""
+        self.log_noise.fill_(math.log(noise - self.min_noise))
+
     def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         noise = self.noise.to(r.dtype)
         return -0.5 * (torch.log(2 * math.pi * noise) + r.square() / noise)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Likelihood
-from orbitgp.training.starts import natural_units
+from orbitgp.training.starts import distance_between, natural_units
 
 Vector = Float[np.ndarray, " parameters"]
 
@@ -21,8 +20,8 @@ Vector = Float[np.ndarray, " parameters"]
 class LearnedVector:
     """What is learned of a model and its likelihood, but for the bias of the prior mean, which has its best value anyway.
 
-    A reach of the orbit counts by how far it moves the inputs, a hyperparameter of the kernel in factors of e, and an inducing
-    point in units of how far the inputs spread. All else is learned as it is.
+    A reach of the orbit counts by how far it moves the inputs, a hyperparameter of the kernel in factors of e, and a coordinate
+    of an inducing point in distances between inputs. All else is learned as it is.
     """
 
     def __init__(self, model: ExactGP | CollapsedGP, likelihood: Likelihood) -> None:
@@ -47,7 +46,8 @@ class LearnedVector:
                     (slope,) = torch.autograd.grad(value.sum(), raw)
                 units[id(raw)] = (value / slope).detach().abs()
         if isinstance(model, CollapsedGP):
-            units[id(model.sparse.inducing)] = torch.full_like(model.sparse.inducing, spread(model.x), requires_grad=False)
+            points = model.sparse.inducing
+            units[id(points)] = torch.full_like(points, distance_between(model.x), requires_grad=False)
         ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
         found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
         return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]

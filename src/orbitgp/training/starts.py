@@ -46,7 +46,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
     """The starts of a run with these data. The first is the orbit as given. Without a reach to learn, the kernel varies."""
     reaches = orbit.reaches()
     given = (1.0,) * len(reaches)
-    distance = _distance(x)
+    distance = distance_between(x)
     if distance == 0.0:
         return [given]
     if not reaches:
@@ -80,7 +80,7 @@ def kernel_starts(kernel: Kernel | None) -> list[Start]:
 
 def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
     """For each reach, where it alone moves inputs by some way. The unit of the inputs and the given orbit do not matter."""
-    reaches, distance = orbit.reaches(), _distance(x)
+    reaches, distance = orbit.reaches(), distance_between(x)
     sizes = [reach.detach().abs() for reach in reaches]
     if not reaches or distance == 0.0:
         return sizes
@@ -119,11 +119,11 @@ def _constants(kernel: Kernel) -> list[Parameter]:
 def narrow_start(orbit: Orbit, x: Inputs) -> Start:
     """The multiple of all reaches at which the orbit moves inputs a little."""
     whole = tuple(range(len(orbit.reaches())))
-    return (_Ruler(orbit, x[:_ROWS], _distance(x)).multiple(whole, NARROW),) * len(whole)
+    return (_Ruler(orbit, x[:_ROWS], distance_between(x)).multiple(whole, NARROW),) * len(whole)
 
 
 @torch.no_grad()
-def _distance(x: Inputs) -> float:
+def distance_between(x: Inputs) -> float:
     """The median distance between different inputs; 0 where there are none."""
     distances = torch.pdist(x[: 10 * _ROWS].flatten(1).double())
     distances = distances[distances > 0]

@@ -21,6 +21,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import StoredRows
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation
+from orbitgp.training import collapsed_climb
 from orbitgp.training.checkpoint import read_checkpoint
 from orbitgp.training.collapsed_climb import most_draws
 from orbitgp.training.options import TrainerSettings, TrainingOptions
@@ -288,23 +289,36 @@ def test_the_user_fixes_the_draws() -> None:
     assert {record["num_samples"] for record in finite.history_} == {None}
 
 
-def test_inducing_points_by_the_thousand_find_their_place_within_few_evaluations() -> None:
-    """1,280 coordinates move in distances between inputs. In units of their spread, 389 evaluations led to a lower top."""
+def of_digits(learn_points: bool = True) -> Trainer:
+    """120 digits under rotations, with 20 inducing points: 1,280 coordinates."""
     digits = datasets.digits()
     x, labels = torch.from_numpy(digits.x_train[:120]).double(), torch.from_numpy(digits.y_train[:120])
+    kernel = ScaleKernel(RBFKernel()).double()
+    kernel.base_kernel.lengthscale = 3.0
+    likelihood, orbit = GaussianIndicators(10), Rotation(30, learn=False).double()
+    model = InvariantGP(kernel, orbit, x[:20], 10, shared_covariance=True, inducing_samples=4)
+    model.inducing.requires_grad_(learn_points)
+    return Trainer(model, likelihood, x, likelihood.encode(labels), TrainerSettings(start_rows=0, climb_samples=4))
 
-    def climbed(learn_points: bool) -> tuple[Trainer, float]:
-        kernel = ScaleKernel(RBFKernel()).double()
-        kernel.base_kernel.lengthscale = 3.0
-        likelihood, orbit = GaussianIndicators(10), Rotation(30, learn=False).double()
-        model = InvariantGP(kernel, orbit, x[:20], 10, shared_covariance=True, inducing_samples=4)
-        model.inducing.requires_grad_(learn_points)
-        run = Trainer(model, likelihood, x, likelihood.encode(labels), TrainerSettings(start_rows=0, climb_samples=4))
-        return run, run.run()[-1]["bound"]
 
-    run, bound = climbed(learn_points=True)
+def test_inducing_points_by_the_thousand_find_their_place_within_few_evaluations() -> None:
+    """They move in units of the distance between inputs. In units of their spread, 389 evaluations led to a lower top."""
+    run, still = of_digits(), of_digits(learn_points=False)
+    bound = run.run()[-1]["bound"]
     assert run.converged
     assert run.steps < 200
-    assert bound > climbed(learn_points=False)[1] + 100  # points are worth learning
-    exact = ExactGP(run.model.kernel, run.model.orbit, x, 10, num_samples=4)
+    assert bound > still.run()[-1]["bound"] + 100  # points are worth learning
+    exact = ExactGP(run.model.kernel, run.model.orbit, run.x, 10, num_samples=4)
     assert bound < exact.condition(run.likelihood, run.y).log_evidence
+
+
+def test_a_climb_ends_where_little_is_left_beside_the_slack(monkeypatch: pytest.MonkeyPatch) -> None:
+    fine, coarse = of_digits(), of_digits()
+    monkeypatch.setattr(collapsed_climb, "_OF_SLACK", 0.0)
+    top = fine.run()[-1]["bound"]
+    monkeypatch.setattr(collapsed_climb, "_OF_SLACK", 0.02)
+    bound = coarse.run()[-1]["bound"]
+    assert coarse.converged
+    assert coarse.steps < 0.9 * fine.steps
+    slack = CollapsedGP(coarse.model, coarse.x, 4).slack(coarse.likelihood, coarse.y)
+    assert top - 0.2 * slack < bound < top

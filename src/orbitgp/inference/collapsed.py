@@ -77,6 +77,13 @@ class CollapsedGP(nn.Module):
             self.seed = before
             self.prior_mean.bias.copy_(bias)
 
+    @torch.no_grad()
+    def slack(self, likelihood: Likelihood, y: Targets) -> float:
+        """What the bound loses to the variance that the inducing variables leave; the model stays as it is."""
+        observed, kuu = Observations.of(likelihood.quadratic(y, None)), self.sparse.inducing_covariance()
+        means = _joined(self._pieces(self._precision(observed, kuu)))
+        return float(_slack(means.whiten_by_kuu(kuu, torch.float64).a[:, 0], means, observed))
+
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
         observed, kuu = Observations.of(likelihood.quadratic(y, None)), self.sparse.inducing_covariance()
@@ -139,9 +146,8 @@ class CollapsedGP(nn.Module):
         columns = residual.split(residual.shape[1] // len(systems), dim=1)
         fits = [(column * system.product(column)).sum() for system, column in zip(systems, columns, strict=True)]
         logdets = [column.shape[1] * system.logdet for system, column in zip(systems, columns, strict=True)]
-        left = (precision.sum(1) * (means.kff - a.square().sum(1))).sum()
         rest = residual.numel() * math.log(2 * math.pi)
-        return observed.constant - 0.5 * (torch.stack([*fits, *logdets]).sum() + left + rest)
+        return observed.constant - 0.5 * (torch.stack([*fits, *logdets]).sum() + rest) - _slack(a, means, observed)
 
     @torch.no_grad()
     def _correct_bias(self, systems: list[_Precision], residual: Columns) -> Float[Tensor, " latents"]:
@@ -168,6 +174,11 @@ class _Precision:
         """The inverse times each column."""
         weighted = self.lam * right
         return weighted - self.lam * (self.a @ torch.cholesky_solve(self.a.mT @ weighted, self.factor))
+
+
+def _slack(a: Float[Tensor, "rows inducing"], means: KernelMeans, observed: Observations) -> Float[Tensor, ""]:
+    """1/2 sum_nl lam_nl (k_ff - q_ff)_n."""
+    return 0.5 * ((1 / observed.noise).sum(1) * (means.kff - a.square().sum(1))).sum()
 
 
 def _joined(pieces: list[KernelMeans]) -> KernelMeans:

@@ -4,7 +4,8 @@ With q(u) at its best in closed form and fixed draws of the orbit, the bound is 
 and inducing points (:mod:`orbitgp.inference.collapsed`). It is climbed as the exact evidence is, with more and more draws.
 First the inducing points stay where they are: the noise that an exact start has found is too small for a bound with slack, and
 must rise before the points have anything to say. It may even have run off to its least value, where it has no slope. So a few
-larger values are tried before the first climb.
+larger values are tried before the first climb. Thousands of inducing coordinates gain a little for hundreds of evaluations: a
+climb ends where that is next to nothing beside the slack of the bound.
 
 This is how a sparse run learns where all data can be seen in every step. Where they are too many, where the bound is not
 quadratic in f, or where an option was set that only stochastic steps have, it takes stochastic steps.
@@ -40,6 +41,7 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, QuasiNewt
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
+_OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 _LARGER = 4.0  # times the noise: what is tried next
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
@@ -135,6 +137,11 @@ class CollapsedClimb(QuasiNewton):
                     self.learned.set(top.vector)
             self._learn_what_is_free()
         return self._stage(self._climb, self._enough(0.0))
+
+    def _enough(self, noise: float) -> float:
+        """Nats an iteration, below which a climb ends. Nothing finer is sought than a small part of the slack."""
+        assert isinstance(self.model, CollapsedGP)
+        return max(super()._enough(noise), _OF_SLACK * self.model.slack(self.likelihood, self.y))
 
     @torch.no_grad()
     def _raise_noise(self) -> None:

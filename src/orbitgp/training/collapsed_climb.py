@@ -3,8 +3,7 @@
 With q(u) at its best in closed form and fixed draws of the orbit, the bound is a plain function of kernel, likelihood, orbit
 and inducing points (:mod:`orbitgp.inference.collapsed`). It is climbed as the exact evidence is, with more and more draws.
 First the inducing points stay where they are: the noise that an exact start has found is too small for a bound with slack, and
-must rise before the points have anything to say. It may even have run off to its least value, where it has no slope. So a few
-larger values are tried before the first climb. Thousands of inducing coordinates gain a little for hundreds of evaluations: a
+must rise before the points have anything to say. Thousands of inducing coordinates gain a little for hundreds of evaluations: a
 climb ends where that is next to nothing beside the slack of the bound.
 
 This is how a sparse run learns where all data can be seen in every step. Where they are too many, where the bound is not
@@ -29,7 +28,7 @@ from orbitgp.inference.exact import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows
-from orbitgp.likelihoods import Gaussian, Likelihood
+from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED
 from orbitgp.training.climb import Top
@@ -42,7 +41,6 @@ _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
-_LARGER = 4.0  # times the noise: what is tried next
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
     "learning_rate",
@@ -127,7 +125,6 @@ class CollapsedClimb(QuasiNewton):
 
     def _with_more_rows(self, top: Top | None) -> Top:
         """With all rows: first without the inducing points, then with them."""
-        self._raise_noise()
         points = self.model.sparse.inducing
         if points.requires_grad:
             with held([points]):
@@ -140,21 +137,7 @@ class CollapsedClimb(QuasiNewton):
 
     def _enough(self, noise: float) -> float:
         """Nats an iteration, below which a climb ends. Nothing finer is sought than a small part of the slack."""
-        assert isinstance(self.model, CollapsedGP)
         return max(super()._enough(noise), _OF_SLACK * self.model.slack(self.likelihood, self.y))
-
-    @torch.no_grad()
-    def _raise_noise(self) -> None:
-        """Multiply a learned noise as long as the bound rises."""
-        for part in self.likelihood.modules():
-            if isinstance(part, Gaussian) and part.log_noise.requires_grad:
-                best, bound, rises = part.log_noise.clone(), self.objective.log_evidence(), True
-                while rises:
-                    part.set_noise(_LARGER * max(float(part.noise), part.min_noise))
-                    found = self.objective.log_evidence()
-                    rises = found > bound
-                    best, bound = (part.log_noise.clone(), found) if rises else (best, bound)
-                part.log_noise.copy_(best)
 
     def _learn_what_is_free(self) -> None:
         self.objective = ExactObjective(self.model, self.likelihood, self.y, self.objective.order)

@@ -7,6 +7,9 @@ settled. Then the inducing points are drawn from the orbit that was found, and t
 
 The bound has the more slack the wider the orbit is, so it prefers narrow orbits. Where the likelihood is Gaussian in f, the
 evidence of some data is exact, and the run keeps the orbit that it found: all else goes on with the bound.
+
+The noise that fits a few data exactly is too small for a bound with slack. It may even have run off to its least value, where
+it has no slope. So larger values are tried before the run goes on.
 """
 
 from __future__ import annotations
@@ -21,11 +24,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference import processes
+from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.cost import Workload, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
-from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings
@@ -39,6 +43,8 @@ _SHARE = 0.25  # of the time of the run
 _SORTED_ROWS = 200_000  # of more data, so many are sorted by their labels
 _LEAST_ROWS = 2  # to start from, however large they are
 _OF_EXACT = 0.1  # of the time that an exact fit may take
+_NOISE_ROWS = 2000  # that say how much noise the bound needs
+_LARGER = 4.0  # times the noise: what is tried next
 
 
 def is_needed(likelihood: Likelihood, options: TrainerSettings) -> bool:
@@ -79,6 +85,36 @@ def climb(
     climber.run()
     if not climber.stopped:
         logger.info("kernel and orbit start from the exact evidence of %d rows.", len(rows))
+
+
+@torch.no_grad()
+def raise_noise(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Float[Tensor, "rows *features"] | Rows,
+    y: Float[Tensor, "rows *outputs"],
+    seed: int,
+) -> None:
+    """Multiply a learned Gaussian noise as long as the bound at its best q(u) rises, on some rows."""
+    learned = [part for part in likelihood.modules() if isinstance(part, Gaussian) and part.log_noise.requires_grad]
+    if not learned:
+        return
+    rows = _representative_rows(y, min(_NOISE_ROWS, len(x)), seed).to(x.device)
+    samples = None if isinstance(model.orbit, FiniteOrbit) and model.orbit.size <= SAMPLES else SAMPLES
+    collapsed, y = CollapsedGP(model, fetch(x, rows), samples), y[rows]
+
+    def bound() -> float:
+        try:
+            return collapsed.log_evidence(likelihood, y)
+        except FloatingPointError:
+            return -inf
+
+    for part in learned:
+        best, highest = part.log_noise.clone(), -inf
+        while (found := bound()) > highest:
+            best, highest = part.log_noise.clone(), found
+            part.set_noise(_LARGER * max(float(part.noise), part.min_noise))
+        part.log_noise.copy_(best)
 
 
 def _representative_rows(y: Float[Tensor, "rows *outputs"], count: int, seed: int) -> Int[Tensor, " some"]:

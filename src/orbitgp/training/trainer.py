@@ -174,6 +174,7 @@ class Trainer:
             if self.stopped:
                 return
             self._redraw_inducing()
+            screening.raise_noise(self.model, self.likelihood, self.x, self.y, self.options.seed)
             self.screened = True
             self.keeps_orbit = not self.likelihood.num_locals
 

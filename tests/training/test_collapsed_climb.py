@@ -87,14 +87,22 @@ class TestWhichRuns:
         assert most_draws(run.model, run.likelihood, stored, TrainerSettings()) is None
 
     def test_the_more_it_costs_the_fewer_draws(self) -> None:
-        found = [draws(trainer(), exact_seconds=seconds) for seconds in np.geomspace(1e-4, 1.0, 40)]
+        found = [draws(trainer(), exact_seconds=seconds, max_steps=1) for seconds in np.geomspace(1e-4, 1.0, 40)]
         numbers = [number or 0 for number in found]
         assert numbers == sorted(numbers)
         assert set(numbers) == {0, 32, 64, 128}
 
+    def test_a_climb_may_take_as_long_as_the_steps_that_it_replaces(self) -> None:
+        many = trainer(rows=3000)
+        found = [draws(many, exact_seconds=1e-4, max_steps=steps) or 0 for steps in (1, 100, 300, 600, 1200)]
+        assert found == sorted(found)
+        assert found[0] == 0
+        assert found[2] == 32  # a step refits q(u) on all rows, a third of an evaluation, and sees some of them again
+        assert found[-1] == 128
+
     def test_fixed_draws_are_taken_or_left_to_stochastic_steps(self) -> None:
         assert draws(trainer(), climb_samples=8) == 8
-        assert draws(trainer(), climb_samples=8, exact_seconds=1e-4) is None
+        assert draws(trainer(), climb_samples=8, exact_seconds=1e-4, max_steps=1) is None
         assert draws(trainer(Permutation.swap(0, 1)), climb_samples=8) == 2
 
 

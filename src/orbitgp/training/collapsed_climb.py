@@ -23,7 +23,7 @@ from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import Workload, affordable, free_memory
+from orbitgp.inference.cost import Cost, Workload, affordable, free_memory
 from orbitgp.inference.exact import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
@@ -40,6 +40,7 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, QuasiNewt
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
+_REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
@@ -63,7 +64,7 @@ def most_draws(
     """The most draws of the orbit with which a run can climb the collapsed bound; None where it cannot.
 
     A finite orbit is enumerated, and ``climb_samples`` fixes the draws of another. One refit of q(u) must see all data, and
-    about a hundred evaluations of the bound may take as long as an exact fit may.
+    about a hundred evaluations of the bound may take as long as an exact fit may, or as the stochastic steps that they replace.
     """
     if not isinstance(x, Tensor) or processes.count() > 1 or options.optimizer != "natural":
         return None
@@ -74,11 +75,20 @@ def most_draws(
     with torch.no_grad():
         dim = model.covariance.features(x[:1].flatten(1)).shape[-1]
 
-    def can_be_afforded(samples: int) -> bool:
+    def evaluation(samples: int, rows: int) -> Cost:
         work = Workload(samples, dim, x.device, double=x.dtype == torch.float64)
-        cost = work.collapsed(len(x), len(model.inducing), model.inducing_samples, len(model.q_sqrt))
+        return work.collapsed(rows, len(model.inducing), model.inducing_samples, len(model.q_sqrt))
+
+    def can_be_afforded(samples: int) -> bool:
+        cost = evaluation(samples, len(x))
         run = replace(cost, seconds=_EVALUATIONS * cost.seconds)
-        return affordable(run, options.exact_seconds, free_memory(x.device)) is None
+        return affordable(run, seconds, free_memory(x.device)) is None
+
+    seconds = options.exact_seconds
+    if x.device.type == "cpu":  # on a GPU, steps are in a lower precision than a climb can be
+        drawn = model.samples_per_row(options.num_samples)
+        refit, gradient = evaluation(drawn, len(x)), evaluation(drawn, min(len(x), options.batch_size))
+        seconds = max(seconds, options.max_steps * (_REFIT * refit.seconds + gradient.seconds))
 
     if isinstance(model.orbit, FiniteOrbit):
         numbers: tuple[int, ...] = (model.orbit.size,)

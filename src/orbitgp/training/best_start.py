@@ -110,7 +110,8 @@ class BestStart:
     def _is_one_top(self, top: Top, better: Top, rows: int) -> bool:
         """Whether the evidence does not fall between two tops: then they are one, which is flat."""
         signs = np.where(self.learned.is_reach & (top.vector * better.vector < 0), -1.0, 1.0)  # of a reach, either is the same
-        return self._log_evidence(0.5 * (signs * top.vector + better.vector), rows) > top.value - EARLY_SETTLED
+        between = self._log_evidence(0.5 * (signs * top.vector + better.vector), rows)
+        return bool(between > top.value - EARLY_SETTLED)
 
     def _decided(self, rivals: list[Top], stage: Callable[..., Top]) -> Top:
         """The best of these, after climbs with more draws where they differ by less than these change."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from math import inf
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from gpytorch.kernels import RBFKernel
 
 import orbitgp
 from orbitgp.comparison import compare, profile
-from orbitgp.comparison.parallel import Job, Trained
+from orbitgp.comparison.parallel import Job, Trained, train
 from orbitgp.comparison.refine import (
     MORE_DRAWS,
     Refinement,
@@ -28,6 +27,7 @@ from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 
 ROWS = 50
@@ -118,7 +118,7 @@ class Fake(InvariantGPRegressor):
         self.converged_ = True
         self.evidence_ = Evidence(value, error, ROWS, draws, "Gaussian", upper is None, upper)
         self.model_ = InvariantGP(RBFKernel().double(), Identity(), torch.zeros(points, 2, dtype=torch.float64))
-        self.likelihood_ = SimpleNamespace(couples=False)
+        self.likelihood_ = Gaussian()
 
 
 def bound(top: float, points: int) -> Fake:
@@ -178,6 +178,21 @@ class TestLoop:
         assert (found.job.settings["num_samples"], found.words) == (128, "128 draws")
         assert next_refinement(trained(job("a"), Fake(10.0, draws=512, error=2.0)), ROWS) is None
         assert next_refinement(trained(job("a"), Fake(10.0)), ROWS) is None
+
+    def test_what_twice_the_draws_changed_is_part_of_the_interval(self):
+        first = trained(job("a"), Fake(10.0, draws=64, error=2.0))
+        second = trained(next_refinement(first, ROWS).job, Fake(11.5, draws=128, error=0.1))
+        assert standing([first, second], ROWS).width == pytest.approx(2 * 1.5)
+
+    def test_twice_the_draws_begin_where_the_first_run_has_ended(self):
+        x = torch.rand(ROWS, 2, dtype=torch.float64).numpy() * 4
+        y = np.sin(x[:, 0]) + 0.1 * x[:, 1]
+        first = train(Job("noise", GaussianNoise(0.3), 0, InvariantGPRegressor), x, y)
+        again = train(next_refinement(first, ROWS).job, x, y)
+        assert again.model.evidence_.num_samples == 2 * first.model.evidence_.num_samples
+        assert again.model.history_[0]["bound"] == pytest.approx(first.evidence, abs=2.0)
+        assert again.model.history_[-1]["step"] < first.model.history_[-1]["step"] / 3
+        assert "starts" not in again.model.diagnostics_
 
     def test_averages_widen_where_every_datum_has_an_inducing_point(self):
         def refined(points: int, samples: int, orbit: Orbit) -> Refinement:

@@ -20,6 +20,7 @@ from orbitgp.orbits import Orbit
 from orbitgp.saving.container import SavedFileError
 from orbitgp.saving.modules import outline
 from orbitgp.training.diagnostics import Record
+from orbitgp.training.quasi_newton import Learned, QuasiNewton
 from orbitgp.workers import as_done, runs_here
 
 logger = logging.getLogger("orbitgp")
@@ -39,6 +40,7 @@ class Job:
     kind: type[Estimator]
     settings: dict[str, Any] = field(default_factory=dict)
     purpose: str = ""  # empty for the comparison itself, else the check that it serves
+    begin: Learned | None = field(default=None, repr=False)  # what an exact run begins with, instead of several starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +61,28 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="fit was stopped|the border of these images|the pixels of X")
-            model.fit(X, y, callback=None if watch is None else lambda record: watch(job, record))
+            model.fit(X, y, callback=_Watched(job, watch))
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
     if model.interrupted_:  # a single fit keeps the model so far; a comparison needs every model
         raise KeyboardInterrupt
     evidence = model.evidence_
     return Trained(job, evidence.value, evidence.stderr, time.perf_counter() - begin, model)
+
+
+class _Watched:
+    """Shows a job to who watches it, and lets it begin where an earlier one has ended."""
+
+    def __init__(self, job: Job, watch: Watch | None) -> None:
+        self.job, self.watch = job, watch
+
+    def begin(self, trainer: object) -> None:
+        if self.job.begin is not None and isinstance(trainer, QuasiNewton):
+            trainer.begin_at(self.job.begin)
+
+    def __call__(self, record: Record) -> None:
+        if self.watch is not None:
+            self.watch(self.job, record)
 
 
 class Kept:

@@ -17,7 +17,8 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
   and then no more: another run would only repeat what is known.
 
 While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: more
-inducing points and steps, or exact inference where that is cheaper; more draws and more steps where inference is exact.
+inducing points and steps, or exact inference where that is cheaper; more draws, from where the last run has ended, and more steps where
+inference is exact.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.report.words import MIN_NATS
 from orbitgp.training.options import TrainerSettings, TrainingOptions
-from orbitgp.training.quasi_newton import LEAST_SAMPLES
+from orbitgp.training.quasi_newton import LEAST_SAMPLES, learned_by
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
 MOST_DRAWS = 512  # of an infinite orbit
 MORE_DRAWS = "more draws"  # what a job is for
+_TWICE_THE_DRAWS = 2.0  # times the seconds of a run from several starts: what a climb from its end with twice the draws takes
 POINTS_PER_DATUM = 8  # inducing points of an infinite orbit, at most
 MOST_AVERAGED = 64  # samples over which an inducing variable averages
 
@@ -66,7 +68,7 @@ def standing(models: Sequence[Trained], rows: int) -> Standing:
     refinement = next_refinement(last, rows)
     needs = [] if refinement is None else [refinement.words]
     if last.model.inference_ == "exact":
-        return replace(_of_exact(last), needs="".join(needs))
+        return replace(_of_exact(models), needs="".join(needs))
     found = _of_sparse([model for model in models if model.model.inference_ == "sparse"])
     if refinement is None:
         found = replace(found, reason=f"{found.reason}; more inducing points or steps are of no use to it")
@@ -76,8 +78,11 @@ def standing(models: Sequence[Trained], rows: int) -> Standing:
     return replace(found, needs=", or ".join(needs) + ("," if len(needs) > 1 else ""))
 
 
-def _of_exact(trained: Trained) -> Standing:
+def _of_exact(models: Sequence[Trained]) -> Standing:
+    trained = models[-1]
     name, value, error = trained.job.name, trained.evidence, 2 * trained.stderr
+    if trained.job.purpose == MORE_DRAWS:  # the draws are fixed, so the run cannot say what twice as many have changed
+        error = max(error, abs(value - models[-2].evidence))
     if not trained.model.converged_:
         return Standing(name, value, value - error, inf, "its training met a limit", converged=False)
     draws = trained.model.evidence_.num_samples
@@ -123,7 +128,9 @@ def next_refinement(trained: Trained, rows: int) -> Refinement | None:
         if draws is None or isinstance(job.orbit, FiniteOrbit) or 2 * draws > MOST_DRAWS or not trained.stderr:
             return None
         further = _changed(job, MORE_DRAWS, inference="exact", num_samples=2 * draws)
-        return Refinement(further, f"{2 * draws} draws", 4 * trained.seconds)
+        further = replace(further, begin=learned_by(model.model_, model.likelihood_))
+        factor = 4.0 if job.purpose == MORE_DRAWS else _TWICE_THE_DRAWS
+        return Refinement(further, f"{2 * draws} draws", factor * trained.seconds)
     options = [_with_less_slack(trained, rows)]
     cost = _exact_cost(trained, rows)
     if cost is not None and _fits(cost, job):

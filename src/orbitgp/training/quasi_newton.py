@@ -30,11 +30,12 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.cost import FIRST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, SETTLED, BestStart
@@ -52,6 +53,19 @@ TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
 _OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little
 _OF_DRAWS = 0.05  # nothing finer is sought than this part of what other draws would change, or a doubling of S has moved
+
+
+Learned = dict[str, dict[str, Any]]  # the state of each part of a model, by name
+
+
+def parts_of(model: ExactGP | CollapsedGP | InvariantGP, likelihood: Likelihood) -> dict[str, nn.Module]:
+    """The parts of a model that are learned."""
+    return {"kernel": model.kernel, "orbit": model.orbit, "prior_mean": model.prior_mean, "likelihood": likelihood}
+
+
+def learned_by(model: ExactGP | InvariantGP, likelihood: Likelihood) -> Learned:
+    """What a run has learned, to begin another one with."""
+    return {name: part.state_dict() for name, part in parts_of(model, likelihood).items()}
 
 
 @dataclass
@@ -102,6 +116,13 @@ class QuasiNewton:
         self._tops: list[Top] = []  # of all stages so far
         self._known: Iterator[Top] = iter(())  # those of them that the run has from a checkpoint
         self._posterior: Solution | CollapsedBound | None = None  # that of all data, where the last stage has found it
+        self._snapshot = self._state()
+
+    def begin_at(self, learned: Learned) -> None:
+        """Begin with what another run has learned, and try no other start."""
+        for name, part in parts_of(self.model, self.likelihood).items():
+            part.load_state_dict(learned[name])
+        self.starts = self.starts[:1]
         self._snapshot = self._state()
 
     def summary(self) -> str:

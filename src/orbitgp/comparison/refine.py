@@ -17,8 +17,8 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
   and then no more: another run would only repeat what is known.
 
 While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: more
-inducing points and steps, or exact inference where that is cheaper; more draws, from where the last run has ended, and more steps where
-inference is exact.
+inducing points and steps, or exact inference where that is cheaper; where inference is exact, more draws from where the last
+run has ended, and more steps.
 """
 
 from __future__ import annotations

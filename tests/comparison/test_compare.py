@@ -185,10 +185,9 @@ class TestLoop:
         assert standing([first, second], ROWS).width == pytest.approx(2 * 1.5)
 
     def test_twice_the_draws_begin_where_the_first_run_has_ended(self):
-        x = torch.rand(ROWS, 2, dtype=torch.float64).numpy() * 4
-        y = np.sin(x[:, 0]) + 0.1 * x[:, 1]
-        first = train(Job("noise", GaussianNoise(0.3), 0, InvariantGPRegressor), x, y)
-        again = train(next_refinement(first, ROWS).job, x, y)
+        x = torch.rand(15, 1, dtype=torch.float64).numpy() * 4
+        first = train(Job("noise", GaussianNoise(0.3), 0, InvariantGPRegressor), x, np.sin(x[:, 0]))
+        again = train(next_refinement(first, 15).job, x, np.sin(x[:, 0]))
         assert again.model.evidence_.num_samples == 2 * first.model.evidence_.num_samples
         assert again.model.history_[0]["bound"] == pytest.approx(first.evidence, abs=2.0)
         assert again.model.history_[-1]["step"] < first.model.history_[-1]["step"] / 3

@@ -100,7 +100,7 @@ class Range(nn.Module):
             raise ValueError(f"{name} must be a (low, high) pair of finite numbers with low <= high, got ({low}, {high}).")
         if learn and low == high:
             raise ValueError(f"{name} starts with width zero, where its gradient vanishes: give it some width or freeze it.")
-        self.unit, self.widest = unit, unit.widest if learn else inf
+        self.unit, self.widest = unit, unit.widest
         centre, half_width = (low + high) / 2, (high - low) / 2
         self.half_width = nn.Parameter(torch.tensor(min(half_width, self.widest)), requires_grad=learn)
         self.register_buffer("centre", torch.tensor(0.0 if learn else centre))

@@ -119,7 +119,7 @@ class Affine(_NamedRanges):
 
     Args, each a half-width, a (min, max) pair, or None to leave it out (a left-out parameter does nothing and costs no draw).
     A learned range contains the value that changes nothing. It stays symmetric unless the pair is not:
-        angle: degrees. A learned range does not go beyond the whole turn, 180 to either side.
+        angle: degrees. A range does not go beyond the whole turn, 180 to either side.
         scale_x, scale_y: factors; 1.16 stands for 1/1.16 to 1.16. Uniform in the logarithm.
         shear: pixels to the right per pixel down.
         shift_x, shift_y: pixels.

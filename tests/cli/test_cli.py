@@ -323,7 +323,8 @@ def test_help_shows_orbits_as_they_are_typed():
 
 @pytest.mark.slow
 def test_a_lengthscale_for_each_column_in_a_comparison(some):
-    table = (some / "table.csv", "--target", "sum", "-o", "none", "-o", "noise", "--max-steps", "5", "--jobs", "1")
+    limits = ("--max-steps", "5", "--refine-seconds", "0")
+    table = (some / "table.csv", "--target", "sum", "-o", "none", "-o", "noise", "--jobs", "1", *limits)
     refused = call("compare", *table, "--ard", "auto")
     assert refused.exit_code == 1
     assert "--ard auto is for orbitgp learn" in refused.stderr

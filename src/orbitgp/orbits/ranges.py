@@ -83,6 +83,12 @@ LENGTH = Unit("px", symmetric, _to_tens, _from_tens)
 FACTOR = Unit("×", factors, log, exp)
 
 
+def reflected(reach: Float[Tensor, ""], widest: float) -> Float[Tensor, ""]:
+    """A reach within [-widest, widest], at whose ends it is reflected: its gradient has size one everywhere."""
+    place = torch.remainder(reach + widest, 4 * widest)
+    return torch.where(place < 2 * widest, place - widest, 3 * widest - place)
+
+
 class Range(nn.Module):
     """Uniform in [low, high], in a unit where values are about 0.1 to 1: then one learning rate suits all parameters.
 
@@ -133,10 +139,7 @@ class Range(nn.Module):
 
     def reflected(self) -> Float[Tensor, ""]:
         """The half-width h, which is reflected where the range contains everything."""
-        if self.widest == inf:
-            return self.half_width
-        place = torch.remainder(self.half_width + self.widest, 4 * self.widest)
-        return torch.where(place < 2 * self.widest, place - self.widest, 3 * self.widest - place)
+        return self.half_width if self.widest == inf else reflected(self.half_width, self.widest)
 
     def ends(self) -> tuple[float, float]:
         """(low, high), in order."""

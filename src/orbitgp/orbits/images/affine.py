@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.points import Points
 from orbitgp.orbits.images.warps import Warp
-from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Ends, Number, Range, Ranged
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Ends, Number, Range, Ranged, reflected
 
 
 class Rotation(Warp):
     """x rotated about its centre by an angle uniform in [-alpha, alpha], with one learned alpha in [0, 180] degrees.
 
     At alpha = 180 the orbit is the whole circle, so alpha cannot grow further. The free parameter a is reflected there and at
-    zero: alpha = |((a + pi) mod 2 pi) - pi|. So alpha stays within its range, while the gradient with respect to a has size one
+    zero: alpha = |a| for |a| <= pi. So alpha stays within its range, while the gradient with respect to a has size one
     everywhere and a never gets stuck at either end.
     """
 
@@ -46,7 +46,7 @@ class Rotation(Warp):
 
     def folded(self) -> Float[Tensor, ""]:
         """The angle alpha in radians, within [0, pi]."""
-        return (torch.remainder(self.angle + pi, 2 * pi) - pi).abs()
+        return reflected(self.angle, self.widest).abs()
 
     def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
         angle = self.folded() * (2 * u[..., 0] - 1)

@@ -180,7 +180,7 @@ class BestStart:
         self.objective.local = None
         with self.objective.subset(rows):
             try:
-                return self.objective.log_evidence() + self.objective.log_prior()
+                return self.objective.value()
             except FloatingPointError:
                 return -math.inf
 

@@ -64,11 +64,11 @@ def _steps(climber: QuasiNewton) -> Float[np.ndarray, " parameters"]:
     Images have kinks where they are interpolated, so steps are as long as the scale that matters, and not shorter. That scale
     need not be known well, so values alone will do. A reach is not taken beyond zero.
     """
-    best, objective = climber.learned.get(), climber.objective
+    best = climber.learned.get()
 
     def value(vector: Vector) -> float:
         climber.learned.set(vector)
-        return objective.log_evidence() + objective.log_prior()
+        return climber.objective.value()
 
     here = value(best)
     longest = np.where(climber.learned.is_reach, np.abs(best), _LONG_STEP).clip(_STEP, _LONG_STEP)

@@ -85,6 +85,10 @@ class ExactObjective:
         """The local parameters of the present data, if they are known: a run that was stopped early knows those of fewer."""
         return self.local if self.local is not None and len(self.local) == len(self.y) else None
 
+    def value(self) -> float:
+        """The log evidence (and priors) here, which is what is climbed."""
+        return self.log_evidence() + self.log_prior()
+
     def log_prior(self) -> float:
         """The log density of the priors on the kernel's hyperparameters."""
         return float(log_prior(self.model).detach())

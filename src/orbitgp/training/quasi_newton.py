@@ -166,8 +166,8 @@ class QuasiNewton:
         """All stages: from every start, then with more and more rows, then with more and more draws."""
         start, moved = None, math.inf
         if len(self.starts) > 1:
-            fixed = self._first_samples == self._last_samples
-            more = () if fixed else [s for s in (LEAST_SAMPLES, 2 * LEAST_SAMPLES) if s <= self.most_samples]
+            first, last = self._first_samples or 0, self._last_samples or 0
+            more = [samples for samples in (LEAST_SAMPLES, 2 * LEAST_SAMPLES) if first < samples <= last]
             search = BestStart(self.objective, self.starts, self._start_rows, self.num_samples, more, self._climb)
             start, moved = search.find(self._stage), search.moved
         if self._start_rows < self._num_learned:  # more rows say more than more draws
@@ -237,7 +237,7 @@ class QuasiNewton:
         many_rows = self._num_learned > _LEAST_RUNG
         with self.objective.subset(self._num_learned):
             posterior = self.objective.condition() if many_rows and self._num_learned == len(self.x) else None
-            again = self._value() if posterior is None else posterior.log_evidence + self.objective.log_prior()
+            again = self.objective.value() if posterior is None else posterior.log_evidence + self.objective.log_prior()
             self.draw_error = abs(again - top.value)
             if enough_draws and many_rows and self.draw_error < TOLERANCE:
                 self._posterior = posterior
@@ -253,12 +253,8 @@ class QuasiNewton:
         self.model.num_samples = samples // 2
         top = self._climb(SETTLED, top.curvature)
         self.model.num_samples = samples
-        value = self._value()
+        value = self.objective.value()
         return top._replace(value=value, first_value=value)
-
-    def _value(self) -> float:
-        """What is climbed, here."""
-        return self.objective.log_evidence() + self.objective.log_prior()
 
     def _enough(self, noise: float) -> float:
         """Nats an iteration, below which a climb with the present rows and draws ends; ``noise``: what other draws change."""

@@ -56,7 +56,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
     multiples, starts = [1.0], [given]
     for share in (NARROW, MIDDLE, WIDE):
         multiple = ruler.multiple(whole, share)
-        start = ruler.start(whole, share, multiple)
+        start = ruler.start(share, multiple)
         alike = any(1 / _ALIKE < multiple / other < _ALIKE for other in multiples)
         if not alike or (start not in starts and start != (multiple,) * len(reaches)):
             multiples.append(multiple)
@@ -67,7 +67,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
         rest = tuple(i for i in whole if i not in kept)
         little = ruler.multiple(rest, CLOSE_TO_NOTHING)
         for share in (MIDDLE, WIDE):
-            far = ruler.start(kept, share, ruler.multiple(kept, share))
+            far = ruler.start(share, ruler.multiple(kept, share))
             starts.append(tuple(far[i] if i in kept else little for i in whole))
     return starts
 
@@ -157,12 +157,11 @@ class _Ruler:
             moved = self._moved(kept, multiple)
         return multiple
 
-    def start(self, kept: tuple[int, ...], share: float, multiple: float) -> Start:
-        """These reaches multiplied, the others zero. A wide start that comes close to everything is everything."""
+    def start(self, share: float, multiple: float) -> Start:
+        """All reaches multiplied. One that comes close to everything, where a start is wide, takes in everything."""
         reaches = zip(self.orbit.reaches(), self.orbit.widest_reaches(), strict=True)
         whole = [widest / abs(float(reach.detach())) for reach, widest in reaches]
-        near = [multiple if multiple < all_of_it / 2 or share < WIDE else all_of_it for all_of_it in whole]
-        return tuple(near[i] if i in kept else 0.0 for i in range(len(whole)))
+        return tuple(multiple if multiple < all_of_it / 2 or share < WIDE else all_of_it for all_of_it in whole)
 
     def _moved(self, kept: tuple[int, ...], multiple: float) -> float:
         count = len(self.orbit.reaches())

@@ -43,10 +43,19 @@ def test_everything_equals_the_dense_inverses(name, invert):
     torch.testing.assert_close(system.explained(cross), torch.stack([(cross * (c @ cross)).sum(0) for c in dense], 1))
     for latent, c in enumerate(dense):
         torch.testing.assert_close(system.solve_for(latent, cross), c @ cross)
-    if invert:
-        torch.testing.assert_close(system.total(L), torch.stack(every).sum(0))
-        torch.testing.assert_close(system.diagonals(), torch.stack([c.diagonal() for c in dense], 1))
+    torch.testing.assert_close(system.diagonals(), torch.stack([c.diagonal() for c in dense], 1))
+    system.invert()
+    torch.testing.assert_close(system.total(L), torch.stack(every).sum(0))
     assert system.jitter == 0.0
+
+
+@pytest.mark.parametrize("block", [1, 5, 8, N - 1, N, 2 * N])
+def test_the_diagonal_of_an_inverse_is_the_same_in_blocks_of_any_size(block, monkeypatch):
+    monkeypatch.setattr("orbitgp.inference.noisy_covariance._LEAST_BLOCK", block)
+    monkeypatch.setattr("orbitgp.inference.noisy_covariance._BLOCKS", N)
+    k, noise = gram(), NOISES["one column, each its own"]()
+    expected = torch.linalg.inv(k + torch.diag(noise[:, 0])).diagonal()
+    torch.testing.assert_close(NoisyCovariance(k, noise).diagonals()[:, 0], expected)
 
 
 def test_a_dirichlet_takes_one_factorisation_for_all_classes():

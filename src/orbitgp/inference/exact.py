@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
+from orbitgp.inference.anderson_mixing import AndersonMixing
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
@@ -41,7 +42,7 @@ _EXACT = Pairing.exact()
 _PROBES = 4  # data
 _LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 _TURNS = 50  # of local parameters and posterior, at most
-_SETTLED = 1e-3  # nats: what one more turn would gain
+_SETTLED, _MANY = 1e-3, 1000  # nats: what one more turn would gain, of so many data; of more data in proportion
 CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
 
 
@@ -156,7 +157,7 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
-        seen, solution, _ = self._solved(likelihood, y, local, invert=likelihood.num_locals > 0)
+        seen, solution, _ = self._solved(likelihood, y, local)
         self.weights.copy_(solution.weights)
         self.noise = solution.system.noise
         self._inverted = {seen.device: solution.system}
@@ -168,7 +169,7 @@ class ExactGP(nn.Module):
         before, bias = self.seed, self.prior_mean.bias.detach().clone()
         self.seed = seed
         try:
-            return self._solved(likelihood, y, local, likelihood.num_locals > 0)[1].log_evidence
+            return self._solved(likelihood, y, local)[1].log_evidence
         finally:
             self.seed = before
             self.prior_mean.bias.copy_(bias)
@@ -179,7 +180,6 @@ class ExactGP(nn.Module):
         likelihood: Likelihood,
         y: Targets,
         local: Locals | None,
-        invert: bool,
         few: tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]] | None = None,
         with_gradient: bool = False,
     ) -> tuple[Float[Tensor, "rows samples dim"], Solution, orbit_gram.Kept | None]:
@@ -196,7 +196,7 @@ class ExactGP(nn.Module):
             else:
                 gram = orbit_gram.gram(vectors, seen)
             try:
-                solution = self._solve_with_locals(gram, means, likelihood, y, local, invert)
+                solution = self._solve_with_locals(gram, means, likelihood, y, local, invert=with_gradient)
                 enough = self._precise(seen, solution.system.noise)
             except FloatingPointError:
                 enough = seen.double()
@@ -229,19 +229,38 @@ class ExactGP(nn.Module):
         local: Locals | None,
         invert: bool,
     ) -> Solution:
-        """The solution at the best local parameters, where the likelihood has any: they and the posterior take turns."""
+        """The solution at the best local parameters, where the likelihood has any.
+
+        They and the posterior take turns. Any local parameters give a bound, so these turns may be extrapolated.
+        """
         if not likelihood.num_locals:
             return self._solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, invert)
+
+        def solved(local: Locals) -> tuple[Solution, Locals]:
+            observed = Observations.of(likelihood.quadratic(y, local))
+            solution = self._solve(gram, means, observed, local)
+            image = likelihood.local(y, _moments(solution, observed))
+            assert image is not None
+            return solution, image
+
         if local is None:
             local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
-        observed = Observations.of(likelihood.quadratic(y, local))
-        solution = self._solve(gram, means, observed, local)
+        solution, image = solved(local)
+        mixing = AndersonMixing()
         for _ in range(_TURNS):
-            local = likelihood.local(y, _moments(solution, observed))
-            observed = Observations.of(likelihood.quadratic(y, local))
-            last, solution = solution, self._solve(gram, means, observed, local)
-            if solution.log_evidence - last.log_evidence < _SETTLED:
+            assert solution.local is not None
+            last, local = solution.log_evidence, mixing.next(solution.local, image)
+            del solution  # factors of many data fill the memory
+            solution, following = solved(local)
+            if not solution.log_evidence >= last:  # too far
+                mixing.forget()
+                del solution
+                solution, following = solved(image)
+            image = following
+            if solution.log_evidence - last < _SETTLED * max(1.0, len(y) / _MANY):
                 break
+        if invert:
+            solution.system.invert()
         return solution
 
     @torch.no_grad()
@@ -251,7 +270,7 @@ class ExactGP(nn.Module):
         means: Float[Tensor, "rows latents"],
         observed: Observations,
         local: Locals | None,
-        invert: bool = True,
+        invert: bool = False,
     ) -> Solution:
         targets, noise, constant = observed
         shared = bool((noise == noise[:, :1]).all())
@@ -274,7 +293,7 @@ class ExactGP(nn.Module):
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
         # What few data take to be seen is kept for the gradient; that of many is computed again.
         few = self._seen_and_means_of_few(self.x) if self._learns_inputs() and len(self.x) <= self._rows(self.x) else None
-        seen, solution, kept = self._solved(likelihood, y, local, invert=True, few=few, with_gradient=True)
+        seen, solution, kept = self._solved(likelihood, y, local, few=few, with_gradient=True)
         system, weights = solution.system, solution.weights
         observed = Observations.of(likelihood.quadratic(y, solution.local))
         gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))

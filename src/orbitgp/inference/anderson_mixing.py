@@ -1,0 +1,46 @@
+"""Fixed points of a map by Anderson mixing: the images of the last points, combined so that they move as little as possible.
+
+Points z_i with images G(z_i) and steps f_i = G(z_i) - z_i. With weights w that add up to one, and make |sum_i w_i f_i| least,
+
+    z_next = sum_i w_i G(z_i).
+
+Where plain steps z_next = G(z) shrink the distance by a factor each, this finds the place they tend to: Krylov's method for
+nonlinear maps (Walker and Ni 2011).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Point = Float[Tensor, "*shape"]
+
+_MEMORY = 5  # points before the last one
+_LEAST = 1e-10  # of the largest eigenvalue: directions that differ by less say nothing
+
+
+class AndersonMixing:
+    """The next point from those before, each with its image. Numbers keep their sign, and stay within a factor of the image."""
+
+    factor = 2.0
+
+    def __init__(self) -> None:
+        self._images: list[Tensor] = []
+        self._steps: list[Tensor] = []
+
+    def forget(self) -> None:
+        """Begin again: the next step is a plain one."""
+        self._images, self._steps = [], []
+
+    def next(self, point: Point, image: Point) -> Point:
+        """Where to go from this point, whose image is known."""
+        self._images = [*self._images[-_MEMORY:], image.flatten()]
+        self._steps = [*self._steps[-_MEMORY:], (image - point).flatten()]
+        if len(self._steps) == 1:
+            return image
+        steps, images = (torch.stack([kept[-1] - one for one in kept[:-1]], 1) for kept in (self._steps, self._images))
+        normal = torch.linalg.pinv(steps.mT @ steps, rtol=_LEAST, hermitian=True)
+        mixed = (self._images[-1] - images @ (normal @ (steps.mT @ self._steps[-1]))).reshape(image.shape)
+        ends = image / self.factor, image * self.factor
+        return mixed.clamp(torch.minimum(*ends), torch.maximum(*ends))

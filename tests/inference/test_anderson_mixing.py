@@ -1,0 +1,38 @@
+"""Anderson mixing against maps whose fixed points are known."""
+
+from __future__ import annotations
+
+import torch
+
+from orbitgp.inference.anderson_mixing import AndersonMixing
+
+
+def test_a_linear_map_of_d_dimensions_takes_d_plus_one_steps():
+    turn = torch.linalg.qr(torch.tensor([[1.0, 2.0, 0.0], [2.0, -1.0, 1.0], [0.0, 1.0, 1.0]], dtype=torch.float64)).Q
+    slow = turn @ torch.diag(torch.tensor([0.9, 0.6, 0.2], dtype=torch.float64)) @ turn.mT
+    fixed = torch.tensor([5.0, 6.0, 7.0], dtype=torch.float64)
+    mixing, point = AndersonMixing(), fixed + 0.1
+    for _ in range(4):
+        point = mixing.next(point, fixed + slow @ (point - fixed))
+    torch.testing.assert_close(point, fixed, rtol=1e-6, atol=0.0)
+
+
+def test_the_fixed_point_stays_where_it_is():
+    point = torch.tensor([[2.0], [0.0], [-1.0]], dtype=torch.float64)
+    mixing = AndersonMixing()
+    for _ in range(3):
+        torch.testing.assert_close(mixing.next(point, point), point)
+
+
+def test_numbers_keep_their_sign_and_stay_near_the_image():
+    mixing, positive = AndersonMixing(), torch.tensor([1.0, -1.0], dtype=torch.float64)
+    mixing.next(positive, 0.5 * positive)  # towards zero, and by secants beyond it
+    following = mixing.next(0.5 * positive, torch.tensor([0.1, -0.1], dtype=torch.float64))
+    torch.testing.assert_close(following, torch.tensor([0.05, -0.05], dtype=torch.float64))
+
+
+def test_after_forgetting_the_next_step_is_plain():
+    mixing, image = AndersonMixing(), torch.tensor([0.3], dtype=torch.float64)
+    mixing.next(torch.ones(1, dtype=torch.float64), torch.tensor([0.5], dtype=torch.float64))
+    mixing.forget()
+    assert mixing.next(torch.tensor([0.5], dtype=torch.float64), image) is image

@@ -32,7 +32,8 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES
 Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
-_CONDITIONING = 1 / 3  # of the time for a fit may go into conditioning on all data
+_CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
+_TURNS = 6  # of local parameters and posterior, as many as data in thousands take
 NUM_INDUCING = 256
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
@@ -194,10 +195,10 @@ def choose_inference(
 def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
     """What exact inference costs for data like these, with as few draws as an infinite orbit may end with."""
     samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
-    # Local parameters and the posterior take turns, in every evaluation; their noises differ everywhere.
-    factorisations = 8 * likelihood.num_latents if likelihood.num_locals else 1
+    # With local parameters, the noises of latent functions differ everywhere.
+    covariances, turns = (likelihood.num_latents, _TURNS) if likelihood.num_locals else (1, 1)
     double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
-    return Workload(samples, feature_dim(model, model.x), model.x.device, factorisations, double, tables)
+    return Workload(samples, feature_dim(model, model.x), model.x.device, covariances, turns, double, tables)
 
 
 @torch.no_grad()

@@ -3,14 +3,15 @@
 One evaluation of the evidence with its gradient computes k_g between all pairs of samples twice, and two products as large
 for the gradient of the samples:
 
-    8 D (N S)^2 / 2 operations in the precision of the inputs, and about 4 N^3 a factorisation in double precision.
+    8 D (N S)^2 / 2 operations in the precision of the inputs, and about 4 N^3 a covariance in double precision.
 
-Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of N x N in
-double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes into
-copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the few
-blocks of values of k_g that are there at a time; of few data all are kept for the gradient, which saves one product. Seconds
-follow from a nominal speed for each kind of device, not from a measurement or the number of threads: the same data get the same
-inference on every day, and in every worker process.
+Where local parameters and the posterior take turns, each turn after the first takes 2/3 N^3: a factor, and the diagonal of the
+inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of
+N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes
+into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the
+few blocks of values of k_g that are there at a time; of few data all are kept for the gradient, which saves one product.
+Seconds follow from a nominal speed for each kind of device, not from a measurement or the number of threads: the same data get
+the same inference on every day, and in every worker process.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _GPU_SPEED = (30e12, 20e12)
 _SHARE = 0.7  # of the free memory
 _COPIES = 5  # of the samples of a batch, in a step of sparse inference
 _BLOCKS = 3  # of values of k_g, at a time
+_TURN = 2 / 3  # N^3 operations
 _STEP = 100  # a number of rows to learn from is a multiple of this
 FIRST_SAMPLES = 16  # draws of an infinite orbit in the first evaluations
 
@@ -45,14 +47,16 @@ class Cost:
 class Workload:
     """What the cost of exact inference depends on, besides the number of rows.
 
-    ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``factorisations`` of the covariance
-    are made in one evaluation. ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps.
+    ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``covariances`` have noises of their
+    own, and each of them is factorised in so many ``turns`` of local parameters and posterior (1 where there are no local
+    parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps.
     """
 
     samples: int
     dim: int
     device: torch.device
-    factorisations: int = 1
+    covariances: int = 1
+    turns: int = 1
     double: bool = False
     tables: float = 0.0
 
@@ -110,7 +114,8 @@ class Workload:
         samples = copies * rows * self.samples * self.dim
         block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
         memory = rows**2 * (number + squares) + number * (samples + _BLOCKS * block + kept) + self.tables
-        seconds = kernel / (double if self.double else single) + algebra * rows**3 * self.factorisations / double
+        algebra = (algebra + _TURN * (self.turns - 1)) * self.covariances * rows**3
+        seconds = kernel / (double if self.double else single) + algebra / double
         return Cost(memory, seconds)
 
 

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from experiments import harness
-from experiments.exact_evidence import DefaultFit, of_part
+from experiments.default_fit import DefaultFit
+from experiments.exact_evidence import of_part
 from experiments.harness import Claims, Record, Records, Settings
 from experiments.odd_even import OddEven
 from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
@@ -65,6 +66,8 @@ class Default(DefaultFit):
     experiment = "defaults"
 
     likelihood: str = "gaussian"
+    num_train: int = 60_000
+    num_test: int = 10_000
     part: str = "sizes"
     rotated: float = 0.0
 

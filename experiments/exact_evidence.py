@@ -15,25 +15,18 @@ angles. Both are deterministic: a learned angle may fall short of the best fixed
 from __future__ import annotations
 
 import argparse
-import gc
-import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from experiments import harness, profiles
+from experiments.default_fit import DefaultFit, fitted
 from experiments.harness import Claims, Record, Records, Settings
 from experiments.rotated_digits import RotatedDigits
-from experiments.views import VIEWS
 from orbitgp.datasets import Dataset, digits, mnist
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Rotation
-from orbitgp.orbits.parse import make_orbit
-from orbitgp.training.diagnostics import hyperparameters
 
 PARTS = ("mnist", "digits")
 MODELS = {
@@ -69,44 +62,13 @@ QUICK_ANGLES: Settings = {
 
 
 @dataclass(frozen=True)
-class DefaultFit(harness.Run):
-    """A classifier as :class:`orbitgp.InvariantGPClassifier` learns it without any option about training."""
-
-    model: str
-    orbit: str
-    view: str = "pixels"  # one of experiments.views
-    likelihood: str = "auto"
-    num_train: int = 60_000
-    num_test: int = 10_000
-    max_seconds: float | None = None
-    seed: int = 0
-
-    def data(self) -> Dataset:
-        """Training and test data of this run."""
-        raise NotImplementedError
-
-    def measure(self, device: str) -> Record:
-        model = InvariantGPClassifier(
-            make_orbit(self.orbit),
-            likelihood=self.likelihood,
-            feature_map=VIEWS[self.view](),
-            max_seconds=self.max_seconds,
-            device=device,
-            random_state=self.seed,
-        )
-        record = fitted(model, self.data(), self.name())
-        del model
-        free_memory()
-        return record
-
-
-@dataclass(frozen=True)
 class ExactDigits(DefaultFit):
     """One model of MNIST."""
 
     experiment = "exact_evidence"
 
-    view: str = "learned floor"
+    num_train: int = 60_000
+    num_test: int = 10_000
     dataset: str = "mnist"
     part: str = "mnist"
 
@@ -145,53 +107,8 @@ class ExactAngle(harness.Run):
         data = harness.cut(data, slice(self.num_train), slice(self.num_test))
         orbit = None if self.kind == "none" else Rotation(self.start, learn=self.kind == "learned")
         model = InvariantGPClassifier(orbit, likelihood="gaussian", inference="exact", device=device, random_state=self.seed)
-        begin = time.perf_counter()
-        model.fit(data.x_train, data.y_train)
-        fitted = time.perf_counter()
-        probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
-        return {
-            "profile": {"title": self.title(), "key": "degrees", "unit": "°", "short": 0.0},
-            "data": {"name": data.name, "source": data.source, "train": len(data.y_train), "test": len(labels)},
-            "seconds": {"fit": fitted - begin, "predict": time.perf_counter() - fitted},
-            "evaluations": model.history_[-1]["step"],
-            "evidence": asdict(model.evidence_),
-            "orbit": model.orbit_.describe().to_dict(),
-            "learned": hyperparameters(model.model_.kernel, model.likelihood_),
-            "metrics": scores(probs, labels),
-        }
-
-
-def fitted(model: InvariantGPClassifier, data: Dataset, name: str) -> Record:
-    """Fit the model, predict the test data, and print a line: seconds, evidence, what was learned, and scores."""
-    begin = time.perf_counter()
-    model.fit(data.x_train, data.y_train)
-    between = time.perf_counter()
-    probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
-    seconds = {"fit": between - begin, "predict": time.perf_counter() - between}
-    found = scores(probs, labels)
-    print(f"{name}: {model.evidence_}; {100 * found['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True)
-    return {
-        "data": {"name": data.name, "source": data.source, "train": len(data.y_train), "test": len(labels)},
-        "seconds": seconds,
-        "evaluations": model.history_[-1]["step"],
-        "converged": model.converged_,
-        "evidence": asdict(model.evidence_),
-        "orbit": model.orbit_.describe().to_dict(),
-        "learned": hyperparameters(model.model_.kernel, model.likelihood_),
-        "metrics": found,
-    }
-
-
-def scores(probs: np.ndarray, labels: np.ndarray) -> Record:
-    """How well the probabilities predict the test labels."""
-    return {score.__name__: score(probs, labels) for score in harness.SCORES}
-
-
-def free_memory() -> None:
-    """Give back what the GPU holds for tensors that are gone."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        about = {"title": self.title(), "key": "degrees", "unit": "°", "short": 0.0}
+        return {"profile": about} | fitted(model, data, self.name())
 
 
 def all_digits(models: Iterable[str] = MODELS, **settings: Any) -> list[ExactDigits]:

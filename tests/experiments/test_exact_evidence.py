@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import exact_evidence, harness, tables
+from experiments.views import VIEWS
 from orbitgp.estimators import defaults
 from orbitgp.kernels import OrientedGradients
 
@@ -28,7 +29,7 @@ def test_the_plan_is_what_the_page_says():
 
 
 def test_the_view_of_the_defaults_is_that_of_the_library():
-    given = exact_evidence.VIEWS["learned floor"]()
+    given = VIEWS["learned floor"]()
     assert repr(given) == repr(OrientedGradients())
     assert all(parameter.requires_grad for parameter in given.parameters())
 

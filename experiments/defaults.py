@@ -4,7 +4,7 @@
 of their own. *rotated*: 12,000 digits at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned, from near
 and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*: 150 such digits,
 others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from three starts, for
-pixels and for gradients. *odd or even*: rotated digits of two classes, as in :mod:`experiments.odd_even`.
+pixels and for gradients.
 
 Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares.
 
@@ -15,19 +15,16 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from experiments import harness
 from experiments.default_fit import DefaultFit
-from experiments.exact_evidence import of_part
 from experiments.harness import Claims, Record, Records, Settings
-from experiments.odd_even import OddEven
 from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
 from experiments.small_data import SmallData
 from orbitgp.datasets import Dataset, rotated_mnist
 
-PARTS = ("sizes", "rotated", "few rotated", "odd or even")
+PARTS = ("sizes", "rotated", "few rotated")
 SIZES = (312, 1250, 5000, 20_000, 60_000)
 QUICK_SIZES, QUICK_SECONDS = (60, 120), 4.0
 GRADIENTS = "learned floor"
@@ -49,13 +46,6 @@ CONTAIN_ROTATIONS = {
 OF_FEW = {FIXED: OF_ROTATED[FIXED]} | {
     f"{name}, learned from {start}°": orbit.format(start) for name, orbit in CONTAIN_ROTATIONS.items() for start in FEW_STARTS
 }
-OF_ODD_EVEN = {
-    "none": "none",
-    "rotation, learned from 5°": "rotation(5)",
-    "rotation, learned from 120°": "rotation(120)",
-    FIXED: "rotation(180, learn=False)",
-}
-ANGLES = (0.0, 45.0, 90.0, 180.0)
 SPARSE = Path(__file__).parents[1] / "results" / "small_data.jsonl"
 
 
@@ -69,10 +59,9 @@ class Default(DefaultFit):
     num_train: int = 60_000
     num_test: int = 10_000
     part: str = "sizes"
-    rotated: float = 0.0
 
     def name(self) -> str:
-        return harness.slug(self.part, self.num_train, f"{self.rotated:g}", self.model, self.seed)
+        return harness.slug(self.part, self.num_train, self.model, self.seed)
 
     def data(self) -> Dataset:
         """The data of the part."""
@@ -81,8 +70,6 @@ class Default(DefaultFit):
             return RotatedMNIST(self.model, **size).data()
         if self.part == "few rotated":
             return rotated_mnist(num_train=self.num_train, num_test=self.num_test, seed=self.seed)
-        if self.part == "odd or even":
-            return OddEven(rotated=self.rotated, **size).data()
         return SmallData(self.model, **size).data()
 
 
@@ -105,25 +92,25 @@ def plan(options: argparse.Namespace) -> list[Default]:
             for title, view in views.items()
             for m, orbit in OF_FEW.items()
         ]
-    if "odd or even" in options.parts:
-        of_two = partial(Default, part="odd or even", likelihood="bernoulli", num_train=100 if options.quick else 6000)
-        angles = ANGLES[-1:] if options.quick else ANGLES
-        runs += [of_two(m, orbit, rotated=a, seed=s) for a in angles for s in seeds for m, orbit in OF_ODD_EVEN.items()]
     if options.models:
         runs = [run for run in runs if run.model in options.models]
     return [replace(run, num_test=500, max_seconds=QUICK_SECONDS) for run in runs] if options.quick else runs
 
 
+def of_part(records: Records, part: str) -> list[Record]:
+    """The records of one part of the experiment."""
+    return [record for record in records if record["settings"]["part"] == part]
+
+
 def behind(records: Records) -> dict[str, list[tuple[float, float]]]:
     """By how many nats each learned orbit is behind rotations fixed at ±180°, and how many are allowed, for each seed."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for (part, angle, _, _), group in harness.grouped(records, "part", "rotated", "view", "seed").items():
+    for (part, _, _), group in harness.grouped(records, "part", "view", "seed").items():
         rows = harness.rows(group)
         fixed = next((row for row in rows if row.model.startswith(FIXED)), None)
         for row in rows:
             if fixed is not None and row is not fixed and row.model != "none":
-                name = f"{part}{f', ±{angle:g}°' if angle else ''}: {row.model}"
-                found.setdefault(name, []).append((fixed.evidence - row.evidence, allowance(row, fixed)))
+                found.setdefault(f"{part}: {row.model}", []).append((fixed.evidence - row.evidence, allowance(row, fixed)))
     return found
 
 
@@ -153,7 +140,7 @@ def row(record: Record) -> list[str]:
     settings, scores, seconds = record["settings"], record["metrics"], record["seconds"]
     draws = record["evidence"].get("num_samples")
     return [
-        f"{settings['num_train']:,}" + (f", ±{settings['rotated']:g}°" if settings["part"] == "odd or even" else ""),
+        f"{settings['num_train']:,}",
         settings["model"],
         f"{100 * scores['error_rate']:.2f} %",
         f"{scores['nll']:.4f}",

@@ -24,7 +24,6 @@ from experiments import (
     harness,
     learning_curve,
     mnist,
-    odd_even,
     profiles,
     reproduce_small,
     rotated_digits,
@@ -360,22 +359,6 @@ def test_exact_claims_and_table(tmp_path, failing):
     assert len(failing(exact.check(records))) == 2  # for f and for g
 
 
-@pytest.mark.slow
-def test_odd_even_through_the_command_line(few_digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(odd_even.FewOddEven, "grid", (90.0,))
-    monkeypatch.setattr(odd_even, "digits", lambda: few_digits)
-    monkeypatch.setattr(odd_even, "QUICK", {"num_inducing": 6, "max_steps": 2, "batch_size": 8, "num_samples": 4})
-    claims = odd_even.EXPERIMENT.main(["--quick", "--out", str(tmp_path)])
-    found = harness.load(tmp_path / "odd_even.jsonl").values()
-    assert [r["settings"]["kind"] for r in found] == ["none", "fixed", "learned", "learned"]
-    assert [r["orbit"].get("degrees", 0.0) > 0 for r in found] == [False, True, True, True]
-    assert len(claims) == 3
-    (tmp_path / "odd_even.png").unlink()
-    assert odd_even.EXPERIMENT.main(["--quick", "--draw", "--out", str(tmp_path)]) == claims
-    assert (tmp_path / "odd_even.png").exists()
-    assert list(odd_even.OddEven(rotated=90.0).data().y_train[:4]) == [0, 1, 0, 1]
-
-
 def test_a_profile_has_a_grid_and_starts_and_further_seeds():
     problem = rotated_digits.CoarselyRotatedDigits(rotated=60.0)
     todo = profiles.plan([problem], seeds=2, num_inducing=7)
@@ -408,14 +391,10 @@ def profiled():
     return make
 
 
-def test_odd_even_claims(profiled, failing):
+def test_profile_claims(profiled, failing):
     none, top = profiled("none", 0.0, 0.0, 100.0), profiled("fixed", 120.0, 120.0, 200.0)
     good, low = profiled("learned", 5.0, 88.0, 203.0, error=0.1), profiled("learned", 45.0, 70.0, 189.0, error=0.1)
-    assert failing(odd_even.check([none, top, good])) == []  # it is above the profile, so its place is the top's
-    assert len(failing(odd_even.check([none, top, good, low]))) == 3
     assert failing(profiles.check([none, top, good, low])) == ["t, from 45°: within 10 nats of the profile's top"]
-    half_turn = [{**r, "settings": r["settings"] | {"rotated": 180.0}} for r in (none, top, good)]
-    assert failing(odd_even.check(half_turn)) == ["t: every learned angle is at least 150°"]
     assert "| t | 120° (200 nats) | 88° (+3.0 nats) | +103 nats | 20.00 % | 10.00 % |" in profiles.table([none, top, good])
 
 

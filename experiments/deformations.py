@@ -1,4 +1,4 @@
-"""Learned amplitudes of local deformations, where the truth is known and on plain digits, against the profile of the bound.
+"""Learned amplitudes of local deformations, where the truth is known and on plain digits, against the exact profile.
 
 *Where it is known*: all classes are one thin closed curve, bent by a large random deformation of their own; an example is its
 class's curve bent once more, by ``bent`` pixels (root mean square). So deformations up to ``bent`` leave the label as it is,
@@ -10,13 +10,12 @@ The exact log marginal likelihood of a hundred such drawings is highest at ``ben
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 
 from experiments import harness, profiles
+from experiments.profiles import Profile
 from orbitgp.datasets import Dataset, digits
 from orbitgp.orbits import LocalDeformation
 
@@ -33,10 +32,7 @@ class BentDrawings(profiles.Profiled):
     experiment = "deformations"
     key = "amplitude"
     unit = "px"
-    grid: ClassVar[tuple[float, ...]] = (0.25, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)
-    starts: ClassVar[tuple[float, ...]] = (0.2, 1.0, 4.0)
 
-    num_inducing: int = 400
     bent: float = 1.0
     num_classes: int = 10
     num_train: int = 100
@@ -61,23 +57,12 @@ class BentDrawings(profiles.Profiled):
 
 
 @dataclass(frozen=True)
-class CoarselyBentDrawings(BentDrawings):
-    """The same with a short grid, for two cores."""
-
-    grid = (0.3, 0.6, 1.2)
-    starts = (0.2, 1.0)
-    short = profiles.SHORT
-
-
-@dataclass(frozen=True)
 class PlainDigits(profiles.Profiled):
     """Some embedded digits as they are: how much may they be bent?"""
 
     experiment = "deformations"
     key = "amplitude"
     unit = "px"
-    grid = (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.4)
-    starts = (0.05, 0.5, 2.0)
 
     num_train: int = 400
 
@@ -115,16 +100,10 @@ def _bend(images: torch.Tensor, pixels: float, generator: torch.Generator) -> to
         return orbit.sample(images, 2, 2, "iid", generator).points[:, 0, 0]
 
 
-# A field has many draws, and their noise in q(u) would pull the amplitude down: many samples, of few data.
-FULL: dict[str, Any] = {"num_samples": 64, "options": {"posterior_samples": 256}}
-QUICK: dict[str, Any] = {"num_samples": 16, "options": {"posterior_samples": 64}}
+FULL = [
+    Profile(BentDrawings(), (0.25, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0), (0.2, 1.0, 4.0)),
+    Profile(PlainDigits(), (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.4), (0.05, 0.5, 2.0)),
+]
+QUICK = [Profile(BentDrawings(num_train=50, num_test=200, max_seconds=5.0), (0.6, 1.2, 2.4), (0.2, 1.0))]
 
-
-def plan(options: argparse.Namespace) -> list[profiles.Profiled]:
-    """The profiles of both sets of data."""
-    if options.quick:
-        return profiles.plan([CoarselyBentDrawings()], options.seeds, **profiles.QUICK | QUICK)
-    return profiles.plan([BentDrawings(), PlainDigits()], options.seeds, **FULL)
-
-
-EXPERIMENT = harness.Experiment("deformations", __doc__, plan, profiles.table, profiles.check, profiles.figure)
+EXPERIMENT = profiles.experiment("deformations", __doc__, FULL, QUICK)

@@ -1,39 +1,43 @@
 """Profiles: does the learner find what the evidence says?
 
-The evidence need not peak where the data were transformed, so a learned orbit is held against its *profile*: the bound over a
-grid of fixed values of one quantity of the orbit, each trained in the same way. From every start the learned model must reach
-the top of it. Nothing here looks at the test set except the error that is reported.
-
-A :class:`Profiled` run says which data, which orbit, which grid and which starts; the rest is here.
+The evidence need not peak where the data were transformed, so a learned orbit is held against its *profile*: the evidence over
+a grid of fixed values of one quantity of the orbit, with everything else at its best. All models are fitted without options,
+once by the inference that the library chooses, which is exact for data as few as these, and once by sparse inference. The exact
+profile judges both: from every start, the quantity must end where that is at its top. The bound of sparse inference stands
+beside it. Nothing here looks at the test set except the error that is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 from experiments import harness
+from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records
+from orbitgp.estimators import InvariantGPClassifier
 
-QUICK = {"num_inducing": 60, "max_steps": 100, "num_samples": 8}
-SHORT = 0.1  # with few steps: the share of the orbit's gain by which a learned model may fall short of the top
+INFERENCES = ("auto", "sparse")
+NATS = 3.0  # by which the exact profile, where a learned orbit ends, may be below its top
+SHORT = 0.1  # of a small version, with its coarse grid: the same as a share of what the orbit gains
 
 
 @dataclass(frozen=True)
-class Profiled(harness.Training):
+class Profiled(DefaultFit):
     """One model of a profile: without an orbit, with one that is fixed at ``start``, or with one that is learned from there."""
 
     key: ClassVar[str]  # the quantity's name in ``orbit.describe()``
     unit: ClassVar[str]
-    grid: ClassVar[tuple[float, ...]]
-    starts: ClassVar[tuple[float, ...]]
-    short: ClassVar[float] = 0.0
 
     model: str = "none"
-    num_inducing: int = 300
-    batch_size: int | None = 2000
+    orbit: str = "none"
+    likelihood: str = "gaussian"
+    inference: str = "auto"
     kind: str = "none"  # or fixed, or learned
     start: float = 0.0
 
@@ -46,90 +50,102 @@ class Profiled(harness.Training):
         raise NotImplementedError
 
     def name(self) -> str:
-        return harness.slug(self.title(), self.kind, f"{self.start:g}", self.seed)
+        return harness.slug(self.title(), self.inference, self.kind, f"{self.start:g}", self.seed)
+
+    def estimator(self, device: str) -> InvariantGPClassifier:
+        return super().estimator(device).set_params(inference=self.inference)
 
     def measure(self, device: str) -> Record:
-        about = {"title": self.title(), "key": self.key, "unit": self.unit, "short": self.short}
-        return super().measure(device) | {"profile": about}
+        title = self.title() + (f", seed {self.seed}" if self.seed else "")
+        return {"profile": {"title": title, "key": self.key, "unit": self.unit}} | super().measure(device)
 
 
-def plan(problems: Iterable[Profiled], seeds: int = 1, **settings: Any) -> list[Profiled]:
-    """Of each problem: no orbit, the grid and the learned starts; no orbit and the middle start once more for further seeds."""
-    runs = []
-    for problem in problems:
-        none = replace(problem, **settings)
+class Profile(NamedTuple):
+    """A problem, the values of the grid, and those that orbits are learned from."""
 
-        def with_orbit(kind: str, value: float, none: Profiled = none) -> Profiled:
-            orbit = none.at(value, learn=kind == "learned")
-            return replace(none, model=f"{kind}, {value:g}", kind=kind, start=value, orbit=orbit)
+    problem: Profiled
+    grid: Sequence[float]
+    starts: Sequence[float]
 
-        learned = [with_orbit("learned", value) for value in problem.starts]
-        runs += [none, *(with_orbit("fixed", value) for value in problem.grid), *learned]
-        runs += [replace(run, seed=seed) for seed in range(1, seeds) for run in (none, learned[len(learned) // 2])]
-    return runs
+    def runs(self, inference: str, seed: int) -> list[Profiled]:
+        """No orbit, the grid and the learned starts."""
+        none = replace(self.problem, inference=inference, seed=seed)
+        values = [("fixed", value) for value in self.grid] + [("learned", value) for value in self.starts]
+        return [none] + [
+            replace(none, model=f"{kind}, {value:g}", kind=kind, start=value, orbit=none.at(value, kind == "learned"))
+            for kind, value in values
+        ]
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What was learned from one start: the quantity, and how far its bound is from the top of the profile."""
+    """What was learned from one start, and by how many nats it is behind the top of its profile.
+
+    Of sparse inference also by how many nats the exact profile, where this orbit ended, is behind its own top.
+    """
 
     start: float
     value: float
     behind: float
-    tolerance: float
+    exact_behind: float | None = None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The top of a profile and what was learned; means over seeds of evidence and errors against no orbit."""
+    """One profile of one problem, with what was learned; the gain and the errors are those of the middle start."""
 
     title: str
+    inference: str
     unit: str
-    settings: dict[str, Any]
-    top: float
-    top_evidence: float
+    curve: np.ndarray  # values and evidence
     learned: list[Reached]
-    gains: list[float]
-    errors_none: list[float]
-    errors_learned: list[float]
+    gain: float
+    tolerance: float
+    error_none: float
+    error_learned: float
+
+    @property
+    def top(self) -> tuple[float, float]:
+        """The value of the highest evidence, and that evidence."""
+        value, evidence = max(self.curve.T.tolist(), key=lambda point: point[1])
+        return value, evidence
 
 
-def by_title(records: Records) -> dict[str, list[Record]]:
-    """The records of each problem."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["profile"]["title"], []).append(record)
-    return groups
+def by_title(records: Records) -> dict[str, dict[str, Summary]]:
+    """The summaries of each problem, exact before sparse."""
+    titles = dict.fromkeys(record["profile"]["title"] for record in records)
+    found: dict[str, dict[str, Summary]] = {title: {} for title in titles}
+    for title, summaries in found.items():
+        for inference in ("exact", "sparse"):
+            group = [r for r in records if r["profile"]["title"] == title and inference == inference_of(r)]
+            if group:
+                summaries[inference] = _summary(group, inference, summaries.get("exact"))
+    return found
 
 
-def summaries(records: Records) -> list[Summary]:
-    """One summary for each problem."""
-    return [_summary(group) for group in by_title(records).values()]
+def inference_of(record: Record) -> str:
+    """Exact or sparse."""
+    return "sparse" if record["settings"]["inference"] == "sparse" else "exact"
 
 
-def _summary(group: list[Record]) -> Summary:
-    about, settings = group[0]["profile"], group[0]["settings"]
-    none, learned = (_of(group, kind) for kind in ("none", "learned"))
-    first = [r for r in learned if r["settings"]["seed"] == 0]
-    middle = first[len(first) // 2]["settings"]["start"]
-    again = [r for r in learned if r["settings"]["start"] == middle]
-    gains = [b["evidence"]["value"] - a["evidence"]["value"] for a, b in zip(none, again, strict=True)]
+def _summary(group: list[Record], inference: str, exact: Summary | None) -> Summary:
+    """The profile of these records, with what was learned; held against the exact one, if these are sparse."""
+    ordered = sorted(group, key=lambda r: r["settings"]["start"])
+    none, fixed, learned = ([r for r in ordered if r["settings"]["kind"] == kind] for kind in ("none", "fixed", "learned"))
     # No orbit at all is the left end of the profile.
-    best = max([none[0], *_of(group, "fixed")], key=lambda r: r["evidence"]["value"])
+    curve = np.array([(value(r), r["evidence"]["value"]) for r in [*none, *fixed]]).T
+    middle = learned[len(learned) // 2]
+    gain = middle["evidence"]["value"] - none[0]["evidence"]["value"]
 
     def reached(r: Record) -> Reached:
-        behind = best["evidence"]["value"] - r["evidence"]["value"]
-        noise = (r["evidence"]["stderr"] ** 2 + best["evidence"]["stderr"] ** 2) ** 0.5
-        return Reached(r["settings"]["start"], value(r), behind, max(10.0, 3 * noise, about["short"] * gains[0]))
+        there = None if exact is None else exact.top[1] - float(np.interp(value(r), *exact.curve))
+        return Reached(r["settings"]["start"], value(r), curve[1].max() - r["evidence"]["value"], there)
 
-    errors = ([r["metrics"]["error_rate"] for r in some] for some in (none, again))
-    top = (value(best), best["evidence"]["value"])
-    return Summary(about["title"], about["unit"], settings, *top, [reached(r) for r in first], gains, *errors)
-
-
-def _of(group: list[Record], kind: str) -> list[Record]:
-    chosen = [r for r in group if r["settings"]["kind"] == kind]
-    return sorted(chosen, key=lambda r: (r["settings"]["seed"], r["settings"]["start"]))
+    small = none[0]["settings"]["max_seconds"] is not None
+    tolerance = max(NATS, SHORT * (exact.gain if exact else gain)) if small else NATS
+    errors = [r["metrics"]["error_rate"] for r in (none[0], middle)]
+    about = none[0]["profile"]
+    return Summary(about["title"], inference, about["unit"], curve, [reached(r) for r in learned], gain, tolerance, *errors)
 
 
 def value(record: Record) -> float:
@@ -138,17 +154,21 @@ def value(record: Record) -> float:
 
 
 def table(records: Records) -> str:
-    """The summaries as Markdown: learned values with their bound relative to the top, means over seeds for the rest."""
-    found = summaries(records)
+    """One line for each profile. Behind a learned value: its evidence over the top of its own profile, and the exact one's."""
+    found = [summary for each in by_title(records).values() for summary in each.values()]
     starts = [f"from {r.start:g}{_unit(found[0].unit)}" for r in found[0].learned]
-    titles = ["data", "top of the profile", *starts, "evidence over no orbit", "error, no orbit", "error, learned"]
+    titles = ["data", "inference", "top of the profile", *starts, "evidence over no orbit", "error, no orbit", "error, learned"]
     cells = []
     for s in found:
-        learned = [f"{r.value:.3g}{_unit(s.unit)} ({-r.behind:+.1f} nats)" for r in s.learned]
-        gain, none, error = (harness.mean(values)[0] for values in (s.gains, s.errors_none, s.errors_learned))
-        top = f"{s.top:.3g}{_unit(s.unit)} ({s.top_evidence:,.0f} nats)"
-        cells.append([s.title, top, *learned, f"{gain:+,.0f} nats", f"{100 * none:.2f} %", f"{100 * error:.2f} %"])
+        (place, top), unit = s.top, _unit(s.unit)
+        learned = [f"{r.value:.3g}{unit} ({-r.behind:+,.1f} nats{_exact(r)})" for r in s.learned]
+        errors = [f"{100 * error:.2f} %" for error in (s.error_none, s.error_learned)]
+        cells.append([s.title, s.inference, f"{place:.3g}{unit} ({top:,.0f} nats)", *learned, f"{s.gain:+,.0f} nats", *errors])
     return harness.markdown(titles, cells)
+
+
+def _exact(reached: Reached) -> str:
+    return "" if reached.exact_behind is None else f"; exact {-reached.exact_behind:+,.1f}"
 
 
 def _unit(unit: str) -> str:
@@ -156,49 +176,62 @@ def _unit(unit: str) -> str:
 
 
 def check(records: Records) -> Claims:
-    """From every start the learned model must reach the top of the profile, in evidence (or be better)."""
-    return {
-        f"{s.title}, from {r.start:g}{_unit(s.unit)}: within {r.tolerance:.0f} nats of the profile's top": r.behind
-        <= r.tolerance
-        for s in summaries(records)
-        for r in s.learned
-    }
+    """From every start, the learned orbit must end where the exact profile is at its top (or be better)."""
+    claims: Claims = {}
+    for summaries in by_title(records).values():
+        for s in summaries.values():
+            for r in s.learned:
+                behind = r.behind if s.inference == "exact" else r.exact_behind
+                name = f"{s.title}, {s.inference}, from {r.start:g}{_unit(s.unit)}: at most {s.tolerance:.0f} nats"
+                if behind is not None:
+                    claims[f"{name} below the top of the exact profile"] = behind <= s.tolerance
+    return claims
 
 
-def figure(records: Records, path: Path, evidence_label: str = "evidence: bound in nats") -> None:
+def figure(records: Records, path: Path) -> None:
     """The profiles, one panel for each problem, with where the learned models started and where they ended."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
     groups = by_title(records)
+    key = records[0]["profile"]["key"]
     fig = Figure(figsize=(4.0 * len(groups), 3.9), layout="constrained")
-    for i, (title, group) in enumerate(groups.items()):
+    for i, (title, summaries) in enumerate(groups.items()):
         ax = fig.add_subplot(1, len(groups), i + 1)
-        unit, key = group[0]["profile"]["unit"], group[0]["profile"]["key"]
-        learned = [r for r in _of(group, "learned") if r["settings"]["seed"] == 0]
-        fixed = [_of(group, "none")[0], *_of(group, "fixed")]
-        profile = sorted((value(r), r["evidence"]["value"]) for r in fixed)
-        ax.plot(*zip(*profile, strict=True), "o-", color="0.45", ms=4, lw=1.2, label="profile: fixed values")
-        evidence = [e for _, e in profile]
-        furthest = max(profile[-1][0], *(r["settings"]["start"] for r in learned))
-        ax.set_xlim(-0.04 * furthest, 1.04 * furthest)
-        span = max(evidence) - min(evidence)
-        for j, r in enumerate(learned):
-            start, height = r["settings"]["start"], max(evidence) + span * (0.10 + 0.07 * j)
-            colour = f"C{j + 1}"
+        first = next(iter(summaries.values()))
+        unit = _unit(first.unit)
+        evidence = np.concatenate([s.curve[1] for s in summaries.values()])
+        low, top = evidence.min(), evidence.max()
+        for s, style, marker in zip(summaries.values(), ("o-", "o:"), ("D", "s"), strict=False):
+            ax.plot(*s.curve, style, color="0.45", ms=4, lw=1.2, label=f"{s.inference}: fixed values")
+            for j, r in enumerate(s.learned):
+                ax.plot([r.value], [s.top[1] - r.behind], marker, color=f"C{j + 1}", ms=7, mfc="none", mew=1.6)
+        for j, r in enumerate(first.learned):
+            colour, height = f"C{j + 1}", top + (top - low) * (0.10 + 0.07 * j)
             arrow = {"arrowstyle": "->", "color": colour, "shrinkA": 0, "shrinkB": 0}
-            ax.annotate("", (value(r), height), (start, height), arrowprops=arrow)
-            label = f"learned from {start:g}{_unit(unit)}: {value(r):.3g}{_unit(unit)}"
-            ax.plot([value(r)], [r["evidence"]["value"]], "D", color=colour, ms=7, mfc="none", mew=1.6, label=label)
-        ax.set_ylim(max(evidence) - 1.08 * span, max(evidence) + 0.32 * span)
+            ax.annotate("", (r.value, height), (r.start, height), arrowprops=arrow)
+            ends = " and ".join(f"{s.learned[j].value:.3g}{unit} ({s.inference})" for s in summaries.values())
+            ax.plot([], [], "D", color=colour, ms=7, mfc="none", mew=1.6, label=f"from {r.start:g}{unit}: {ends}")
+        learned = [r for s in summaries.values() for r in s.learned]
+        furthest = max(first.curve[0].max(), *(max(r.start, r.value) for r in learned))
+        ax.set(xlim=(-0.04 * furthest, 1.04 * furthest), ylim=(low - 0.45 * (top - low), top + 0.32 * (top - low)))
         ax.set_title(title, fontsize=11)
-        ax.set_xlabel(f"orbit: {key} ({unit})")
-        if unit == "°":
+        ax.set_xlabel(f"orbit: {key} ({first.unit})")
+        if first.unit == "°":
             ax.set_xticks(range(0, 181, 30))
         ax.yaxis.set_major_formatter(lambda nats, _: f"{nats:,.0f}".replace("-", "\N{MINUS SIGN}"))
         if i == 0:
-            ax.set_ylabel(evidence_label)
-        # Below the curve there is room on the side where it is higher.
-        left_is_higher = evidence[0] > evidence[-1]
-        ax.legend(fontsize=8, loc="lower left" if left_is_higher else "lower right", frameon=False)
+            ax.set_ylabel("evidence, or its bound, in nats")
+        ax.legend(fontsize=8, loc="lower right", frameon=False)
         ax.spines[["top", "right"]].set_visible(False)
     harness.save_figure(fig, path)
+
+
+def experiment(name: str, description: str, full: Sequence[Profile], quick: Sequence[Profile]) -> harness.Experiment:
+    """The experiment that makes these profiles."""
+
+    def plan(options: argparse.Namespace) -> list[Profiled]:
+        chosen = [(p, i) for p in (quick if options.quick else full) for i in options.inference]
+        return [run for seed in range(options.seeds) for profile, inference in chosen for run in profile.runs(inference, seed)]
+
+    options = {"--inference": {"nargs": "+", "choices": INFERENCES, "default": INFERENCES, "help": "only one of them"}}
+    return harness.Experiment(name, description, plan, table, check, figure, seeds=1, options=options)

@@ -36,13 +36,10 @@ from experiments.harness import Claims, Experiment, Record, Records
 
 PAGES = ("README.md", "docs/results.md")
 COMPARISONS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation, rotated_digits, deformations)
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation)
 }
-SINGLE = tuple(
-    module.EXPERIMENT for module in (toy, exact, exact_evidence, odd_even, defaults, signals, views, battery, verdicts)
-)
-EXPERIMENTS = {**{experiment.name: experiment for experiment in SINGLE}, **COMPARISONS}
+OTHERS = (toy, exact, exact_evidence, odd_even, rotated_digits, deformations, defaults, signals, views, battery, verdicts)
+EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in OTHERS} | COMPARISONS
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

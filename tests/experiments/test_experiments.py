@@ -24,9 +24,7 @@ from experiments import (
     harness,
     learning_curve,
     mnist,
-    profiles,
     reproduce_small,
-    rotated_digits,
     rotated_mnist,
     small_data,
     tables,
@@ -357,45 +355,6 @@ def test_exact_claims_and_table(tmp_path, failing):
         if (r["settings"]["size"], r["settings"]["orbit"]) == (30, "flip"):
             r["evidence"]["value"] += 1.0
     assert len(failing(exact.check(records))) == 2  # for f and for g
-
-
-def test_a_profile_has_a_grid_and_starts_and_further_seeds():
-    problem = rotated_digits.CoarselyRotatedDigits(rotated=60.0)
-    todo = profiles.plan([problem], seeds=2, num_inducing=7)
-    assert [(run.kind, run.start, run.seed) for run in todo] == [
-        ("none", 0.0, 0),
-        *(("fixed", value, 0) for value in problem.grid),
-        *(("learned", value, 0) for value in problem.starts),
-        ("none", 0.0, 1),
-        ("learned", 150.0, 1),
-    ]
-    assert todo[1].orbit == "rotation(30.0, learn=False)"
-    assert todo[-1].orbit == "rotation(150.0, learn=True)"
-    assert {run.num_inducing for run in todo} == {7}
-    assert len({run.name() for run in todo}) == len(todo)
-
-
-@pytest.fixture
-def profiled():
-    """Makes a record of a profile."""
-
-    def make(kind, start, value, evidence, rotated=90.0, error=0.2):
-        return {
-            "settings": {"kind": kind, "start": start, "seed": 0, "rotated": rotated, "num_train": 6000},
-            "profile": {"title": "t", "key": "degrees", "unit": "°", "short": 0.0},
-            "orbit": {"degrees": value} if value else {},
-            "evidence": {"value": evidence, "stderr": 0.0},
-            "metrics": {"error_rate": error},
-        }
-
-    return make
-
-
-def test_profile_claims(profiled, failing):
-    none, top = profiled("none", 0.0, 0.0, 100.0), profiled("fixed", 120.0, 120.0, 200.0)
-    good, low = profiled("learned", 5.0, 88.0, 203.0, error=0.1), profiled("learned", 45.0, 70.0, 189.0, error=0.1)
-    assert failing(profiles.check([none, top, good, low])) == ["t, from 45°: within 10 nats of the profile's top"]
-    assert "| t | 120° (200 nats) | 88° (+3.0 nats) | +103 nats | 20.00 % | 10.00 % |" in profiles.table([none, top, good])
 
 
 def test_the_demo_joins_no_two_starts_and_leaves_out_climbs_without_the_orbit():

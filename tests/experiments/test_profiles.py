@@ -1,0 +1,90 @@
+"""Profiles of exact and sparse inference: what is planned and recorded, and which claims follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments import deformations, harness, odd_even, profiles, rotated_digits, tables
+from experiments.profiles import Profile
+from orbitgp.estimators import InvariantGPClassifier
+
+
+def test_a_profile_has_a_grid_and_starts_for_each_inference():
+    (profile,) = rotated_digits.QUICK
+    options = rotated_digits.EXPERIMENT.parser().parse_args(["--quick", "--seeds", "2"])
+    todo = rotated_digits.EXPERIMENT.plan(options)
+    each = [("none", 0.0), *(("fixed", value) for value in profile.grid), *(("learned", value) for value in profile.starts)]
+    assert [(run.seed, run.inference, run.kind, run.start) for run in todo] == [
+        (seed, inference, *pair) for seed in (0, 1) for inference in ("auto", "sparse") for pair in each
+    ]
+    assert todo[1].orbit == "rotation(30.0, learn=False)"
+    assert todo[-1].orbit == "rotation(150.0, learn=True)"
+    assert len({run.name() for run in todo}) == len(todo)
+
+
+@pytest.mark.parametrize("experiment", [rotated_digits.EXPERIMENT, deformations.EXPERIMENT, odd_even.EXPERIMENT])
+def test_nothing_about_training_is_set(experiment):
+    run = experiment.plan(experiment.parser().parse_args(["--seeds", "1"]))[-1]
+    given, default = run.estimator("cpu").get_params(deep=False), InvariantGPClassifier().get_params(deep=False)
+    changed = {name for name, value in given.items() if value != default[name]}
+    assert changed <= {"orbit", "likelihood", "inference", "random_state", "device"}
+
+
+@pytest.fixture
+def profiled():
+    """Makes a record of a profile."""
+
+    def make(kind, value, evidence, inference="auto", start=5.0, max_seconds=None):
+        settings = {"kind": kind, "inference": inference, "start": start if kind == "learned" else value}
+        return {
+            "settings": settings | {"max_seconds": max_seconds},
+            "profile": {"title": "t", "key": "degrees", "unit": "°"},
+            "orbit": {"degrees": value} if value else {},
+            "evidence": {"value": evidence},
+            "metrics": {"error_rate": 0.1 if kind == "learned" else 0.2},
+        }
+
+    return make
+
+
+def test_the_exact_profile_judges_both(profiled, failing, tmp_path):
+    curve = {0.0: 100.0, 60.0: 190.0, 90.0: 200.0, 180.0: 110.0}
+    fixed = [profiled("fixed" if angle else "none", angle, evidence) for angle, evidence in curve.items()]
+    exact = [*fixed, profiled("learned", 93.0, 201.0), profiled("learned", 60.0, 197.0, start=45.0)]
+    sparse = [
+        *(profiled("fixed" if angle else "none", angle, evidence - angle, "sparse") for angle, evidence in curve.items()),
+        profiled("learned", 93.0, 50.0, "sparse"),  # the exact profile is at 197 there
+        profiled("learned", 78.0, 131.0, "sparse", start=45.0),  # and here at 196
+    ]
+    assert failing(profiles.check(exact)) == []
+    claim = "t, {}, from {}°: at most 3 nats below the top of the exact profile"
+    assert failing(profiles.check([*exact, *sparse])) == [claim.format("sparse", 45)]
+    low = [*exact[:-1], profiled("learned", 90.0, 196.9, start=45.0)]
+    assert failing(profiles.check(low)) == [claim.format("exact", 45)]
+    assert profiles.check(sparse) == {}  # without an exact profile nothing can be said
+    text = profiles.table([*sparse, *exact])
+    assert "| t | exact | 90° (200 nats) | 93° (+1.0 nats) | 60° (-3.0 nats) | +97 nats | 20.00 % | 10.00 % |" in text
+    learned = "93° (-80.0 nats; exact -3.0) | 78° (+1.0 nats; exact -4.0)"
+    assert f"| t | sparse | 60° (130 nats) | {learned} | +31 nats | 20.00 % | 10.00 % |" in text
+    profiles.figure([*exact, *sparse], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_small_version_is_held_to_a_share_of_the_gain(profiled, failing):
+    none, top = profiled("none", 0.0, 100.0, max_seconds=1.0), profiled("fixed", 90.0, 200.0)
+    assert failing(profiles.check([none, top, profiled("learned", 90.0, 192.0)])) == []
+    assert len(failing(profiles.check([none, top, profiled("learned", 90.0, 190.0)]))) == 1
+
+
+@pytest.mark.slow
+def test_profiles_through_the_command_line(tmp_path):
+    problem = rotated_digits.RotatedDigits(rotated=60.0, num_train=30, num_test=10, max_seconds=0.2)
+    experiment = profiles.experiment("rotated_digits", "about", [], [Profile(problem, [90.0], [5.0])])
+    claims = experiment.main(["--quick", "--out", str(tmp_path)])
+    found = harness.load(tmp_path / "rotated_digits.jsonl").values()
+    assert [r["settings"]["kind"] for r in found] == ["none", "fixed", "learned"] * 2
+    assert [r["inference"] for r in found] == ["exact"] * 3 + ["sparse"] * 3
+    assert {r["data"]["train"] for r in found} == {30}
+    assert len(claims) == 2
+    assert (tmp_path / "rotated_digits.png").exists()
+    assert "| digits rotated within ±60° | sparse |" in tables.table("rotated_digits", tmp_path)

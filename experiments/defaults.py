@@ -1,10 +1,10 @@
 """Defaults on the data of other experiments: nothing is set but the orbit, what the kernel sees and the likelihood.
 
 *sizes*: 312 to 60,000 digits of MNIST, the same ones that :mod:`experiments.small_data` takes for sparse models with settings
-of their own. *rotated*: 12,000 digits at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned, from near
-and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*: 150 such digits,
-others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from three starts, for
-pixels and for gradients.
+of their own. *rotated*: 12,000 digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are
+learned, from near and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*:
+150 such digits, others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from
+three starts, for pixels and for gradients.
 
 Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from experiments import harness
@@ -37,6 +38,7 @@ OF_ROTATED = {
     "affine, learned from 10°": "affine(angle=10)",
     "rotation * deformation": "rotation(10)*deformation",
 }
+ALL_DIGITS = 70_000  # of MNIST, from which rotated ones are drawn
 FEW, FEW_STARTS = 150, (5, 45, 120)  # rotated digits, and degrees that orbits are learned from
 CONTAIN_ROTATIONS = {
     "rotation": "rotation({})",
@@ -81,8 +83,9 @@ def plan(options: argparse.Namespace) -> list[Default]:
         sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
         runs += [Default(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
     if "rotated" in options.parts:
-        size: Settings = {"num_train": 100} if options.quick else {"num_train": 12_000, "num_test": 50_000}
-        runs += [Default(m, orbit, part="rotated", seed=s, **size) for s in seeds for m, orbit in OF_ROTATED.items()]
+        sizes = options.sizes or ((100,) if options.quick else (12_000,))
+        rotated = [partial(Default, part="rotated", num_train=n, num_test=min(50_000, ALL_DIGITS - n)) for n in sizes]
+        runs += [of_size(m, orbit, seed=s) for of_size in rotated for s in seeds for m, orbit in OF_ROTATED.items()]
     if "few rotated" in options.parts:
         few: Settings = {"part": "few rotated", "num_train": 100 if options.quick else FEW, "num_test": 1000}
         views = {"": "pixels", ", gradients": GRADIENTS}
@@ -105,12 +108,13 @@ def of_part(records: Records, part: str) -> list[Record]:
 def behind(records: Records) -> dict[str, list[tuple[float, float]]]:
     """By how many nats each learned orbit is behind rotations fixed at ±180°, and how many are allowed, for each seed."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for (part, _, _), group in harness.grouped(records, "part", "view", "seed").items():
+    for (part, size, _, _), group in harness.grouped(records, "part", "num_train", "view", "seed").items():
         rows = harness.rows(group)
         fixed = next((row for row in rows if row.model.startswith(FIXED)), None)
         for row in rows:
             if fixed is not None and row is not fixed and row.model != "none":
-                found.setdefault(f"{part}: {row.model}", []).append((fixed.evidence - row.evidence, allowance(row, fixed)))
+                name = f"{part}, {size:,} digits: {row.model}" if part == "rotated" else f"{part}: {row.model}"
+                found.setdefault(name, []).append((fixed.evidence - row.evidence, allowance(row, fixed)))
     return found
 
 

@@ -30,7 +30,7 @@ def test_claims(record, failing):
     assert failing(defaults.check([fixed, *learned])) == []
     learned[1]["evidence"]["value"] = 800.0
     assert failing(defaults.check([fixed, *learned])) == [
-        f"rotated: affine, learned from 10°: at least the evidence of {defaults.FIXED}, less 12.0"
+        f"rotated, 12,000 digits: affine, learned from 10°: at least the evidence of {defaults.FIXED}, less 12.0"
     ]
     sizes = [of("sizes", "none", 0.1, 5.0), of("sizes", "affine", 0.2, 9.0)]
     assert failing(defaults.check(sizes)) == ["12,000 digits: the evidence picks affine, with less error than none"]

@@ -104,6 +104,6 @@ FULL = [
     Profile(BentDrawings(), (0.25, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0), (0.2, 1.0, 4.0)),
     Profile(PlainDigits(), (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.4), (0.05, 0.5, 2.0)),
 ]
-QUICK = [Profile(BentDrawings(num_train=50, num_test=200, max_seconds=5.0), (0.6, 1.2, 2.4), (0.2, 1.0))]
+QUICK = [Profile(BentDrawings(num_train=50, num_test=200, max_seconds=10.0), (0.6, 1.2, 1.8), (0.2, 1.0))]
 
 EXPERIMENT = profiles.experiment("deformations", __doc__, FULL, QUICK)

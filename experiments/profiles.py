@@ -57,7 +57,10 @@ class Profiled(DefaultFit):
 
     def measure(self, device: str) -> Record:
         title = self.title() + (f", seed {self.seed}" if self.seed else "")
-        return {"profile": {"title": title, "key": self.key, "unit": self.unit}} | super().measure(device)
+        record = super().measure(device)
+        if self.inference == "auto" and record["inference"] != "exact":
+            raise RuntimeError(f"there is no exact profile of {title}: the library chose sparse inference here.")
+        return {"profile": {"title": title, "key": self.key, "unit": self.unit}} | record
 
 
 class Profile(NamedTuple):
@@ -154,17 +157,20 @@ def value(record: Record) -> float:
 
 
 def table(records: Records) -> str:
-    """One line for each profile. Behind a learned value: its evidence over the top of its own profile, and the exact one's."""
-    found = [summary for each in by_title(records).values() for summary in each.values()]
-    starts = [f"from {r.start:g}{_unit(found[0].unit)}" for r in found[0].learned]
-    titles = ["data", "inference", "top of the profile", *starts, "evidence over no orbit", "error, no orbit", "error, learned"]
-    cells = []
-    for s in found:
+    """A table for each set of starts, with a line for each profile.
+
+    Behind a learned value stands its evidence over the top of its profile, and the exact profile there over its own top.
+    """
+    tables: dict[tuple[str, ...], list[list[str]]] = {}
+    for s in (summary for each in by_title(records).values() for summary in each.values()):
         (place, top), unit = s.top, _unit(s.unit)
         learned = [f"{r.value:.3g}{unit} ({-r.behind:+,.1f} nats{_exact(r)})" for r in s.learned]
         errors = [f"{100 * error:.2f} %" for error in (s.error_none, s.error_learned)]
-        cells.append([s.title, s.inference, f"{place:.3g}{unit} ({top:,.0f} nats)", *learned, f"{s.gain:+,.0f} nats", *errors])
-    return harness.markdown(titles, cells)
+        starts = tuple(f"from {r.start:g}{unit}" for r in s.learned)
+        cells = [s.title, s.inference, f"{place:.3g}{unit} ({top:,.0f} nats)", *learned, f"{s.gain:+,.0f} nats", *errors]
+        tables.setdefault(starts, []).append(cells)
+    before, after = ["data", "inference", "top of the profile"], ["evidence over no orbit", "error, no orbit", "error, learned"]
+    return "\n\n".join(harness.markdown([*before, *starts, *after], lines) for starts, lines in tables.items())
 
 
 def _exact(reached: Reached) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from experiments import deformations, harness, odd_even, profiles, rotated_digits, tables
@@ -74,6 +76,22 @@ def test_a_small_version_is_held_to_a_share_of_the_gain(profiled, failing):
     none, top = profiled("none", 0.0, 100.0, max_seconds=1.0), profiled("fixed", 90.0, 200.0)
     assert failing(profiles.check([none, top, profiled("learned", 90.0, 192.0)])) == []
     assert len(failing(profiles.check([none, top, profiled("learned", 90.0, 190.0)]))) == 1
+
+
+def test_other_starts_have_another_table(profiled):
+    here = [profiled("none", 0.0, 100.0), profiled("fixed", 90.0, 200.0), profiled("learned", 90.0, 200.0)]
+    there = [r | {"profile": r["profile"] | {"title": "u"}} for r in (*here[:2], profiled("learned", 80.0, 199.0, start=45.0))]
+    first, second = profiles.table([*here, *there]).split("\n\n")
+    assert ("from 5°" in first, "from 45°" in first) == (True, False)
+    assert "| u | exact | 90° (200 nats) | 80° (-1.0 nats) |" in second
+
+
+def test_a_profile_that_is_not_exact_is_no_exact_profile(monkeypatch):
+    run = rotated_digits.FULL[0].problem
+    monkeypatch.setattr(profiles.DefaultFit, "measure", lambda self, device: {"inference": "sparse"})
+    assert replace(run, inference="sparse").measure("cpu")["profile"]["unit"] == "°"
+    with pytest.raises(RuntimeError, match="no exact profile of digits rotated within ±0°"):
+        run.measure("cpu")
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def pairs(records: Records) -> list[Pairs]:
 
 def table(records: Records) -> str:
     """One line for each data set: the learned angle of each seed, means of the rest; seconds without an orbit and with it."""
-    titles = ["data", "learned, each seed", "evidence over no orbit", "error, no orbit", "error, learned", "seconds"]
+    titles = ["data", "inference", "learned", "evidence over no orbit", "error, no orbit", "error, learned", "seconds"]
     cells = []
     for each in pairs(records):
         none, learned = (harness.mean(errors)[0] for errors in zip(*each.errors, strict=True))
@@ -110,6 +110,7 @@ def table(records: Records) -> str:
         cells.append(
             [
                 each.title,
+                " and ".join(dict.fromkeys(r["inference"] for pair in each.pairs for r in pair)),
                 ", ".join(f"{angle:.3g}°" for angle in each.angles),
                 f"{harness.mean(each.gains)[0]:+,.0f} nats",
                 f"{100 * none:.2f} %",

@@ -26,6 +26,7 @@ def test_odd_even_claims_and_table(failing, tmp_path):
     def record(model, error, evidence, angle=None, rotated=90.0, seed=0):
         return {
             "settings": {"model": model, "rotated": rotated, "num_train": 60_000, "seed": seed},
+            "inference": "sparse",
             "orbit": {} if angle is None else {"degrees": angle},
             "evidence": {"value": evidence},
             "metrics": {"error_rate": error},
@@ -37,7 +38,7 @@ def test_odd_even_claims_and_table(failing, tmp_path):
     assert len(odd_even.check([*good, *again])) == 2
     assert failing(odd_even.check([*good, *again])) == []
     title = "60,000 digits rotated within ±90°"
-    assert f"| {title} | 80.5°, 92° | +100 nats | 20.00 % | 11.00 % | 10 and 30 |" in odd_even.table([*again, *good])
+    assert f"| {title} | sparse | 80.5°, 92° | +100 nats | 20.00 % | 11.00 % | 10 and 30 |" in odd_even.table([*again, *good])
     worse = [record("none", 0.2, 100.0, seed=1), record("rotation", 0.1, 99.0, 79.0, seed=1)]
     assert failing(odd_even.check([*good, *worse])) == [
         f"{title}: learned beats no orbit in error and evidence",

@@ -7,12 +7,15 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from orbitgp.inference import collapsed as collapsed_module
+from orbitgp.inference import exact as exact_module
 from orbitgp.inference import model as sparse_model
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Dirichlet, Gaussian, Likelihood
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StickBreaking, StudentT
+from orbitgp.likelihoods.classification import Classification
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 
 N, DIM, POINTS, DRAWS = 14, 3, 6, 5
@@ -28,7 +31,7 @@ def kernel(base: type = RBFKernel) -> ScaleKernel:
 def data(likelihood: Likelihood, rows: int = N) -> tuple[Tensor, Tensor]:
     torch.manual_seed(1)
     x = torch.randn(rows, DIM, dtype=torch.float64)
-    if isinstance(likelihood, Dirichlet):
+    if isinstance(likelihood, Classification):
         return x, likelihood.encode(torch.arange(rows) % likelihood.num_classes)
     return x, torch.sin(x[:, :1]) + 2.0 + torch.randn(rows, likelihood.num_latents, dtype=torch.float64) / 5
 
@@ -39,7 +42,14 @@ def made(orbit: Orbit, likelihood: Likelihood, x: Tensor, averaged: int = 1, **s
     return CollapsedGP(model, x, None if isinstance(orbit, Permutation | Identity) else DRAWS)
 
 
-LIKELIHOODS = {"one": lambda: Gaussian(1, 0.05), "two": lambda: Gaussian(2, 0.05), "dirichlet": lambda: Dirichlet(3, 0.01)}
+LIKELIHOODS = {
+    "one": lambda: Gaussian(1, 0.05),
+    "two": lambda: Gaussian(2, 0.05),
+    "dirichlet": lambda: Dirichlet(3, 0.01),
+    "bernoulli": Bernoulli,
+    "stick-breaking": lambda: StickBreaking(3),
+    "student-t": lambda: StudentT(1),
+}
 ORBITS = {
     "none": Identity,
     "finite": lambda: Permutation(CYCLE),
@@ -47,22 +57,34 @@ ORBITS = {
 }
 
 
+@pytest.fixture
+def fully_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local parameters and q(u) take turns until nothing moves."""
+    for module in (collapsed_module, exact_module):
+        monkeypatch.setattr(module, "_TURNS", 3000)
+        monkeypatch.setattr(module, "_SETTLED", 1e-12)
+
+
 @pytest.mark.parametrize("averaged", [1, 3])
 @pytest.mark.parametrize("mean", ["constant", "linear", "zero"])
 @pytest.mark.parametrize("orbit", ORBITS)
 @pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.usefixtures("fully_settled")
 def test_it_is_the_bound_at_the_best_posterior(name: str, orbit: str, mean: str, averaged: int) -> None:
     likelihood = LIKELIHOODS[name]()
     x, y = data(likelihood)
     collapsed = made(ORBITS[orbit](), likelihood, x, averaged, mean=mean)
-    value = collapsed.condition(likelihood, y).log_evidence
-    collapsed.set_posterior(likelihood, y)
+    value, _, local = collapsed.condition(likelihood, y)
+    collapsed.set_posterior(likelihood, y, local)
     samples = collapsed.orbit.fixed(x, collapsed.num_samples)
-    assert elbo(collapsed.sparse, likelihood, samples, y, N).item() == pytest.approx(value, abs=1e-7)
-    # Any other q(u) has less.
+    assert elbo(collapsed.sparse, likelihood, samples, y, N, local).item() == pytest.approx(value, abs=1e-7)
+    # Other local parameters have less, and so has any other q(u).
+    if local is not None:
+        assert elbo(collapsed.sparse, likelihood, samples, y, N, 1.1 * local).item() < value
+        assert elbo(collapsed.sparse, likelihood, samples, y, N, 0.9 * local).item() < value
     with torch.no_grad():
         collapsed.sparse.q_mean.add_(0.1)
-    assert elbo(collapsed.sparse, likelihood, samples, y, N).item() < value
+    assert elbo(collapsed.sparse, likelihood, samples, y, N, local).item() < value
 
 
 def test_against_dense_matrices() -> None:
@@ -82,6 +104,7 @@ def test_against_dense_matrices() -> None:
 
 @pytest.mark.parametrize("orbit", ORBITS)
 @pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.usefixtures("fully_settled")
 def test_it_is_the_exact_evidence_where_points_determine_f_and_never_above(name: str, orbit: str) -> None:
     likelihood = LIKELIHOODS[name]()
     x, y = data(likelihood)
@@ -107,6 +130,7 @@ def values(collapsed: CollapsedGP, likelihood: Likelihood) -> list[torch.nn.Para
 @pytest.mark.parametrize("chunk", [2**24, 3 * DRAWS * POINTS * 2])
 @pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
 @pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.usefixtures("fully_settled")
 def test_its_gradient_is_that_of_finite_differences(name: str, base: type, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all data at once, and a few at a time."""
     monkeypatch.setattr(sparse_model, "chunk_elements", lambda device: chunk)

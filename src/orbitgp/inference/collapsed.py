@@ -7,8 +7,9 @@ noise 1 / lam. With a = L^-1 k_u, Q_ff = a a^T and m the prior mean, the bound a
 
 That is the bound of :mod:`orbitgp.inference.elbo` at the q(u) of :mod:`orbitgp.inference.natural_gradient`, on the same draws.
 It has no noise and no q(u), so all else can climb it by quasi-Newton steps. Where the inducing variables are f at all data, it
-is the exact evidence. A constant prior mean is at its best in closed form. The kernel between data and inducing points is in
-the precision of the inputs where the noise lies far above their rounding. All else is in double precision.
+is the exact evidence. A constant prior mean is at its best in closed form. Local parameters and q(u) take turns until both are
+at their best; that needs a, and no kernel. The kernel between data and inducing points is in the precision of the inputs where
+the noise lies far above their rounding. All else is in double precision.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.whitening import KernelMeans
 from orbitgp.likelihoods import Likelihood
+from orbitgp.likelihoods.base import Moments, required
 
 Columns = Float[Tensor, "rows latents"]
+Square = Float[Tensor, "inducing inducing"]
 
 _KEPT = 4  # parts of the data are few enough for their kernel to be kept for the gradient
+_TURNS = 50  # of local parameters and q(u), at most
+_SETTLED = 1e-3  # nats: what one more turn would gain
 
 
 class CollapsedBound(NamedTuple):
@@ -38,7 +43,7 @@ class CollapsedBound(NamedTuple):
 
     log_evidence: float
     jitter: float
-    local: None = None
+    local: Locals | None = None
 
 
 class CollapsedGP(nn.Module):
@@ -62,9 +67,10 @@ class CollapsedGP(nn.Module):
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
-        """The bound here, with a constant mean at its best."""
-        observed, kuu = Observations.of(likelihood.quadratic(y, None)), self.sparse.inducing_covariance()
-        return self._described(self._bound(_joined(self._pieces(self._precision(observed, kuu))), kuu, observed))
+        """The bound here, with a constant mean and local parameters at their best, which are sought from ``local`` on."""
+        kuu = self.sparse.inducing_covariance()
+        means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
+        return self._described(*self._bound(means, kuu, likelihood, y, local))
 
     @torch.no_grad()
     def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None, seed: int = 0) -> float:
@@ -72,43 +78,48 @@ class CollapsedGP(nn.Module):
         before, bias = self.seed, self.prior_mean.bias.detach().clone()
         self.seed = seed
         try:
-            return self.condition(likelihood, y).log_evidence
+            return self.condition(likelihood, y, local).log_evidence
         finally:
             self.seed = before
             self.prior_mean.bias.copy_(bias)
 
     @torch.no_grad()
-    def slack(self, likelihood: Likelihood, y: Targets) -> float:
+    def slack(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """What the bound loses to the variance that the inducing variables leave; the model stays as it is."""
-        observed, kuu = Observations.of(likelihood.quadratic(y, None)), self.sparse.inducing_covariance()
-        means = _joined(self._pieces(self._precision(observed, kuu)))
-        return float(_slack(means.whiten_by_kuu(kuu, torch.float64).a[:, 0], means, observed))
+        kuu = self.sparse.inducing_covariance()
+        means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
+        a = means.whiten_by_kuu(kuu, torch.float64).a[:, 0]
+        local = self._settled(a, means, likelihood, y, local)
+        return float(_slack(a, means, Observations.of(likelihood.quadratic(y, local))))
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
-        observed, kuu = Observations.of(likelihood.quadratic(y, None)), self.sparse.inducing_covariance()
-        dtype = self._precision(observed, kuu)
+        kuu = self.sparse.inducing_covariance()
+        dtype = self._precision(likelihood, y, local, kuu)
         pieces = self._pieces(dtype)
         means, sizes = _joined(pieces), [len(piece.kff) for piece in pieces]
         ku, prior_mean, kff = leaves = [term.detach().requires_grad_() for term in means[:3]]
-        value = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), kuu, observed)
+        value, local = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), kuu, likelihood, y, local)
         value.backward()
         gradients = zip(*(_gradient(leaf).split(sizes) for leaf in leaves), strict=True)
         for part, piece, gradient in zip(self.x.split(sizes), pieces, gradients, strict=True):
             backward((piece if len(pieces) <= _KEPT else self._means(part, dtype))[:3], gradient)
-        return self._described(value)
+        return self._described(value, local)
 
     @in_smaller_chunks
     @torch.no_grad()
-    def set_posterior(self, likelihood: Likelihood, y: Targets) -> None:
-        """Give the sparse model its best q(u) on these draws."""
+    def set_posterior(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> None:
+        """Give the sparse model its best q(u) on these draws, for these local parameters, or for the best ones."""
+        if likelihood.num_locals and local is None:
+            local = self.condition(likelihood, y).local
         model, starts = self.sparse, 0
         with model.cached_inducing_features(), model.covariance.in_full_precision():
             factor, parts = model.factor(), []
             for part in self._parts():
                 rows = slice(starts, starts := starts + len(part))
                 means = model.whitened_means(self.orbit.fixed(part, self.num_samples, self.seed), factor)
-                parts.append(statistics(model, means, likelihood.quadratic(y[rows], None), num_data=len(part)))
+                quadratic = likelihood.quadratic(y[rows], None if local is None else local[rows])
+                parts.append(statistics(model, means, quadratic, num_data=len(part)))
         set_posterior(model, total(parts))
 
     def _parts(self) -> tuple[Tensor, ...]:
@@ -127,36 +138,88 @@ class CollapsedGP(nn.Module):
             return self.sparse.kernel_means(self.orbit.fixed(x, self.num_samples, self.seed), dtype)
 
     @torch.no_grad()
-    def _precision(self, observed: Observations, kuu: Float[Tensor, "inducing inducing"]) -> torch.dtype:
+    def _precision(self, likelihood: Likelihood, y: Targets, local: Locals | None, kuu: Square) -> torch.dtype:
         """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
+        observed = Observations.of(likelihood.quadratic(y, _first_local(likelihood, y) if local is None else local))
         rounding = torch.finfo(self.x.dtype).eps * float(kuu.diagonal().max())
         return self.x.dtype if float(observed.noise.min()) > CLEAR * rounding else torch.float64
 
-    def _described(self, value: Float[Tensor, ""]) -> CollapsedBound:
-        return CollapsedBound(float(value.detach()), self.sparse.jitter)
+    def _described(self, value: Float[Tensor, ""], local: Locals | None) -> CollapsedBound:
+        return CollapsedBound(float(value.detach()), self.sparse.jitter, local)
 
-    def _bound(self, means: KernelMeans, kuu: Float[Tensor, "inducing inducing"], observed: Observations) -> Float[Tensor, ""]:
-        """The bound, given what the prior knows of the data."""
+    def _bound(
+        self, means: KernelMeans, kuu: Square, likelihood: Likelihood, y: Targets, local: Locals | None
+    ) -> tuple[Float[Tensor, ""], Locals | None]:
+        """The bound, given what the prior knows of the data, and the local parameters that are best."""
         a = means.whiten_by_kuu(kuu, torch.float64).a[:, 0]
-        precision, shared = 1 / observed.noise, bool((observed.noise == observed.noise[:, :1]).all())
-        systems = [_Precision(a, lam) for lam in (precision[:, :1] if shared else precision).split(1, dim=1)]
-        residual = observed.targets - means.prior_mean[:, 0]
-        if self.prior_mean.bias.requires_grad:
-            residual = residual - self._correct_bias(systems, residual.detach())
-        columns = residual.split(residual.shape[1] // len(systems), dim=1)
-        fits = [(column * system.product(column)).sum() for system, column in zip(systems, columns, strict=True)]
-        logdets = [column.shape[1] * system.logdet for system, column in zip(systems, columns, strict=True)]
-        rest = residual.numel() * math.log(2 * math.pi)
-        return observed.constant - 0.5 * (torch.stack([*fits, *logdets]).sum() + rest) - _slack(a, means, observed)
+        local = self._settled(a, means, likelihood, y, local)
+        best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
+        if best.change.isfinite().all():  # else the next parameters would start from what these have spoiled
+            with torch.no_grad():
+                self.prior_mean.bias.add_(best.change)
+        return best.bound(), local
 
     @torch.no_grad()
-    def _correct_bias(self, systems: list[_Precision], residual: Columns) -> Float[Tensor, " latents"]:
-        """Bring a constant mean to its best, by generalised least squares, and return by how much it has changed."""
-        ones = torch.cat([system.product(torch.ones_like(residual[:, :1])) for system in systems], 1)
-        change = (ones * residual).sum(0) / ones.sum(0)
-        if change.isfinite().all():  # else the next parameters would start from what these have spoiled
-            self.prior_mean.bias.add_(change)
-        return change
+    def _settled(
+        self, a: Columns, means: KernelMeans, likelihood: Likelihood, y: Targets, local: Locals | None
+    ) -> Locals | None:
+        """The best local parameters, if the likelihood has any: they and q(u) take turns."""
+        if not likelihood.num_locals:
+            return None
+        last, local = -math.inf, required(_first_local(likelihood, y) if local is None else local)
+        for _ in range(_TURNS):
+            best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
+            value = float(best.bound())
+            local = required(likelihood.local(y, best.moments()))
+            if value - last < _SETTLED:
+                break
+            last = value
+        return local
+
+    def _best(self, a: Columns, means: KernelMeans, observed: Observations) -> _BestPosterior:
+        return _BestPosterior(a, means, observed, self.prior_mean.bias.requires_grad)
+
+
+class _BestPosterior:
+    """The best q(u) for these observations, and by how much a constant mean must ``change`` to be at its best."""
+
+    def __init__(
+        self, a: Float[Tensor, "rows inducing"], means: KernelMeans, observed: Observations, learns_mean: bool
+    ) -> None:
+        self.a, self.means, self.observed = a, means, observed
+        precision, shared = 1 / observed.noise, bool((observed.noise == observed.noise[:, :1]).all())
+        self.systems = [_Precision(a, lam) for lam in (precision[:, :1] if shared else precision).split(1, dim=1)]
+        residual = observed.targets - means.prior_mean[:, 0]
+        self.change = torch.zeros_like(residual[0]).detach()
+        if learns_mean:
+            self.change = self._least_squares(residual.detach())
+        self.residual = residual - self.change
+
+    @torch.no_grad()
+    def _least_squares(self, residual: Columns) -> Float[Tensor, " latents"]:
+        """Generalised least squares, for each latent function."""
+        ones = torch.cat([system.product(torch.ones_like(residual[:, :1])) for system in self.systems], 1)
+        return (ones * residual).sum(0) / ones.sum(0)
+
+    def _columns(self) -> list[tuple[_Precision, Columns]]:
+        """Each system with the latent functions that it serves."""
+        columns = self.residual.split(self.residual.shape[1] // len(self.systems), dim=1)
+        return list(zip(self.systems, columns, strict=True))
+
+    def bound(self) -> Float[Tensor, ""]:
+        fits = [(column * system.product(column)).sum() for system, column in self._columns()]
+        logdets = [column.shape[1] * system.logdet for system, column in self._columns()]
+        rest = self.residual.numel() * math.log(2 * math.pi)
+        slack = _slack(self.a, self.means, self.observed)
+        return self.observed.constant - 0.5 * (torch.stack([*fits, *logdets]).sum() + rest) - slack
+
+    def moments(self) -> Moments:
+        """The moments of f at the data: E f = t - noise alpha, and what u leaves of the variance with what q(u) has of it."""
+        weights = torch.cat([system.product(column) for system, column in self._columns()], 1)
+        mean = self.observed.targets - self.observed.noise * weights
+        left = self.means.kff - self.a.square().sum(1)
+        variance = torch.stack([left + system.variance() for system in self.systems], 1).clamp_min(0.0)
+        return Moments(mean, mean.square() + variance)
 
 
 class _Precision:
@@ -170,6 +233,10 @@ class _Precision:
             raise FloatingPointError("the bound is not finite: scale the inputs or change the kernel.")
         self.logdet = 2 * self.factor.diagonal().log().sum() - lam.log().sum()
 
+    def variance(self) -> Float[Tensor, " rows"]:
+        """The diagonal of a (I + a^T diag(lam) a)^-1 a^T: what q(u) has of the variance of f."""
+        return torch.linalg.solve_triangular(self.factor, self.a.mT, upper=False).square().sum(0)
+
     def product(self, right: Columns) -> Columns:
         """The inverse times each column."""
         weighted = self.lam * right
@@ -179,6 +246,13 @@ class _Precision:
 def _slack(a: Float[Tensor, "rows inducing"], means: KernelMeans, observed: Observations) -> Float[Tensor, ""]:
     """1/2 sum_nl lam_nl (k_ff - q_ff)_n."""
     return 0.5 * ((1 / observed.noise).sum(1) * (means.kff - a.square().sum(1))).sum()
+
+
+def _first_local(likelihood: Likelihood, y: Targets) -> Locals | None:
+    """Where the search for local parameters begins, if the likelihood has any."""
+    if not likelihood.num_locals:
+        return None
+    return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
 
 
 def _joined(pieces: list[KernelMeans]) -> KernelMeans:

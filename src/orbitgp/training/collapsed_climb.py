@@ -6,8 +6,8 @@ First the inducing points stay where they are: the noise that an exact start has
 must rise before the points have anything to say. Thousands of inducing coordinates gain a little for hundreds of evaluations: a
 climb ends where that is next to nothing beside the slack of the bound.
 
-This is how a sparse run learns where all data can be seen in every step. Where they are too many, where the bound is not
-quadratic in f, or where an option was set that only stochastic steps have, it takes stochastic steps.
+This is how a sparse run learns where all data can be seen in every step. Where they are too many, where the likelihood couples
+its latent functions, or where an option was set that only stochastic steps have, it takes stochastic steps.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, QuasiNewt
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
+_TURNS = 5  # of local parameters and q(u) in an evaluation, about
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
@@ -55,6 +56,9 @@ _STOCHASTIC = {
     "polish_passes",
     "sampler",
     "num_groups",
+    "local",
+    "local_rounds",
+    "network_rate",
 }
 
 
@@ -68,16 +72,19 @@ def most_draws(
     """
     if not isinstance(x, Tensor) or processes.count() > 1 or options.optimizer != "natural":
         return None
-    if likelihood.num_locals or likelihood.couples or options.changed() & _STOCHASTIC:
+    if likelihood.couples or options.changed() & _STOCHASTIC:
         return None
     if len(x) > options.posterior_rows or ("batch_size" in options.changed() and options.batch_size < len(x)):
         return None
     with torch.no_grad():
         dim = model.covariance.features(x[:1].flatten(1)).shape[-1]
 
+    # A turn costs about as much as a covariance with its gradient.
+    covariances = len(model.q_sqrt) * (1 + (_TURNS if likelihood.num_locals else 0))
+
     def evaluation(samples: int, rows: int) -> Cost:
         work = Workload(samples, dim, x.device, double=x.dtype == torch.float64)
-        return work.collapsed(rows, len(model.inducing), model.inducing_samples, len(model.q_sqrt))
+        return work.collapsed(rows, len(model.inducing), model.inducing_samples, covariances)
 
     def can_be_afforded(samples: int) -> bool:
         cost = evaluation(samples, len(x))
@@ -118,7 +125,8 @@ class CollapsedClimb(QuasiNewton):
     def polish(self) -> None:
         """With all else fixed, the best q(u): that on many fixed draws of the orbit."""
         draws = None if isinstance(self.model.orbit, FiniteOrbit) else _POSTERIOR_DRAWS
-        CollapsedGP(self.model.sparse, self.x, draws).set_posterior(self.likelihood, self.y)
+        local = self.objective.condition().local if self.likelihood.num_locals else None
+        CollapsedGP(self.model.sparse, self.x, draws).set_posterior(self.likelihood, self.y, local)
 
     def summary(self) -> str:
         """What happened, in words."""
@@ -134,9 +142,9 @@ class CollapsedClimb(QuasiNewton):
         return {**{name: record[name] for name in record if name not in _OF_SEVERAL_CLIMBS}, "blend": 0.0}
 
     def _with_more_rows(self, top: Top | None) -> Top:
-        """With all rows: first without the inducing points, then with them."""
+        """With all rows: first without the inducing points where a noise must rise, then with them."""
         points = self.model.sparse.inducing
-        if points.requires_grad:
+        if points.requires_grad and any(parameter.requires_grad for parameter in self.likelihood.parameters()):
             with held([points]):
                 self._learn_what_is_free()
                 if self.learned.parameters:
@@ -147,7 +155,7 @@ class CollapsedClimb(QuasiNewton):
 
     def _enough(self, noise: float) -> float:
         """Nats an iteration, below which a climb ends. Nothing finer is sought than a small part of the slack."""
-        return max(super()._enough(noise), _OF_SLACK * self.model.slack(self.likelihood, self.y))
+        return max(super()._enough(noise), _OF_SLACK * self.model.slack(self.likelihood, self.y, self.objective.known_local()))
 
     def _learn_what_is_free(self) -> None:
         self.objective = ExactObjective(self.model, self.likelihood, self.y, self.objective.order)

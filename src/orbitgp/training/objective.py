@@ -69,19 +69,19 @@ class ExactObjective:
     def gradient_at(self, vector: Vector) -> Vector:
         """The gradient of the log evidence (and priors) there."""
         self.learned.set(vector)
-        self.model.evidence_with_gradient(self.likelihood, self.y, self._known_local())
+        self.model.evidence_with_gradient(self.likelihood, self.y, self.known_local())
         self._pull_back_priors()
         return self.learned.gradient()
 
     def condition(self) -> Solution | CollapsedBound:
         """The posterior here, which the model keeps."""
-        return self.model.condition(self.likelihood, self.y, self._known_local())
+        return self.model.condition(self.likelihood, self.y, self.known_local())
 
     def log_evidence(self, other: int = 0) -> float:
         """The log evidence here, or that with other draws of the orbit."""
-        return self.model.log_evidence(self.likelihood, self.y, self._known_local(), self.model.seed + other)
+        return self.model.log_evidence(self.likelihood, self.y, self.known_local(), self.model.seed + other)
 
-    def _known_local(self) -> Tensor | None:
+    def known_local(self) -> Tensor | None:
         """The local parameters of the present data, if they are known: a run that was stopped early knows those of fewer."""
         return self.local if self.local is not None and len(self.local) == len(self.y) else None
 

@@ -3,8 +3,8 @@
 A run has three parts:
 
 1. Kernel, likelihood and orbit are learned from a few data by their exact evidence (``screening``). This is the start.
-2. An :class:`Engine` learns all else from there. Where data are few and the likelihood is Gaussian in f, it climbs the bound at
-   its best q(u) by quasi-Newton steps (``collapsed_climb``). Elsewhere it takes stochastic steps (``stochastic_steps``).
+2. An :class:`Engine` learns all else from there. Where data are few, it climbs the bound at its best q(u) by quasi-Newton
+   steps (``collapsed_climb``). Elsewhere it takes stochastic steps (``stochastic_steps``).
 3. With all else fixed, the engine finds the last q(u).
 """
 

@@ -7,8 +7,6 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from orbitgp.inference import collapsed as collapsed_module
-from orbitgp.inference import exact as exact_module
 from orbitgp.inference import model as sparse_model
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.elbo import elbo
@@ -60,9 +58,8 @@ ORBITS = {
 @pytest.fixture
 def fully_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local parameters and q(u) take turns until nothing moves."""
-    for module in (collapsed_module, exact_module):
-        monkeypatch.setattr(module, "_TURNS", 3000)
-        monkeypatch.setattr(module, "_SETTLED", 1e-12)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._TURNS", 3000)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._SETTLED", 1e-12)
 
 
 @pytest.mark.parametrize("averaged", [1, 3])

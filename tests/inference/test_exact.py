@@ -124,8 +124,8 @@ def test_evidence_is_that_of_the_gaussian_observations(name):
 @pytest.mark.parametrize("name", [name for name, likelihood in LIKELIHOODS.items() if likelihood.num_locals])
 def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
     """Plain turns of local parameters and posterior raise the bound each time; extrapolated ones end there in fewer turns."""
-    monkeypatch.setattr("orbitgp.inference.exact._SETTLED", 1e-9)
-    monkeypatch.setattr("orbitgp.inference.exact._TURNS", 500)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._SETTLED", 1e-9)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._TURNS", 500)
     model, likelihood, y = problem(name)
     model.kernel.outputscale = 100.0  # large values of f take many turns
     turns = []
@@ -133,7 +133,7 @@ def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
     monkeypatch.setattr(ExactGP, "_solve", lambda *args: turns.append(1) or solve(*args))
     found = model.condition(likelihood, y)
     extrapolated = len(turns)
-    monkeypatch.setattr("orbitgp.inference.anderson_mixing.AndersonMixing.next", lambda self, point, image: image)
+    monkeypatch.setattr("orbitgp.inference.fixed_point.AndersonMixing.next", lambda self, point, image: image)
     plain = model.condition(likelihood, y)
     assert found.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
     assert extrapolated < len(turns) - extrapolated
@@ -141,8 +141,8 @@ def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_gradients_equal_finite_differences(name, monkeypatch):
-    monkeypatch.setattr("orbitgp.inference.exact._SETTLED", 1e-12)
-    monkeypatch.setattr("orbitgp.inference.exact._TURNS", 500)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._SETTLED", 1e-12)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._TURNS", 500)
     model, likelihood, y = problem(name)
     solution = model.evidence_with_gradient(likelihood, y)
     bias = model.prior_mean.bias

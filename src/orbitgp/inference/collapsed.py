@@ -22,7 +22,8 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.exact import CLEAR, Locals, Observations, Rows, Targets, backward
+from orbitgp.inference.exact import CLEAR, Locals, Observations, Rows, Targets, backward, first_local
+from orbitgp.inference.fixed_point import settled
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
@@ -34,8 +35,6 @@ Columns = Float[Tensor, "rows latents"]
 Square = Float[Tensor, "inducing inducing"]
 
 _KEPT = 4  # parts of the data are few enough for their kernel to be kept for the gradient
-_TURNS = 50  # of local parameters and q(u), at most
-_SETTLED = 1e-3  # nats: what one more turn would gain
 
 
 class CollapsedBound(NamedTuple):
@@ -140,7 +139,9 @@ class CollapsedGP(nn.Module):
     @torch.no_grad()
     def _precision(self, likelihood: Likelihood, y: Targets, local: Locals | None, kuu: Square) -> torch.dtype:
         """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
-        observed = Observations.of(likelihood.quadratic(y, _first_local(likelihood, y) if local is None else local))
+        if likelihood.num_locals and local is None:
+            local = first_local(likelihood, y)
+        observed = Observations.of(likelihood.quadratic(y, local))
         rounding = torch.finfo(self.x.dtype).eps * float(kuu.diagonal().max())
         return self.x.dtype if float(observed.noise.min()) > CLEAR * rounding else torch.float64
 
@@ -166,15 +167,12 @@ class CollapsedGP(nn.Module):
         """The best local parameters, if the likelihood has any: they and q(u) take turns."""
         if not likelihood.num_locals:
             return None
-        last, local = -math.inf, required(_first_local(likelihood, y) if local is None else local)
-        for _ in range(_TURNS):
+
+        def turn(local: Locals) -> tuple[float, Locals, None]:
             best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
-            value = float(best.bound())
-            local = required(likelihood.local(y, best.moments()))
-            if value - last < _SETTLED:
-                break
-            last = value
-        return local
+            return float(best.bound()), required(likelihood.local(y, best.moments())), None
+
+        return settled(turn, first_local(likelihood, y) if local is None else local)[0]
 
     def _best(self, a: Columns, means: KernelMeans, observed: Observations) -> _BestPosterior:
         return _BestPosterior(a, means, observed, self.prior_mean.bias.requires_grad)
@@ -246,13 +244,6 @@ class _Precision:
 def _slack(a: Float[Tensor, "rows inducing"], means: KernelMeans, observed: Observations) -> Float[Tensor, ""]:
     """1/2 sum_nl lam_nl (k_ff - q_ff)_n."""
     return 0.5 * ((1 / observed.noise).sum(1) * (means.kff - a.square().sum(1))).sum()
-
-
-def _first_local(likelihood: Likelihood, y: Targets) -> Locals | None:
-    """Where the search for local parameters begins, if the likelihood has any."""
-    if not likelihood.num_locals:
-        return None
-    return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
 
 
 def _joined(pieces: list[KernelMeans]) -> KernelMeans:

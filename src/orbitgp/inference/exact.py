@@ -24,13 +24,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.anderson_mixing import AndersonMixing
+from orbitgp.inference.fixed_point import settled
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.kernels import covariance
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments, Quadratic
+from orbitgp.likelihoods.base import Moments, Quadratic, required
 from orbitgp.orbits import Orbit, Pairing
 
 Rows = Float[Tensor, "rows *features"]
@@ -41,8 +41,6 @@ Locals = Float[Tensor, "rows *params"]
 _EXACT = Pairing.exact()
 _PROBES = 4  # data
 _LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
-_TURNS = 50  # of local parameters and posterior, at most
-_SETTLED, _MANY = 1e-3, 1000  # nats: what one more turn would gain, of so many data; of more data in proportion
 CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
 
 
@@ -229,36 +227,16 @@ class ExactGP(nn.Module):
         local: Locals | None,
         invert: bool,
     ) -> Solution:
-        """The solution at the best local parameters, where the likelihood has any.
-
-        They and the posterior take turns. Any local parameters give a bound, so these turns may be extrapolated.
-        """
+        """The solution at the best local parameters, where the likelihood has any: they and the posterior take turns."""
         if not likelihood.num_locals:
             return self._solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, invert)
 
-        def solved(local: Locals) -> tuple[Solution, Locals]:
+        def turn(local: Locals) -> tuple[float, Locals, Solution]:
             observed = Observations.of(likelihood.quadratic(y, local))
             solution = self._solve(gram, means, observed, local)
-            image = likelihood.local(y, _moments(solution, observed))
-            assert image is not None
-            return solution, image
+            return solution.log_evidence, required(likelihood.local(y, _moments(solution, observed))), solution
 
-        if local is None:
-            local = torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
-        solution, image = solved(local)
-        mixing = AndersonMixing()
-        for _ in range(_TURNS):
-            assert solution.local is not None
-            last, local = solution.log_evidence, mixing.next(solution.local, image)
-            del solution  # factors of many data fill the memory
-            solution, following = solved(local)
-            if not solution.log_evidence >= last:  # too far
-                mixing.forget()
-                del solution
-                solution, following = solved(image)
-            image = following
-            if solution.log_evidence - last < _SETTLED * max(1.0, len(y) / _MANY):
-                break
+        _, solution = settled(turn, first_local(likelihood, y) if local is None else local)
         if invert:
             solution.system.invert()
         return solution
@@ -387,6 +365,11 @@ class ExactGP(nn.Module):
         seen, means = self._seen_and_means(self.x[:_PROBES])
         gram = orbit_gram.gram(self.covariance.of_features, seen).double()
         return means + gram @ self.weights[:_PROBES], gram.diagonal()[:, None].expand(-1, self.num_latents)
+
+
+def first_local(likelihood: Likelihood, y: Targets) -> Locals:
+    """Where the search for local parameters begins."""
+    return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
 
 
 def _moments(solution: Solution, observed: Observations) -> Moments:

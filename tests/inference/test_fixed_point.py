@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from orbitgp.inference.anderson_mixing import AndersonMixing
+from orbitgp.inference.fixed_point import AndersonMixing
 
 
 def test_a_linear_map_of_d_dimensions_takes_d_plus_one_steps():

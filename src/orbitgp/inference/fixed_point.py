@@ -6,18 +6,50 @@ Points z_i with images G(z_i) and steps f_i = G(z_i) - z_i. With weights w that 
 
 Where plain steps z_next = G(z) shrink the distance by a factor each, this finds the place they tend to: Krylov's method for
 nonlinear maps (Walker and Ni 2011).
+
+So the turns of local parameters and a posterior are extrapolated: any local parameters give a bound, and each plain turn raises
+it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 Point = Float[Tensor, "*shape"]
+Found = TypeVar("Found")
 
+_TURNS = 50  # at most
+_SETTLED, _MANY = 1e-3, 1000  # nats: what one more turn would gain, of so many data; of more data in proportion
 _MEMORY = 5  # points before the last one
 _LEAST = 1e-10  # of the largest eigenvalue: directions that differ by less say nothing
+
+
+def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:
+    """The image of the fixed point, where the bound is highest, and what a turn finds there.
+
+    A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each datum.
+    """
+    enough = _SETTLED * max(1.0, len(point) / _MANY)
+    mixing = AndersonMixing()
+    bound, image, found = turn(point)
+    for _ in range(_TURNS):
+        last, point = bound, mixing.next(point, image)
+        del found  # factors of many data fill the memory
+        plain = image
+        bound, image, found = turn(point)
+        if not bound >= last:  # too far
+            mixing.forget()
+            point = plain
+            del found
+            bound, image, found = turn(point)
+        if not bound - last >= enough:
+            break
+    return image, found
 
 
 class AndersonMixing:

@@ -77,7 +77,10 @@ class TestWhichRuns:
         assert most_draws(run.model, Bernoulli(), run.x, TrainerSettings()) == 128
         assert most_draws(run.model, Difference(), run.x, TrainerSettings()) is None
 
-    def test_not_more_data_than_one_refit_sees(self) -> None:
+    def test_as_many_data_as_can_be_afforded_unless_refits_shall_see_fewer(self) -> None:
+        many = trainer(Identity(), rows=20_001, points=4)
+        assert draws(many) == 1
+        assert draws(many, posterior_rows=20_000) == 1  # as by default
         assert draws(trainer(), posterior_rows=ROWS - 1) is None
         assert draws(trainer(), posterior_rows=ROWS) == 128
 

@@ -145,7 +145,7 @@ def _with_less_slack(trained: Trained, rows: int) -> Refinement | None:
     since nothing is known of the upper end before, and never a third time.
     """
     job, growth = trained.job, _growth(trained, rows)
-    changed: dict[str, Any] = {"num_inducing": len(_points(trained)), "max_steps": 2 * _steps(job)}
+    changed: dict[str, Any] = {"num_inducing": len(_points(trained)), "max_steps": 2 * _steps(trained)}
     longer = f"{changed['max_steps']:,} steps"
     if not trained.model.converged_ and job.settings.get("max_seconds"):
         changed["max_seconds"] = 2 * job.settings["max_seconds"]
@@ -203,8 +203,10 @@ def _device(job: Job) -> torch.device:
     return torch.device(job.settings.get("device", "cpu"))
 
 
-def _steps(job: Job) -> int:
-    return int(job.settings.get("max_steps") or TrainerSettings.max_steps)
+def _steps(trained: Trained) -> int:
+    """The limit that the user gave, or as many steps as were taken without one."""
+    taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
+    return int(trained.job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
 
 
 def _with_more_time(trained: Trained) -> Refinement | None:

@@ -16,14 +16,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import Cost, Workload, affordable, free_memory
+from orbitgp.inference.cost import affordable, free_memory
 from orbitgp.inference.exact import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
@@ -31,6 +30,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED
+from orbitgp.training.budget import evaluation_cost, step_seconds
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
@@ -41,8 +41,6 @@ _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
 _PATIENCE = 4.0  # times an exact fit: what a climb may take where nothing else is possible but stochastic steps
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
-_TURNS = 5  # of local parameters and q(u) in an evaluation, about
-_REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
@@ -79,27 +77,15 @@ def most_draws(
     fewest = [getattr(options, name) for name in ("batch_size", "posterior_rows") if name in options.changed()]
     if min(fewest, default=len(x)) < len(x):  # the user asks for parts of the data
         return None
-    with torch.no_grad():
-        dim = model.covariance.features(x[:1].flatten(1)).shape[-1]
-
-    # A turn costs about as much as a covariance with its gradient.
-    covariances = len(model.q_sqrt) * (1 + (_TURNS if likelihood.num_locals else 0))
-
-    def evaluation(samples: int, rows: int) -> Cost:
-        work = Workload(samples, dim, x.device, double=x.dtype == torch.float64)
-        return work.collapsed(rows, len(model.inducing), model.inducing_samples, covariances)
 
     def can_be_afforded(samples: int, seconds: float) -> bool:
-        cost = evaluation(samples, len(x))
+        cost = evaluation_cost(model, likelihood, x, samples, len(x))
         run = replace(cost, seconds=_EVALUATIONS * cost.seconds)
         return affordable(run, seconds, free_memory(x.device)) is None
 
     seconds = options.exact_seconds
     if x.device.type == "cpu":  # on a GPU, steps are in a lower precision than a climb can be
-        drawn = model.samples_per_row(options.num_samples)
-        refit = evaluation(drawn, min(len(x), options.posterior_rows))
-        gradient = evaluation(drawn, min(len(x), options.batch_size))
-        seconds = max(seconds, options.max_steps * (_REFIT * refit.seconds + gradient.seconds))
+        seconds = max(seconds, options.max_steps * step_seconds(model, likelihood, x, options))
 
     if isinstance(model.orbit, FiniteOrbit):
         numbers: tuple[int, ...] = (model.orbit.size,)

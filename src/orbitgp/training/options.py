@@ -149,7 +149,7 @@ class TrainerSettings(TrainingOptions):
     """All that a :class:`~orbitgp.training.trainer.Trainer` needs to know: the options, the budget, the samples and the seed.
 
     Args:
-        max_steps: training ends after so many steps,
+        max_steps: training ends after so many steps (estimators have a default of their own, ``training.budget``),
         max_seconds: or after so many seconds, whichever is first.
         batch_size: data for each gradient.
         num_samples: orbit samples of each of them. None where a finite orbit is enumerated.

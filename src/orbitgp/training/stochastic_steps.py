@@ -109,7 +109,7 @@ class StochasticSteps:
 
     def run(self, keeps_orbit: bool = False) -> None:
         """Take steps until the bound has stopped rising or the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
-        every = max(1, self.options.max_steps // 100)
+        every = min(max(1, self.options.max_steps // 100), _MOST_STEPS_A_RECORD)
         with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
             bar.update(self.steps)
             while self.fraction() < 1.0 and not self.stopped:
@@ -303,4 +303,5 @@ class StochasticSteps:
 
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
+_MOST_STEPS_A_RECORD = 10  # so that a run with a far limit can be found level long before it
 _PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds

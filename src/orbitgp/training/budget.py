@@ -1,0 +1,48 @@
+"""How long a sparse run may take: what its steps cost, and how many of them it may take where the user sets no limit.
+
+Seconds are those of a nominal speed of the device (:mod:`orbitgp.inference.cost`), so the same data get the same limit on every
+day and on every machine.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.inference.cost import Cost, Workload
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import Rows, first
+from orbitgp.likelihoods import Likelihood
+from orbitgp.training.options import TrainerSettings
+
+SECONDS = 600.0  # of a run, by default
+LEAST_STEPS, MOST_STEPS = 300, 3000
+_REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes
+_TURNS = 5  # of local parameters and q(u) in an evaluation, about
+
+Inputs = Float[Tensor, "rows *features"] | Rows
+
+
+def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, samples: int, rows: int) -> Cost:
+    """The collapsed bound of so many rows, with so many samples of each, and its gradient."""
+    with torch.no_grad():
+        dim = model.covariance.features(first(x, 1).flatten(1)).shape[-1]
+    # A turn costs about as much as a covariance with its gradient.
+    covariances = len(model.q_sqrt) * (1 + (_TURNS if likelihood.num_locals else 0))
+    work = Workload(samples, dim, x.device, double=x.dtype == torch.float64)
+    return work.collapsed(rows, len(model.inducing), model.inducing_samples, covariances)
+
+
+def step_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> float:
+    """One stochastic step: a refit of q(u) on many rows, and a gradient on a batch."""
+    drawn = model.samples_per_row(options.num_samples)
+    refit = evaluation_cost(model, likelihood, x, drawn, min(len(x), options.posterior_rows))
+    gradient = evaluation_cost(model, likelihood, x, drawn, min(len(x), options.batch_size))
+    return _REFIT * refit.seconds + gradient.seconds
+
+
+def default_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> int:
+    """As many steps as take ten minutes, but at least 300 and at most 3,000."""
+    affordable = SECONDS / step_seconds(model, likelihood, x, options)
+    return int(min(max(LEAST_STEPS, affordable), MOST_STEPS))

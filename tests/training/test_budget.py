@@ -1,0 +1,57 @@
+"""The default limit of a sparse run follows from what its steps cost at the nominal speed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from orbitgp import InvariantGPClassifier
+from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
+from orbitgp.orbits import GaussianNoise, Identity, Orbit
+from orbitgp.training.budget import LEAST_STEPS, MOST_STEPS, SECONDS, default_steps, step_seconds
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.trainer import Trainer
+
+
+def steps(rows: int, points: int, orbit: Orbit | None = None, likelihood: Likelihood | None = None) -> tuple[int, float]:
+    """The default limit, and seconds a step."""
+    x = torch.zeros(rows, 3, dtype=torch.float64)
+    model = InvariantGP(ScaleKernel(RBFKernel()).double(), orbit or Identity(), torch.randn(points, 3).double())
+    problem = model, likelihood or Gaussian(), x, TrainerSettings(num_samples=8)
+    return default_steps(*problem), step_seconds(*problem)
+
+
+def test_the_limit_is_ten_minutes_of_steps_within_bounds() -> None:
+    assert steps(100, 5)[0] == MOST_STEPS
+    assert steps(200_000, 2000)[0] == LEAST_STEPS
+    limit, seconds = steps(20_000, 256)
+    assert LEAST_STEPS < limit < MOST_STEPS
+    assert limit == int(SECONDS / seconds)
+
+
+def test_samples_and_local_parameters_cost_more() -> None:
+    plain = steps(5000, 64)[1]
+    assert steps(5000, 64, GaussianNoise(0.1).double())[1] > plain
+    assert steps(5000, 64, likelihood=Bernoulli())[1] > plain
+
+
+@pytest.mark.parametrize(
+    ("given", "batch_size", "expected"), [(None, 20, MOST_STEPS), (120, 20, 120), (None, None, TrainerSettings.max_steps)]
+)
+def test_an_estimator_takes_it_for_stochastic_steps_without_a_limit(
+    given: int | None, batch_size: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def run(trainer: Trainer) -> None:
+        seen.append(trainer.options.max_steps)
+        raise InterruptedError
+
+    monkeypatch.setattr(Trainer, "run", run)
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(InterruptedError):
+        InvariantGPClassifier(num_inducing=5, max_steps=given, batch_size=batch_size).fit(x, x[:, 0] > 0)
+    assert seen == [expected]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from orbitgp.inference.fixed_point import AndersonMixing
+from orbitgp.inference.fixed_point import AndersonMixing, settled
 
 
 def test_a_linear_map_of_d_dimensions_takes_d_plus_one_steps():
@@ -36,3 +37,24 @@ def test_after_forgetting_the_next_step_is_plain():
     mixing.next(torch.ones(1, dtype=torch.float64), torch.tensor([0.5], dtype=torch.float64))
     mixing.forget()
     assert mixing.next(torch.tensor([0.5], dtype=torch.float64), image) is image
+
+
+def test_it_settles_at_the_highest_bound():
+    """The fixed point of Newton's method for a square root, where -(z^2 - 2)^2 is highest."""
+    points = []
+
+    def turn(point):
+        points.append(point)
+        return -float((point.square() - 2).square().sum()), 0.5 * (point + 2 / point), len(points)
+
+    image, found = settled(turn, torch.ones(3, 1, dtype=torch.float64))
+    torch.testing.assert_close(image, torch.full_like(image, 2**0.5))
+    assert found == len(points)
+
+
+@pytest.mark.parametrize("bound", [float("nan"), -float("inf"), 1.0])
+def test_what_is_not_finite_ends_it(bound):
+    def turn(point):
+        return bound, point / 0.0 if bound == 1.0 else point, "found"
+
+    assert settled(turn, torch.ones(2, 1))[1] == "found"

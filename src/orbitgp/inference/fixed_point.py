@@ -13,6 +13,7 @@ it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ Found = TypeVar("Found")
 _TURNS = 50  # at most
 _SETTLED, _MANY = 1e-3, 1000  # nats: what one more turn would gain, of so many data; of more data in proportion
 _MEMORY = 5  # points before the last one
+_FACTOR = 2.0  # by which a mixed number may differ from the last image
 _LEAST = 1e-10  # of the largest eigenvalue: directions that differ by less say nothing
 
 
@@ -38,24 +40,23 @@ def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -
     mixing = AndersonMixing()
     bound, image, found = turn(point)
     for _ in range(_TURNS):
-        last, point = bound, mixing.next(point, image)
+        if not (math.isfinite(bound) and image.isfinite().all()):
+            break
+        last, plain, point = bound, image, mixing.next(point, image)
         del found  # factors of many data fill the memory
-        plain = image
         bound, image, found = turn(point)
         if not bound >= last:  # too far
             mixing.forget()
             point = plain
             del found
             bound, image, found = turn(point)
-        if not bound - last >= enough:
+        if bound - last < enough:
             break
     return image, found
 
 
 class AndersonMixing:
     """The next point from those before, each with its image. Numbers keep their sign, and stay within a factor of the image."""
-
-    factor = 2.0
 
     def __init__(self) -> None:
         self._images: list[Tensor] = []
@@ -74,5 +75,5 @@ class AndersonMixing:
         steps, images = (torch.stack([kept[-1] - one for one in kept[:-1]], 1) for kept in (self._steps, self._images))
         normal = torch.linalg.pinv(steps.mT @ steps, rtol=_LEAST, hermitian=True)
         mixed = (self._images[-1] - images @ (normal @ (steps.mT @ self._steps[-1]))).reshape(image.shape)
-        ends = image / self.factor, image * self.factor
+        ends = image / _FACTOR, image * _FACTOR
         return mixed.clamp(torch.minimum(*ends), torch.maximum(*ends))

@@ -36,7 +36,7 @@ def test_nothing_about_training_is_set(experiment):
 def profiled():
     """Makes a record of a profile."""
 
-    def make(kind, value, evidence, inference="auto", start=5.0, max_seconds=None):
+    def make(kind, value, evidence, inference="auto", start=5.0, max_seconds=None, exact=None):
         settings = {"kind": kind, "inference": inference, "start": start if kind == "learned" else value}
         return {
             "settings": settings | {"max_seconds": max_seconds},
@@ -44,6 +44,7 @@ def profiled():
             "orbit": {"degrees": value} if value else {},
             "evidence": {"value": evidence},
             "metrics": {"error_rate": 0.1 if kind == "learned" else 0.2},
+            "exact": exact,
         }
 
     return make
@@ -52,21 +53,24 @@ def profiled():
 def test_the_exact_profile_judges_both(profiled, failing, tmp_path):
     curve = {0.0: 100.0, 60.0: 190.0, 90.0: 200.0, 180.0: 110.0}
     fixed = [profiled("fixed" if angle else "none", angle, evidence) for angle, evidence in curve.items()]
-    exact = [*fixed, profiled("learned", 93.0, 201.0), profiled("learned", 60.0, 197.0, start=45.0)]
+    exact = [*fixed, profiled("learned", 93.0, 201.0), profiled("learned", 60.0, 198.0, start=45.0)]
     sparse = [
         *(profiled("fixed" if angle else "none", angle, evidence - angle, "sparse") for angle, evidence in curve.items()),
-        profiled("learned", 93.0, 50.0, "sparse"),  # the exact profile is at 197 there
-        profiled("learned", 78.0, 131.0, "sparse", start=45.0),  # and here at 196
+        profiled("learned", 93.0, 50.0, "sparse", exact=200.5),
+        profiled("learned", 78.0, 131.0, "sparse", start=45.0, exact=198.0),
     ]
-    assert failing(profiles.check(exact)) == []
-    claim = "t, {}, from {}°: at most 3 nats below the top of the exact profile"
-    assert failing(profiles.check([*exact, *sparse])) == [claim.format("sparse", 45)]
-    low = [*exact[:-1], profiled("learned", 90.0, 196.9, start=45.0)]
-    assert failing(profiles.check(low)) == [claim.format("exact", 45)]
+    assert failing(profiles.check([*exact, *sparse])) == []
+    claim = "t, {}: from every start at most 3 nats below the top of the exact profile"
+    lower = [*sparse[:-1], sparse[-1] | {"exact": 197.9}]  # the top is 201, which was learned
+    assert failing(profiles.check([*exact, *lower])) == [claim.format("sparse")]
+    low = [*exact[:-1], profiled("learned", 90.0, 197.9, start=45.0)]
+    assert failing(profiles.check(low)) == [claim.format("exact")]
     assert profiles.check(sparse) == {}  # without an exact profile nothing can be said
+    unknown = [r | {"exact": None} for r in sparse]
+    assert list(profiles.check([*exact, *unknown])) == [claim.format("exact")]
     text = profiles.table([*sparse, *exact])
-    assert "| t | exact | 90° (200 nats) | 93° (+1.0 nats) | 60° (-3.0 nats) | +97 nats | 20.00 % | 10.00 % |" in text
-    learned = "93° (-80.0 nats; exact -3.0) | 78° (+1.0 nats; exact -4.0)"
+    assert "| t | exact | 90° (200 nats) | 93° (+1.0 nats) | 60° (-2.0 nats) | +98 nats | 20.00 % | 10.00 % |" in text
+    learned = "93° (-80.0 nats; exact -0.5) | 78° (+1.0 nats; exact -3.0)"
     assert f"| t | sparse | 60° (130 nats) | {learned} | +31 nats | 20.00 % | 10.00 % |" in text
     profiles.figure([*exact, *sparse], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
@@ -86,10 +90,15 @@ def test_other_starts_have_another_table(profiled):
     assert "| u | exact | 90° (200 nats) | 80° (-1.0 nats) |" in second
 
 
-def test_a_profile_that_is_not_exact_is_no_exact_profile(monkeypatch):
+def test_what_sparse_inference_learned_is_judged_by_an_exact_profile(monkeypatch):
     run = rotated_digits.FULL[0].problem
+    fits = []
+    monkeypatch.setattr(profiles.DefaultFit, "measure", lambda self, device: fits.append(self) or next(found))
+    found = iter([{"inference": "sparse", "orbit": {"degrees": 31.0}}, {"inference": "exact", "evidence": {"value": 7.0}}])
+    learned = replace(run, inference="sparse", kind="learned", start=5.0, orbit=run.at(5.0, learn=True))
+    assert learned.measure("cpu")["exact"] == 7.0
+    assert (fits[1].inference, fits[1].orbit) == ("auto", "rotation(31.0, learn=False)")
     monkeypatch.setattr(profiles.DefaultFit, "measure", lambda self, device: {"inference": "sparse"})
-    assert replace(run, inference="sparse").measure("cpu")["profile"]["unit"] == "°"
     with pytest.raises(RuntimeError, match="no exact profile of digits rotated within ±0°"):
         run.measure("cpu")
 

@@ -19,7 +19,7 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from orbitgp.inference.cost import Workload, affordable, free_memory
+from orbitgp.inference.cost import Workload, affordable, covariances_and_turns, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
@@ -33,7 +33,6 @@ Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
 _CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
-_TURNS = 6  # of local parameters and posterior, as many as data in thousands take
 NUM_INDUCING = 256
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
@@ -195,10 +194,9 @@ def choose_inference(
 def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
     """What exact inference costs for data like these, with as few draws as an infinite orbit may end with."""
     samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
-    # With local parameters, the noises of latent functions differ everywhere.
-    covariances, turns = (likelihood.num_latents, _TURNS) if likelihood.num_locals else (1, 1)
     double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
-    return Workload(samples, feature_dim(model, model.x), model.x.device, covariances, turns, double, tables)
+    dim = feature_dim(model, model.x)
+    return Workload(samples, dim, model.x.device, *covariances_and_turns(likelihood), double, tables)
 
 
 @torch.no_grad()

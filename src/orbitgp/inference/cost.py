@@ -23,6 +23,7 @@ import torch
 
 from orbitgp.inference.memory import chunk_elements
 from orbitgp.inference.orbit_gram import kept_elements
+from orbitgp.likelihoods import Likelihood
 
 # Operations a second: (single, double), for two threads of a CPU and for a GPU.
 _CPU_SPEED = (40e9, 16e9)
@@ -31,6 +32,7 @@ _SHARE = 0.7  # of the free memory
 _COPIES = 5  # of the samples of a batch, in a step of sparse inference
 _BLOCKS = 3  # of values of k_g, at a time
 _TURN = 2 / 3  # N^3 operations
+_TURNS = 6  # of local parameters and posterior, as many as data in thousands take
 _STEP = 100  # a number of rows to learn from is a multiple of this
 FIRST_SAMPLES = 16  # draws of an infinite orbit in the first evaluations
 
@@ -117,6 +119,11 @@ class Workload:
         algebra = (algebra + _TURN * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double
         return Cost(memory, seconds)
+
+
+def covariances_and_turns(likelihood: Likelihood) -> tuple[int, int]:
+    """How many covariances a likelihood has factorised, and how often: with local parameters, noises differ everywhere."""
+    return (likelihood.num_latents, _TURNS) if likelihood.num_locals else (1, 1)
 
 
 def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:

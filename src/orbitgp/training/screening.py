@@ -25,7 +25,7 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.cost import Workload, free_memory
+from orbitgp.inference.cost import Workload, covariances_and_turns, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
@@ -66,7 +66,7 @@ def climb(
         dim = model.covariance.features(first(x, 1).flatten(1)).shape[-1]
     size = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else SAMPLES
     tables = orbit.table_bytes(x.shape[1:])
-    work = Workload(size, dim, x.device, double=x.dtype == torch.float64, tables=tables)
+    work = Workload(size, dim, x.device, *covariances_and_turns(likelihood), x.dtype == torch.float64, tables)
     memory = free_memory(x.device)
     count = work.most_rows(_OF_EXACT * options.exact_seconds, memory, len(x))
     if count < options.start_rows:  # whatever the time

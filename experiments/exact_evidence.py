@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Records, Settings
-from orbitgp.datasets import Dataset, digits, mnist
+from orbitgp.datasets import Dataset
 
 MODELS = {
     "none, gradients": ("none", "learned floor"),
@@ -52,9 +52,7 @@ class ExactDigits(DefaultFit):
         return harness.slug(self.dataset, self.model, self.seed)
 
     def data(self) -> Dataset:
-        """MNIST, or the embedded digits in its place."""
-        whole = mnist() if self.dataset == "mnist" else digits()
-        return harness.cut(whole, slice(self.num_train), slice(self.num_test))
+        return harness.cut(harness.digits_of(self.dataset), slice(self.num_train), slice(self.num_test))
 
 
 def plan(options: argparse.Namespace) -> list[ExactDigits]:

@@ -26,7 +26,7 @@ import torch
 from tqdm.auto import tqdm
 
 from orbitgp import TrainingOptions, metrics
-from orbitgp.datasets import Dataset
+from orbitgp.datasets import Dataset, digits, mnist, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
@@ -67,6 +67,17 @@ def cut(data: Dataset, train: Any, test: Any = slice(None)) -> Dataset:
     """Some rows of the training data and of the test data."""
     x, y = data.x_train[train], data.y_train[train]
     return replace(data, x_train=x, y_train=y, x_test=data.x_test[test], y_test=data.y_test[test])
+
+
+def digits_of(dataset: str) -> Dataset:
+    """MNIST (``mnist``), or the embedded digits that stand for it in a small version."""
+    return mnist() if dataset == "mnist" else digits()
+
+
+def turned(data: Dataset, degrees: float, seed: int) -> Dataset:
+    """Every image turned by a random angle within ±``degrees``; those to test by draws of their own."""
+    (x_train, _), (x_test, _) = rotate(data.x_train, degrees, 2 * seed), rotate(data.x_test, degrees, 2 * seed + 1)
+    return replace(data, x_train=x_train, x_test=x_test)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records, Settings
-from orbitgp.datasets import Dataset, digits, mnist, rotate
+from orbitgp.datasets import Dataset
 
 MODELS = {"none": "none", "rotation": "rotation(5)"}
 ROTATED, SIZES = (0.0, 45.0, 90.0, 180.0), (60_000,)
@@ -41,11 +41,9 @@ class OddEven(DefaultFit):
         return harness.slug(self.num_train, f"{self.rotated:g}", self.model, self.seed)
 
     def data(self) -> Dataset:
-        whole = mnist() if self.dataset == "mnist" else digits()
-        data = harness.cut(whole, slice(self.num_train), slice(self.num_test))
-        x_train, _ = rotate(data.x_train, self.rotated, seed=2 * self.seed)
-        x_test, _ = rotate(data.x_test, self.rotated, seed=2 * self.seed + 1)
-        return replace(data, x_train=x_train, y_train=data.y_train % 2, x_test=x_test, y_test=data.y_test % 2)
+        data = harness.cut(harness.digits_of(self.dataset), slice(self.num_train), slice(self.num_test))
+        data = harness.turned(data, self.rotated, self.seed)
+        return replace(data, y_train=data.y_train % 2, y_test=data.y_test % 2)
 
 
 def plan(options: argparse.Namespace) -> list[OddEven]:

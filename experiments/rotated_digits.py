@@ -6,11 +6,11 @@ version in a minute or two on two cores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from experiments import harness, profiles
 from experiments.profiles import Profile
-from orbitgp.datasets import Dataset, digits, rotate
+from orbitgp.datasets import Dataset, digits
 
 ROTATED = (0.0, 30.0, 60.0, 90.0)
 ANGLES = (10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 150.0, 180.0)
@@ -30,10 +30,8 @@ class RotatedDigits(profiles.Profiled):
     num_test: int | None = None
 
     def data(self) -> Dataset:
-        data = digits(seed=self.seed)
-        x_train, _ = rotate(data.x_train, self.rotated, seed=2 * self.seed)
-        x_test, _ = rotate(data.x_test, self.rotated, seed=2 * self.seed + 1)
-        return harness.cut(replace(data, x_train=x_train, x_test=x_test), slice(self.num_train), slice(self.num_test))
+        data = harness.turned(digits(seed=self.seed), self.rotated, self.seed)
+        return harness.cut(data, slice(self.num_train), slice(self.num_test))
 
     def at(self, value: float, learn: bool) -> str:
         return f"rotation({value}, learn={learn})"

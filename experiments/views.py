@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from experiments import harness
 from experiments.harness import Record, Records, Settings
-from orbitgp.datasets import digits, mnist
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels import OrientedGradients, SideBySide
@@ -88,7 +87,7 @@ class Candidate(harness.Run):
         return harness.slug(self.view, self.kernel, self.orbit)
 
     def measure(self, device: str) -> Record:
-        data = mnist() if self.dataset == "mnist" else digits()
+        data = harness.digits_of(self.dataset)
         begin = time.perf_counter()
         x = torch.from_numpy(data.x_train[: self.num_learn]).to(device)
         likelihood = Dirichlet(CLASSES, self.concentration).to(device)

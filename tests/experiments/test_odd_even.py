@@ -9,7 +9,7 @@ from experiments import harness, odd_even
 
 @pytest.mark.slow
 def test_odd_even_through_the_command_line(few_digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(odd_even, "digits", lambda: few_digits)
+    monkeypatch.setattr(harness, "digits", lambda: few_digits)
     monkeypatch.setattr(odd_even, "QUICK", odd_even.QUICK | {"max_seconds": 0.1})
     claims = odd_even.EXPERIMENT.main(["--quick", "--sizes", "20", "--rotated", "45", "90", "--out", str(tmp_path)])
     found = harness.load(tmp_path / "odd_even.jsonl").values()

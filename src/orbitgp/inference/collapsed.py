@@ -22,7 +22,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.exact import CLEAR, Locals, Observations, Rows, Targets, backward, first_local
+from orbitgp.inference.exact import CLEAR, Locals, Observations, Rows, Targets, backward, begin_local
 from orbitgp.inference.fixed_point import settled
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
@@ -139,8 +139,8 @@ class CollapsedGP(nn.Module):
     @torch.no_grad()
     def _precision(self, likelihood: Likelihood, y: Targets, local: Locals | None, kuu: Square) -> torch.dtype:
         """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
-        if likelihood.num_locals and local is None:
-            local = first_local(likelihood, y)
+        if likelihood.num_locals:
+            local = begin_local(likelihood, y, local)
         observed = Observations.of(likelihood.quadratic(y, local))
         rounding = torch.finfo(self.x.dtype).eps * float(kuu.diagonal().max())
         return self.x.dtype if float(observed.noise.min()) > CLEAR * rounding else torch.float64
@@ -172,7 +172,7 @@ class CollapsedGP(nn.Module):
             best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
             return float(best.bound()), required(likelihood.local(y, best.moments())), None
 
-        return settled(turn, first_local(likelihood, y) if local is None else local)[0]
+        return settled(turn, begin_local(likelihood, y, local))[0]
 
     def _best(self, a: Columns, means: KernelMeans, observed: Observations) -> _BestPosterior:
         return _BestPosterior(a, means, observed, self.prior_mean.bias.requires_grad)

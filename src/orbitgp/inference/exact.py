@@ -236,7 +236,7 @@ class ExactGP(nn.Module):
             solution = self._solve(gram, means, observed, local)
             return solution.log_evidence, required(likelihood.local(y, _moments(solution, observed))), solution
 
-        _, solution = settled(turn, first_local(likelihood, y) if local is None else local)
+        _, solution = settled(turn, begin_local(likelihood, y, local))
         if invert:
             solution.system.invert()
         return solution
@@ -367,8 +367,10 @@ class ExactGP(nn.Module):
         return means + gram @ self.weights[:_PROBES], gram.diagonal()[:, None].expand(-1, self.num_latents)
 
 
-def first_local(likelihood: Likelihood, y: Targets) -> Locals:
-    """Where the search for local parameters begins."""
+def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals:
+    """Where the search for local parameters begins: at those that are known, if there are any."""
+    if known is not None:
+        return known
     return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
 
 

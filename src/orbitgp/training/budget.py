@@ -17,7 +17,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.training.options import TrainerSettings
 
 SECONDS = 600.0  # of a run, by default
-LEAST_STEPS, MOST_STEPS = 300, 3000
+LEAST_STEPS, MOST_STEPS = TrainerSettings.max_steps, 3000
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes
 _TURNS = 5  # of local parameters and q(u) in an evaluation, about
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from torch import nn
@@ -18,7 +19,7 @@ from orbitgp.estimators import defaults
 from orbitgp.estimators.defaults import LEAST_ROWS, NUM_INDUCING, Choice, choose_inference, workload
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.likelihoods import Gaussian
+from orbitgp.likelihoods import Bernoulli, Gaussian
 from orbitgp.orbits import GaussianNoise, Identity
 from orbitgp.training import screening
 from orbitgp.training.objective import representative_order
@@ -33,7 +34,8 @@ def choice(rows: int, gigabytes: float, seconds: float, monkeypatch: pytest.Monk
     monkeypatch.setattr(defaults, "free_memory", lambda device: gigabytes * 1e9)
     model = ExactGP(kernel(), Identity(), torch.zeros(rows, 1))
     settings = TrainerSettings(exact_seconds=seconds)
-    return choose_inference(further.get("inference", "auto"), Gaussian(1), model, settings, None, False)
+    likelihood = further.get("likelihood", Gaussian(1))
+    return choose_inference(further.get("inference", "auto"), likelihood, model, settings, None, False)
 
 
 class TestWhatCanBeAfforded:
@@ -74,6 +76,16 @@ class TestWhatCanBeAfforded:
         assert "s, more than 150 s" in found[3].reason
         forced = choice(30_000, 1000, 150.0, monkeypatch, inference="exact")
         assert LEAST_ROWS <= forced.learn_rows < 30_000
+
+    def test_turns_of_local_parameters_take_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By hand: conditioning takes 2 N^3 operations at 16e9 a second; with local parameters 5 turns more of 2/3 N^3 each."""
+        two, one = (choice(6_000, 1000, 150.0, monkeypatch, likelihood=found) for found in (Bernoulli(), Gaussian(1)))
+        assert two.inference == one.inference == "exact"
+        assert LEAST_ROWS <= two.learn_rows < one.learn_rows
+        for rows in (6_300, 7_000):  # 83 s and 114 s with turns, 31 s and 43 s without, of 90 s
+            assert choice(rows, 1000, 150.0, monkeypatch).inference == "exact"
+            found = choice(rows, 1000, 150.0, monkeypatch, likelihood=Bernoulli()).inference
+            assert found == ("exact" if rows < 6_400 else "sparse")
 
     def test_sparse_inference_is_for_more_data_than_inducing_points(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of so few large images it would take longer, and have as many inducing points as data."""
@@ -158,6 +170,33 @@ class TestLearningFromSomeRows:
         best = InvariantGPRegressor(mean="zero", normalize_y=False, random_state=0).fit(X, y)
         assert best.evidence_.num_learned == 700
         assert best.evidence_.value - 10 < ours.evidence_.value <= best.evidence_.value + 0.1
+
+    @pytest.mark.slow
+    def test_two_classes_are_conditioned_on_all_rows(self) -> None:
+        """Dense algebra and many plain turns, with the learned kernel and all rows, have the same bound and latent mean."""
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-3, 3, (500, 1))
+        labels = (np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=500) > 0).astype(int)
+        some = TrainingOptions(exact_seconds=0.3)
+        ours = InvariantGPClassifier(mean="zero", training=some, random_state=0).fit(X, labels)
+        assert ours.inference_ == "exact"
+        assert LEAST_ROWS <= ours.evidence_.num_learned < 500
+
+        kernel = ours.kernel_.outputscale.item() * RBF(ours.kernel_.base_kernel.lengthscale.item())
+        y, k, c = 2.0 * labels - 1, kernel(X), np.ones(500)
+        for _ in range(300):
+            noise = 2 * c / np.tanh(c / 2)
+            inverse = np.linalg.inv(k + np.diag(noise))
+            alpha = inverse @ (0.5 * y * noise)
+            mean = 0.5 * y * noise - noise * alpha
+            before, c = c, np.sqrt(mean**2 + noise - noise**2 * np.diag(inverse))
+        np.testing.assert_allclose(c, before, rtol=1e-5)  # they have settled
+        bound = multivariate_normal(cov=k + np.diag(noise)).logpdf(0.5 * y * noise)
+        bound += (noise / 8 + 0.5 * np.log(2 * np.pi * noise) + c**2 / (2 * noise) - np.log(2 * np.cosh(c / 2))).sum()
+        assert ours.evidence_.value == pytest.approx(bound, abs=0.01)
+        new = np.linspace(-3, 3, 20)[:, None]
+        found, _ = ours.model_.predict(torch.from_numpy(new))
+        np.testing.assert_allclose(found[:, 0].numpy(), kernel(new, X) @ alpha, rtol=1e-2, atol=1e-2)
 
     @pytest.mark.slow
     def test_a_classifier_that_was_saved_predicts_the_same(self, tmp_path: Any) -> None:

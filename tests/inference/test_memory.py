@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
-from orbitgp.estimators.defaults import most_samples
 from orbitgp.inference import memory
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
@@ -173,7 +172,7 @@ def test_the_estimate_covers_what_an_evaluation_takes(rows, side, orbit, tmp_pat
 def test_more_draws_are_not_taken_than_fit_into_memory():
     work = Workload(32, 90_000, torch.device("cpu"))
     enough = 1e12
-    assert most_samples(work, 12, 12, 1e6, enough) == 128
+    assert work.most_samples(12, 12, 1e6, enough) == 128
     needed = replace(work, samples=64).evaluation(12).bytes
-    assert most_samples(work, 12, 12, 1e6, needed / 0.7 + 1) == 64
-    assert most_samples(work, 12, 12, 1e6, needed / 0.7 - 1) == 32
+    assert work.most_samples(12, 12, 1e6, needed / 0.7 + 1) == 64
+    assert work.most_samples(12, 12, 1e6, needed / 0.7 - 1) == 32

@@ -192,9 +192,8 @@ def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], qu
     """Print how long exact training will take, if that is long, and what would take half of that or less."""
     from orbitgp.estimators.defaults import NUM_INDUCING
     from orbitgp.estimators.validation import usable_device
-    from orbitgp.inference.cost import Workload
+    from orbitgp.inference.cost import LEAST_SAMPLES, Workload
     from orbitgp.training.options import TrainingOptions
-    from orbitgp.training.quasi_newton import LEAST_SAMPLES
 
     settings, device = config["settings"], usable_device(config["settings"]["device"])
     if quiet or settings["inference"] == "sparse" or settings["num_inducing"] or settings["batch_size"]:
@@ -225,13 +224,12 @@ def _seconds(work: Workload, rows: int, orbit: Any, settings: dict[str, Any]) ->
     Fits of 100 and 300 digits, of images of 16x16 pixels and of a table, with no orbit, noise, rotations and affine maps, took
     0.7 to 1.7 times as long.
     """
-    from orbitgp.estimators.defaults import most_samples
     from orbitgp.training.options import TrainingOptions
 
     quantities = sum(not name.endswith("elements") for name in orbit.describe())
     seconds = _OVERHEAD * (1 + 2 * quantities) + 2 * work.learning(rows).seconds
     if quantities > 1:
-        draws = settings["num_samples"] or most_samples(work, rows, rows, TrainingOptions().exact_seconds)
+        draws = settings["num_samples"] or work.most_samples(rows, rows, TrainingOptions().exact_seconds)
         seconds += _LAST_STEPS * replace(work, samples=draws).evaluation(rows).seconds
     most = settings["max_steps"] or inf
     return float(min(seconds * min(1.0, most / (_STEPS * (1 + 2 * quantities))), settings["max_seconds"] or inf))

@@ -35,12 +35,12 @@ from torch import Tensor
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
 from orbitgp.estimators.defaults import feature_dim
-from orbitgp.inference.cost import Cost, Workload, affordable, covariances_and_turns, free_memory
+from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable, covariances_and_turns, free_memory
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.report.words import MIN_NATS
 from orbitgp.training.options import TrainerSettings, TrainingOptions
-from orbitgp.training.quasi_newton import LEAST_SAMPLES, learned_by
+from orbitgp.training.quasi_newton import learned_by
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this

@@ -19,7 +19,7 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from orbitgp.inference.cost import Workload, affordable, covariances_and_turns, free_memory
+from orbitgp.inference.cost import CONDITIONING, LEAST_SAMPLES, Workload, affordable, covariances_and_turns, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
@@ -27,12 +27,10 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES
 
 Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
-_CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
 NUM_INDUCING = 256
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
@@ -215,30 +213,19 @@ def _exact_choice(
     fixed = isinstance(model.orbit, FiniteOrbit) or num_samples is not None
     against = affordable(work.learning(rows), seconds, memory)
     if against is None:
-        draws = work.samples if fixed else most_samples(work, rows, rows, seconds, memory)
+        draws = work.samples if fixed else work.most_samples(rows, rows, seconds, memory)
         return Choice("exact", "it can be afforded", rows, draws)
     for samples in (work.samples,) if fixed else (work.samples, work.samples // 2):
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
-        if affordable(conditioning, math.inf if forced else _CONDITIONING * seconds, memory) is not None:
+        if affordable(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:
             continue
-        learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - _CONDITIONING) * seconds), memory, rows)
+        learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - CONDITIONING) * seconds), memory, rows)
         if learn_rows >= LEAST_ROWS:
             reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
-            draws = samples if fixed else most_samples(fewer, learn_rows, rows, seconds, memory)
+            draws = samples if fixed else fewer.most_samples(learn_rows, rows, seconds, memory)
             return Choice("exact", reason, learn_rows, draws)
     enough_memory = affordable(work.evaluation(rows), math.inf, memory) is None
     if enough_memory and rows <= NUM_INDUCING and work.samples <= LEAST_SAMPLES:
         return Choice("exact", "as many inducing points as data would save no time", rows, work.samples)
     return against
-
-
-def most_samples(work: Workload, learn_rows: int, rows: int, seconds: float, memory: float = math.inf) -> int:
-    """The most draws that fit into memory, with which an evaluation takes a tenth of the time, and conditioning its share."""
-    while work.samples < MOST_SAMPLES:
-        more = replace(work, samples=2 * work.samples)
-        evaluation, conditioning = more.evaluation(learn_rows), more.conditioning(rows)
-        if affordable(evaluation, seconds / 10, memory) or affordable(conditioning, _CONDITIONING * seconds, memory):
-            break
-        work = more
-    return work.samples

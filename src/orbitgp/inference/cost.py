@@ -16,6 +16,7 @@ the same inference on every day, and in every worker process.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +35,9 @@ _BLOCKS = 3  # of values of k_g, at a time
 _TURN = 2 / 3  # N^3 operations
 _TURNS = 6  # of local parameters and posterior, as many as data in thousands take
 _STEP = 100  # a number of rows to learn from is a multiple of this
+CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
 FIRST_SAMPLES = 16  # draws of an infinite orbit in the first evaluations
+LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws in the last ones
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,17 @@ class Workload:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle * step) else (low, middle)
         return low * step
+
+    def most_samples(self, learn_rows: int, rows: int, seconds: float, memory: float = math.inf) -> int:
+        """The most draws for which there is memory, a tenth of the time for an evaluation, and a share for conditioning."""
+        work = self
+        while work.samples < MOST_SAMPLES:
+            more = replace(work, samples=2 * work.samples)
+            evaluation, conditioning = more.evaluation(learn_rows), more.conditioning(rows)
+            if affordable(evaluation, seconds / 10, memory) or affordable(conditioning, CONDITIONING * seconds, memory):
+                break
+            work = more
+        return work.samples
 
     def collapsed(self, rows: int, inducing: int, inducing_samples: int, covariances: int) -> Cost:
         """The collapsed bound of a sparse model, and its gradient.

@@ -22,7 +22,7 @@ from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import affordable, free_memory
+from orbitgp.inference.cost import LEAST_SAMPLES, MOST_SAMPLES, affordable, free_memory
 from orbitgp.inference.exact import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
@@ -35,7 +35,7 @@ from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import LEAST_SAMPLES, MOST_SAMPLES, QuasiNewton
+from orbitgp.training.quasi_newton import QuasiNewton
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about

@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import FIRST_SAMPLES
+from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES
 from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
@@ -48,7 +48,6 @@ from orbitgp.training.progress import progress_bar
 from orbitgp.training.starts import possible_starts
 from orbitgp.training.state import copied_to
 
-LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws of an infinite orbit in the last stage
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
 _OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments import exact_evidence, harness, tables
+from experiments import exact_evidence, harness, mnist, tables
 from experiments.views import VIEWS
-from orbitgp.estimators import defaults
+from orbitgp.inference import cost
 from orbitgp.kernels import OrientedGradients
 
 TINY = {"dataset": "digits", "num_train": 30, "num_test": 10, "max_seconds": 0.2}
@@ -15,10 +15,17 @@ FEW_MODELS = ("none, gradients", "affine, two scales", "deformation")
 
 def test_the_plan_is_what_the_page_says():
     found = exact_evidence.plan(exact_evidence.EXPERIMENT.parser().parse_args([]))
-    in_pixels = [run.orbit for run in found if run.view == "pixels"]
-    assert len(found) == 8
-    assert in_pixels == ["none", "rotation(10)", "affine", "deformation", "tangent"]
-    assert {(run.dataset, run.num_train, run.max_seconds) for run in found} == {("mnist", 60_000, None)}
+    in_pixels = [run.orbit for run in found if run.view == "pixels" and run.max_seconds is None]
+    assert len(found) == 14
+    assert in_pixels == ["none", "rotation(10)", "affine", "deformation", "tangent", "affine*deformation*thickness"]
+    assert {(run.dataset, run.num_train) for run in found} == {("mnist", 60_000)}
+    assert {run.max_seconds for run in found if not run.model.endswith("in less time")} == {None}
+
+
+def test_every_sparse_model_of_mnist_has_one_beside_it():
+    beside = [row.model for rows in exact_evidence.by_hand().values() for row in rows]
+    assert sorted(beside) == sorted(mnist.MODELS)
+    assert set(exact_evidence.BY_HAND) <= set(exact_evidence.MODELS)
 
 
 def test_the_view_of_the_defaults_is_that_of_the_library():
@@ -30,7 +37,7 @@ def test_the_view_of_the_defaults_is_that_of_the_library():
 @pytest.mark.slow
 def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(exact_evidence, "QUICK", TINY)
-    monkeypatch.setattr(defaults, "MOST_SAMPLES", 32)
+    monkeypatch.setattr(cost, "MOST_SAMPLES", 32)
     claims = exact_evidence.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--models", *FEW_MODELS])
     found = harness.load(tmp_path / "exact_evidence.jsonl").values()
     assert [r["settings"]["model"] for r in found] == list(FEW_MODELS)
@@ -57,8 +64,14 @@ def records(none, affine, error, train=60_000):
 def test_claims_and_table(failing):
     good = records(-20.0, -10.0, 0.0042)
     assert failing(exact_evidence.check(good)) == []
-    assert len(exact_evidence.check(good)) == 2
+    assert len(exact_evidence.check(good)) == 4
     assert len(failing(exact_evidence.check(records(-10.0, -20.0, 0.0043)))) == 2
+    assert len(failing(exact_evidence.check(records(-20.0, -10.0, 0.005)))) == 2  # the sparse model has fewer errors
+    slow = [r | {"seconds": {"fit": 500.0, "predict": 1.0}} for r in good]
+    assert len(failing(exact_evidence.check(slow))) == 2
     assert exact_evidence.check(records(-10.0, -20.0, 0.5, train=300)) == {}
     text = exact_evidence.table(good)
-    assert "| affine, gradients | 0.42 % | 0.0100 | 0.0020 | -10 | 12,000 | angle 7.5 wide | 30 | 140 + 16 |" in text
+    assert (
+        "| affine, gradients | 0.42 % | 0.0100 | 0.0020 | -10 | 12,000 | angle 7.5 wide | 30 | 140 + 16 | 0.44 %, 275 s |"
+        in text
+    )

@@ -22,7 +22,7 @@ from experiments.harness import Claims, Records, Settings
 from orbitgp.datasets import Dataset
 
 GRADIENTS: Settings = {"view": "learned floor"}
-LIMIT: Settings = {"max_seconds": 50.0}
+LIMIT: Settings = {"max_seconds": 80.0}  # at the nominal speed of a GPU, which this one exceeds
 MODELS: dict[str, Settings] = {
     "none, gradients": {"orbit": "none", **GRADIENTS},
     "affine, gradients": {"orbit": "affine", **GRADIENTS},

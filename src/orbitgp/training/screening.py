@@ -6,7 +6,9 @@ are first learned from these (:mod:`orbitgp.training.quasi_newton`), from narrow
 settled. Then the inducing points are drawn from the orbit that was found, and the run goes on from there with all data.
 
 The bound has the more slack the wider the orbit is, so it prefers narrow orbits. Where the likelihood is Gaussian in f, the
-evidence of some data is exact, and the run keeps the orbit that it found: all else goes on with the bound.
+evidence of some data is exact, and the run keeps the orbit that it found: all else goes on with the bound. So this orbit is
+learned as exact inference would learn it: from as many rows as there is time for in an exact fit, with draws that double until
+they do not matter. A start for the rest takes a tenth of that.
 
 The noise that fits a few data exactly is too small for a bound with slack. It may even have run off to its least value, where
 it has no slope. So larger values are tried before the run goes on.
@@ -25,7 +27,7 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.cost import Workload, covariances_and_turns, free_memory
+from orbitgp.inference.cost import LEAST_SAMPLES, Workload, covariances_and_turns, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
@@ -38,11 +40,11 @@ from orbitgp.training.quasi_newton import QuasiNewton
 logger = logging.getLogger("orbitgp")
 
 SHORTEST = 100  # steps: a shorter run starts as it is given
-SAMPLES = 16  # draws of an infinite orbit, or elements of a finite one
+SAMPLES = 16  # elements of a finite orbit, or draws of one that is not learned here
 _SHARE = 0.25  # of the time of the run
 _SORTED_ROWS = 200_000  # of more data, so many are sorted by their labels
 _LEAST_ROWS = 2  # to start from, however large they are
-_OF_EXACT = 0.1  # of the time that an exact fit may take
+_OF_EXACT = 0.1  # of the time that an exact fit may take: what a start takes where the orbit is not learned here
 _NOISE_ROWS = 2000  # that say how much noise the bound needs
 _LARGER = 4.0  # times the noise: what is tried next
 
@@ -50,6 +52,11 @@ _LARGER = 4.0  # times the noise: what is tried next
 def is_needed(likelihood: Likelihood, options: TrainerSettings) -> bool:
     """Whether a run is screened: some data are to be used for it, they have an exact evidence, and the run is long enough."""
     return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
+
+
+def keeps_orbit(likelihood: Likelihood) -> bool:
+    """Whether a run keeps the orbit that is found here: its evidence is exact."""
+    return not likelihood.num_locals
 
 
 def climb(
@@ -60,27 +67,28 @@ def climb(
     options: TrainerSettings,
     stopped: Callable[[], bool],
 ) -> None:
-    """Leave kernel, likelihood, prior mean and orbit where as many rows lead as take a tenth of the time for an exact fit."""
+    """Leave kernel, likelihood, prior mean and orbit where as many rows lead as there is time for."""
     orbit = model.orbit
     with torch.no_grad():
         dim = model.covariance.features(first(x, 1).flatten(1)).shape[-1]
-    size = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else SAMPLES
+    elements = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else None
+    learns_orbit = keeps_orbit(likelihood) and any(parameter.requires_grad for parameter in orbit.parameters())
+    samples = elements or (LEAST_SAMPLES if learns_orbit else SAMPLES)
     tables = orbit.table_bytes(x.shape[1:])
-    work = Workload(size, dim, x.device, *covariances_and_turns(likelihood), x.dtype == torch.float64, tables)
+    work = Workload(samples, dim, x.device, *covariances_and_turns(likelihood), x.dtype == torch.float64, tables)
+    # Processes that share the data must end at the same place, and have different clocks.
+    limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
+    seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, inf if limit is None else limit)
     memory = free_memory(x.device)
-    count = work.most_rows(_OF_EXACT * options.exact_seconds, memory, len(x))
+    count = work.most_rows(seconds, memory, len(x))
     if count < options.start_rows:  # whatever the time
         count = max(_LEAST_ROWS, work.most_rows(inf, memory, min(options.start_rows, len(x)), step=1))
     rows = _representative_rows(y, count, options.seed).to(x.device)
     x, y = fetch(x, rows), y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents).to(x.device)
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
-    # Processes that share the data must end at the same place, and have different clocks.
-    limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
-    elements = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else None
-    climber = QuasiNewton(
-        exact, likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=SAMPLES
-    )
+    most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
+    climber = QuasiNewton(exact, likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=most)
     climber.callback = lambda _: climber.stop() if stopped() else None
     climber.run()
     if not climber.stopped:

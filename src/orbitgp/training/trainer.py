@@ -176,7 +176,7 @@ class Trainer:
             self._redraw_inducing()
             screening.raise_noise(self.model, self.likelihood, self.x, self.y, self.options.seed)
             self.screened = True
-            self.keeps_orbit = not self.likelihood.num_locals
+            self.keeps_orbit = screening.keeps_orbit(self.likelihood)
 
     @torch.no_grad()
     def _redraw_inducing(self) -> None:

@@ -14,6 +14,7 @@ from orbitgp.datasets import Dataset, digits
 
 ROTATED = (0.0, 30.0, 60.0, 90.0)
 ANGLES = (10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 150.0, 180.0)
+BETWEEN = (70.0, 80.0, 95.0, 100.0, 105.0, 110.0)  # where digits that were not rotated have several tops
 STARTS = (5.0, 45.0, 150.0)
 
 
@@ -40,7 +41,7 @@ class RotatedDigits(profiles.Profiled):
         return f"digits rotated within ±{self.rotated:.0f}°"
 
 
-FULL = [Profile(RotatedDigits(rotated=rotated), ANGLES, STARTS) for rotated in ROTATED]
+FULL = [Profile(RotatedDigits(rotated=a), sorted(ANGLES + BETWEEN) if a == 0 else ANGLES, STARTS) for a in ROTATED]
 # The first 60 digits are of nine classes.
 QUICK = [Profile(RotatedDigits(rotated=60.0, num_train=100, num_test=150, max_seconds=5.0), (30.0, 90.0, 150.0), (5.0, 150.0))]
 

@@ -110,7 +110,7 @@ def check(records: Records) -> Claims:
 
 def by_hand() -> dict[str, list[harness.Row]]:
     """The sparse models that stand beside each."""
-    rows = {row.model: row for row in harness.rows(harness.load(SPARSE).values())}
+    rows = {row.model: row for row in harness.rows(list(harness.load(SPARSE).values()))}
     return {model: [rows[name] for name in names] for model, names in BY_HAND.items()}
 
 

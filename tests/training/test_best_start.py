@@ -129,3 +129,30 @@ def test_a_budget_that_ends_there_keeps_the_best():
     with pytest.raises(Stopped):
         line.search()._beside_everything(line.top(8.0, 0.0), stopped)
     assert line.vector[0] == 8.0
+
+
+def test_other_tops_are_sought_beside_the_best():
+    line = Line(lambda reach, length, samples: max(-4 * (reach - 4) ** 2, -1 - 4 * (reach - 6) ** 2), [(4.0, 0.0), (6.0, 0.0)])
+    best = line.top(4.0, 0.0)
+    found = line.search().beside(best, 40, stage)
+    assert [float(top.vector[0]) for top in found] == [4.0, 6.0]
+    assert line.rows == 40
+    line.evidence = lambda reach, length, samples: max(-4 * (reach - 4) ** 2, -3 - 4 * (reach - 6) ** 2)
+    assert line.search().beside(best, 40, stage) == [best]  # the other is too far below
+    line.evidence = lambda reach, length, samples: max(-4 * (reach - 4) ** 2, 3 - 4 * (reach - 6) ** 2)
+    (other,) = line.search().beside(best, 40, stage)  # and here the first is
+    assert other.vector[0] == 6.0
+    line.evidence = lambda reach, length, samples: -(length**2)
+    assert len(line.search().beside(line.top(4.0, 0.0), 40, stage)) == 1  # one flat top
+
+
+def test_a_budget_that_ends_beside_the_best_keeps_it():
+    line = Line(lambda reach, length, samples: -abs(reach - 4.0), [(4.0, 0.0)])
+
+    def stopped(climb, *arguments):
+        line.learned.set(np.array([6.0, 0.0]))
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        line.search().beside(line.top(4.0, 0.0), 40, stopped)
+    assert line.vector.tolist() == [4.0, 0.0]

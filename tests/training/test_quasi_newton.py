@@ -13,6 +13,7 @@ from torch import Tensor
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
+from orbitgp.training import best_start, quasi_newton
 from orbitgp.training.diagnostics import climbs_with_orbit, headline
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import LEAST_SAMPLES, QuasiNewton
@@ -243,6 +244,29 @@ def test_a_run_that_continues_has_the_draws_that_it_had():
         assert again.model.num_samples == whole.model.num_samples
         assert again.draw_error == whole.draw_error
         assert again.converged
+
+
+@pytest.mark.slow
+def test_tops_beside_the_best_go_on_and_the_highest_is_kept(monkeypatch):
+    """Here all of them go on. A run that continues in the midst of this ends bit for bit the same."""
+    x, y = wave(48)
+    alone = make(GaussianNoise(0.2).double(), x, y, most_samples=32)
+    best = alone.run().log_evidence
+    monkeypatch.setattr(quasi_newton, "_LEAST_RUNG", 12)
+    monkeypatch.setattr(quasi_newton, "TIE", 1e9)
+    monkeypatch.setattr(best_start, "TIE", 1e9)
+    monkeypatch.setattr(best_start.BestStart, "_is_one_top", lambda *_: False)
+    states: list[dict] = []
+    whole = make(GaussianNoise(0.2).double(), x, y, most_samples=32, after_step=lambda run: states.append(run.state_dict()))
+    end = whole.run()
+    assert end.log_evidence > best - 0.1
+    last = whole._tops[-3:]  # with the most draws
+    assert end.log_evidence == pytest.approx(max(top.value for top in last), abs=1e-6)
+    for state in states[-6:-1]:
+        again = make(GaussianNoise(0.2).double(), x, y, most_samples=32)
+        again.load_state_dict(state)
+        assert again.run().log_evidence == end.log_evidence
+        assert np.array_equal(again.learned.get(), whole.learned.get())
 
 
 @pytest.mark.slow

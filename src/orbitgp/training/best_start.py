@@ -26,8 +26,9 @@ _SKETCH_ROWS = 50  # orbits are first tried with so few rows, where there are tw
 _FINALISTS = 4  # starts that lead to different orbits, at most: they begin again, with more rows
 _HOPELESS = 10.0  # nats below the best, with very few rows
 _NEAR = 0.15  # natural units by which the reaches of one orbit differ
-_TIE = 2.0  # nats by which tops may differ, and be in another order where climbs go on
+TIE = 2.0  # nats by which tops may differ, and be in another order where climbs go on
 _RIVALS = 3  # tops of which more draws decide, at most
+_ASIDE = 1.5  # times as narrow and as wide: where else a top is sought
 
 
 class BestStart:
@@ -102,7 +103,7 @@ class BestStart:
         """Different tops that are about as high as the highest, the best first."""
         different: list[Top] = []
         for top in sorted(tops, key=lambda top: -top.value):
-            tied = not different or top.value > different[0].value - _TIE
+            tied = not different or top.value > different[0].value - TIE
             if tied and not any(self._is_one_top(top, better, self.rows) for better in different):
                 different.append(top)
         return different[:_RIVALS]
@@ -112,6 +113,24 @@ class BestStart:
         signs = np.where(self.learned.is_reach & (top.vector * better.vector < 0), -1.0, 1.0)  # of a reach, either is the same
         between = self._log_evidence(0.5 * (signs * top.vector + better.vector), rows)
         return bool(between > top.value - EARLY_SETTLED)
+
+    def beside(self, top: Top, rows: int, stage: Callable[..., Top]) -> list[Top]:
+        """The highest of this top of so many rows and those near it, and all that are about as high.
+
+        Narrower and wider orbits lead to the others.
+        """
+        found = [top]
+        try:
+            for factor in (1 / _ASIDE, _ASIDE):
+                reaches = np.clip(factor * top.vector, -self.learned.widest, self.learned.widest)
+                other = stage(self._from_vector, self._with_reaches(reaches, top.vector), rows, top.curvature)
+                if not any(self._is_one_top(other, better, rows) for better in found):
+                    found.append(other)
+        except Stopped:
+            self.learned.set(_highest(found).vector)
+            raise
+        highest = _highest(found).value
+        return sorted((top for top in found if top.value > highest - TIE), key=lambda top: -top.value)
 
     def _decided(self, rivals: list[Top], stage: Callable[..., Top]) -> Top:
         """The best of these, after climbs with more draws where they differ by less than these change."""
@@ -184,9 +203,9 @@ class BestStart:
             except FloatingPointError:
                 return -math.inf
 
-    def _from_vector(self, vector: Vector) -> Top:
+    def _from_vector(self, vector: Vector, rows: int | None = None, curvature: Curvature | None = None) -> Top:
         self.learned.set(vector)
-        return self._climb(self.rows)
+        return self._climb(rows or self.rows, curvature=curvature)
 
     def _further(self, top: Top) -> Top:
         """From a top with fewer draws, to the last."""

@@ -29,7 +29,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.training.best_start import EARLY_SETTLED
+from orbitgp.training.best_start import EARLY_SETTLED, BestStart
 from orbitgp.training.budget import evaluation_cost, step_seconds
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
@@ -134,7 +134,7 @@ class CollapsedClimb(QuasiNewton):
         record = super()._described(value)
         return {**{name: record[name] for name in record if name not in _OF_SEVERAL_CLIMBS}, "blend": 0.0}
 
-    def _with_more_rows(self, top: Top | None) -> Top:
+    def _with_more_rows(self, top: Top | None, search: BestStart | None) -> list[Top]:
         """With all rows: first without the inducing points where a noise must rise, then with them."""
         points = self.model.sparse.inducing
         if points.requires_grad and any(parameter.requires_grad for parameter in self.likelihood.parameters()):
@@ -144,7 +144,7 @@ class CollapsedClimb(QuasiNewton):
                     top = self._stage(self._climb, EARLY_SETTLED)
                     self.learned.set(top.vector)
             self._learn_what_is_free()
-        return self._stage(self._climb, self._enough(0.0))
+        return [self._stage(self._climb, self._enough(0.0))]
 
     def _enough(self, noise: float) -> float:
         """Nats an iteration, below which a climb ends. Nothing finer is sought than a small part of the slack."""

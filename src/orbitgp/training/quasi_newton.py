@@ -7,7 +7,7 @@ Four things make that safe and quick:
 - **Starts.** The evidence may have several tops over the reach of an orbit. Narrower and wider starts, and the simpler orbits
   that it contains (``starts``), are each brought close to their top on some of the data, with few draws. The best goes on.
   Very few data say which of them lead to different orbits. The model without the orbit is tried from several lengthscales: an
-  orbit that contains it does not end below it.
+  orbit that contains it does not end below it. Many data have tops that few do not show: these are sought near the best.
 - **Draws.** S fixed draws are a finite orbit, a model of its own. S doubles until a climb with twice the draws gains little,
   and ends at about the same evidence. Each stage begins with the curvature that the last one has learned.
 - **Rows.** Where learning by all data would take too long, it sees the first ``learn_rows`` of them in an order whose every
@@ -38,7 +38,7 @@ from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.training.best_start import EARLY_SETTLED, SETTLED, BestStart
+from orbitgp.training.best_start import EARLY_SETTLED, SETTLED, TIE, BestStart
 from orbitgp.training.climb import Climb, Curvature, Stopped, Top
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.learned_vector import Vector
@@ -163,7 +163,7 @@ class QuasiNewton:
 
     def _learn(self) -> None:
         """All stages: from every start, then with more and more rows, then with more and more draws."""
-        start, moved = None, math.inf
+        start, moved, search = None, math.inf, None
         if len(self.starts) > 1:
             first, last = self._first_samples or 0, self._last_samples or 0
             more = [samples for samples in (LEAST_SAMPLES, 2 * LEAST_SAMPLES) if first < samples <= last]
@@ -171,7 +171,7 @@ class QuasiNewton:
             start, moved = search.find(self._stage), search.moved
         if self._start_rows < self._num_learned:  # more rows say more than more draws
             self.model.num_samples, moved = self._first_samples, math.inf
-        top = self._with_more_draws(self._with_more_rows(start), moved)
+        top = self._with_more_draws(self._with_more_rows(start, search), moved)
         self.learned.set(top.vector)
         self.converged = True
         self._snapshot = self._state()
@@ -192,33 +192,64 @@ class QuasiNewton:
         if self.after_step is not None:
             self.after_step(self)
 
-    def _with_more_rows(self, top: Top | None) -> Top:
-        """Climb with a quarter of the rows of the next stage: few evaluations with all rows are needed then."""
+    def _with_more_rows(self, top: Top | None, search: BestStart | None) -> list[Top]:
+        """Climb with a quarter of the rows of the next stage: few evaluations with all rows are needed then.
+
+        The more rows there are, the more tops the evidence has. So before all data are seen, narrower and wider orbits are
+        tried once more. Those that are about as high as the best go on beside it.
+        """
         rungs = [rows for rows in (self._num_learned // 4**k for k in (3, 2, 1)) if rows >= _LEAST_RUNG]
         before = self._start_rows
-        for rows in (*rungs, self._num_learned):
+        for rows in rungs:
             top = self._stage(self._climb_rows, top, before, rows)
             before = rows
-        assert top is not None
-        return top
+        if top is None or search is None or not rungs or self._num_learned < len(self.x):
+            return [self._stage(self._climb_rows, top, before, self._num_learned)]
+        rivals = search.beside(top, before, self._stage)
+        tops = [after for _, after in self._each(rivals, self._climb_rows, before, self._num_learned)]
+        if len(tops) > 1:
+            self.learned.set(tops[0].vector)
+            self.objective.local = None
+            noise = 2 * self._noise_of_draws()
+            tops = [top for top in tops if top.value >= tops[0].value - max(TIE, noise)]
+        return tops
 
-    def _with_more_draws(self, top: Top, moved: float) -> Top:
-        """Climb with twice the draws, until that gains little and ends at about the same evidence.
+    def _with_more_draws(self, tops: list[Top], moved: float) -> Top:
+        """Climb with twice the draws, until that gains little and ends at about the same evidence. The best of several.
 
         ``moved`` is what the present number of draws has changed, where fewer were tried.
         """
         samples = self.model.num_samples
         if samples is not None and samples >= LEAST_SAMPLES and moved < TOLERANCE:
             self.draw_error = moved
-            return top
+            return tops[0]
         while samples is not None and samples != self._last_samples:
             samples = self.model.num_samples = min(2 * samples, self.most_samples)
-            last, top = top, self._stage(self._climb_draws, top)
+            pairs = self._each(tops, self._climb_draws)
             # The two tops may agree by chance, although other draws would move the parameters.
-            self.draw_error = max(abs(top.value - last.value), top.value - top.first_value)
+            moves = [max(abs(after.value - before.value), after.value - after.first_value) for before, after in pairs]
+            self.draw_error = moves[0]
+            if len(tops) > 1:
+                self._posterior = None  # it may be that of another
+            highest = pairs[0][1].value
+            tops = [
+                after for (_, after), moved in zip(pairs, moves, strict=True) if highest - after.value <= max(moved, moves[0])
+            ]
             if samples >= LEAST_SAMPLES and self.draw_error < TOLERANCE:
                 break
-        return top
+        return tops[0]
+
+    def _each(self, tops: list[Top], climb: Callable[..., Top], *arguments: Any) -> list[tuple[Top, Top]]:
+        """Each of these tops with the one that a climb from it leads to, the highest first. The best is kept at a stop."""
+        pairs: list[tuple[Top, Top]] = []
+        try:
+            for top in tops:
+                pairs.append((top, self._stage(climb, top, *arguments)))
+        except Stopped:
+            if pairs:
+                self.learned.set(max((after for _, after in pairs), key=lambda after: after.value).vector)
+            raise
+        return sorted(pairs, key=lambda pair: -pair[1].value)
 
     def _climb_rows(self, top: Top | None, before: int, rows: int) -> Top:
         """Climb from the top with fewer rows: the more data there are, the more the evidence curves."""

@@ -49,6 +49,15 @@ class Line(ExactObjective):
     def top(self, *vector):
         return Top(float(self.evidence(*vector, self.model.num_samples)), np.array(vector), None, 0.0)
 
+    def stopped_at(self, reach):
+        """A stage that is stopped on its way, at this reach."""
+
+        def stage(climb, *arguments):
+            self._set([reach, 0.0])
+            raise Stopped
+
+        return stage
+
     def search(self, more_samples=(32, 64)):
         return BestStart(self, [], 100, None, more_samples, self.climb)
 
@@ -121,13 +130,8 @@ def test_everything_is_tried_where_the_best_is_close_to_it(reach):
 
 def test_a_budget_that_ends_there_keeps_the_best():
     line = Line(lambda reach, length, samples: -abs(reach - 8.0), [(8.0, 0.0)])
-
-    def stopped(climb, *arguments):
-        line.learned.set(np.array([9.0, 0.0]))
-        raise Stopped
-
     with pytest.raises(Stopped):
-        line.search()._beside_everything(line.top(8.0, 0.0), stopped)
+        line.search()._beside_everything(line.top(8.0, 0.0), line.stopped_at(9.0))
     assert line.vector[0] == 8.0
 
 
@@ -148,11 +152,6 @@ def test_other_tops_are_sought_beside_the_best():
 
 def test_a_budget_that_ends_beside_the_best_keeps_it():
     line = Line(lambda reach, length, samples: -abs(reach - 4.0), [(4.0, 0.0)])
-
-    def stopped(climb, *arguments):
-        line.learned.set(np.array([6.0, 0.0]))
-        raise Stopped
-
     with pytest.raises(Stopped):
-        line.search().beside(line.top(4.0, 0.0), 40, stopped)
+        line.search().beside(line.top(4.0, 0.0), 40, line.stopped_at(6.0))
     assert line.vector.tolist() == [4.0, 0.0]

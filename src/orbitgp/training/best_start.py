@@ -140,8 +140,8 @@ class BestStart:
             self.model.num_samples = samples
             further = self._tops([(self._further, top) for top in rivals], stage, self.rows)
             moves = [abs(after.value - before.value) for before, after in zip(rivals, further, strict=True)]
-            (best, self.moved), *others = sorted(zip(further, moves, strict=True), key=lambda pair: -pair[0].value)
-            rivals = [best, *(top for top, moved in others if best.value - top.value <= max(moved, self.moved))]
+            undecided = still_tied(further, moves)
+            rivals, self.moved = [top for top, _ in undecided], undecided[0][1]
         return rivals[0]
 
     def _beside_no_orbit(self, best: Top, stage: Callable[..., Top]) -> list[Top]:
@@ -243,6 +243,13 @@ class BestStart:
     def _with_reaches(self, reaches: Vector, others: Vector) -> Vector:
         """The reaches of one vector, and all else of the other."""
         return np.where(self.learned.is_reach, reaches, others)
+
+
+def still_tied(tops: list[Top], moves: list[float]) -> list[tuple[Top, float]]:
+    """The highest top, and those behind it by no more than draws have moved the two; each with its move, the best first."""
+    ranked = sorted(zip(tops, moves, strict=True), key=lambda pair: -pair[0].value)
+    best, of_best = ranked[0]
+    return [(top, moved) for top, moved in ranked if best.value - top.value <= max(moved, of_best)]
 
 
 def _highest(tops: list[Top]) -> Top:

@@ -38,7 +38,7 @@ from orbitgp.inference.exact import ExactGP, Solution
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.training.best_start import EARLY_SETTLED, SETTLED, TIE, BestStart
+from orbitgp.training.best_start import EARLY_SETTLED, SETTLED, TIE, BestStart, still_tied
 from orbitgp.training.climb import Climb, Curvature, Stopped, Top
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
 from orbitgp.training.learned_vector import Vector
@@ -203,10 +203,12 @@ class QuasiNewton:
         for rows in rungs:
             top = self._stage(self._climb_rows, top, before, rows)
             before = rows
-        if top is None or search is None or not rungs or self._num_learned < len(self.x):
+        sees_all = self._num_learned == len(self.x)
+        if top is None or search is None or not (rungs and sees_all and self.learned.is_reach.any()):
             return [self._stage(self._climb_rows, top, before, self._num_learned)]
         rivals = search.beside(top, before, self._stage)
-        tops = [after for _, after in self._each(rivals, self._climb_rows, before, self._num_learned)]
+        tops = self._each(rivals, self._climb_rows, before, self._num_learned)
+        tops.sort(key=lambda top: -top.value)
         if len(tops) > 1:
             self.learned.set(tops[0].vector)
             self.objective.local = None
@@ -225,31 +227,29 @@ class QuasiNewton:
             return tops[0]
         while samples is not None and samples != self._last_samples:
             samples = self.model.num_samples = min(2 * samples, self.most_samples)
-            pairs = self._each(tops, self._climb_draws)
+            further = self._each(tops, self._climb_draws)
             # The two tops may agree by chance, although other draws would move the parameters.
-            moves = [max(abs(after.value - before.value), after.value - after.first_value) for before, after in pairs]
-            self.draw_error = moves[0]
+            both = zip(tops, further, strict=True)
+            moves = [max(abs(after.value - before.value), after.value - after.first_value) for before, after in both]
             if len(tops) > 1:
                 self._posterior = None  # it may be that of another
-            highest = pairs[0][1].value
-            tops = [
-                after for (_, after), moved in zip(pairs, moves, strict=True) if highest - after.value <= max(moved, moves[0])
-            ]
+            undecided = still_tied(further, moves)
+            tops, self.draw_error = [top for top, _ in undecided], undecided[0][1]
             if samples >= LEAST_SAMPLES and self.draw_error < TOLERANCE:
                 break
         return tops[0]
 
-    def _each(self, tops: list[Top], climb: Callable[..., Top], *arguments: Any) -> list[tuple[Top, Top]]:
-        """Each of these tops with the one that a climb from it leads to, the highest first. The best is kept at a stop."""
-        pairs: list[tuple[Top, Top]] = []
+    def _each(self, tops: list[Top], climb: Callable[..., Top], *arguments: Any) -> list[Top]:
+        """Where climbs from these tops lead. A run that is stopped meanwhile is left at the best of them."""
+        found: list[Top] = []
         try:
             for top in tops:
-                pairs.append((top, self._stage(climb, top, *arguments)))
+                found.append(self._stage(climb, top, *arguments))
         except Stopped:
-            if pairs:
-                self.learned.set(max((after for _, after in pairs), key=lambda after: after.value).vector)
+            if found:
+                self.learned.set(max(found, key=lambda top: top.value).vector)
             raise
-        return sorted(pairs, key=lambda pair: -pair[1].value)
+        return found
 
     def _climb_rows(self, top: Top | None, before: int, rows: int) -> Top:
         """Climb from the top with fewer rows: the more data there are, the more the evidence curves."""

@@ -55,13 +55,6 @@ ORBITS = {
 }
 
 
-@pytest.fixture
-def fully_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local parameters and q(u) take turns until nothing moves."""
-    monkeypatch.setattr("orbitgp.inference.fixed_point._TURNS", 3000)
-    monkeypatch.setattr("orbitgp.inference.fixed_point._SETTLED", 1e-12)
-
-
 @pytest.mark.parametrize("averaged", [1, 3])
 @pytest.mark.parametrize("mean", ["constant", "linear", "zero"])
 @pytest.mark.parametrize("orbit", ORBITS)

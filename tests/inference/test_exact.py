@@ -122,10 +122,9 @@ def test_evidence_is_that_of_the_gaussian_observations(name):
 
 
 @pytest.mark.parametrize("name", [name for name, likelihood in LIKELIHOODS.items() if likelihood.num_locals])
+@pytest.mark.usefixtures("fully_settled")
 def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
     """Plain turns of local parameters and posterior raise the bound each time; extrapolated ones end there in fewer turns."""
-    monkeypatch.setattr("orbitgp.inference.fixed_point._SETTLED", 1e-9)
-    monkeypatch.setattr("orbitgp.inference.fixed_point._TURNS", 500)
     model, likelihood, y = problem(name)
     model.kernel.outputscale = 100.0  # large values of f take many turns
     turns = []
@@ -139,10 +138,38 @@ def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
     assert extrapolated < len(turns) - extrapolated
 
 
+@pytest.mark.parametrize("name", ["bernoulli", "stick-breaking"])
+def test_what_some_rows_predict_is_a_start_of_fewer_turns_to_the_same_place(name, monkeypatch):
+    """On a line, where neighbours know each other's values."""
+    likelihood, rows = LIKELIHOODS[name], 200
+    x = torch.linspace(0, 6, rows, dtype=torch.float64)[:, None]
+    y = likelihood.encode((2 * x[:, 0]).long() % likelihood.num_classes)
+    model, turns, solve = ExactGP(kernel(0.3, 1000.0), Identity(), x, likelihood.num_latents), [], ExactGP._solve
+    monkeypatch.setattr(ExactGP, "_solve", lambda self, gram, *args: turns.append(len(gram)) or solve(self, gram, *args))
+    monkeypatch.setattr("orbitgp.inference.exact.COARSE", exact.FINE)
+    ends, counts = [], []
+    for many in (rows + 1, rows // 2):
+        monkeypatch.setattr("orbitgp.inference.exact._MANY", many)
+        ends.append(model.condition(likelihood, y).log_evidence)
+        counts.append(turns.count(rows))
+        turns.clear()
+    assert ends[0] == pytest.approx(ends[1], abs=1e-2)
+    assert counts[1] < counts[0]
+
+
+def test_many_data_of_a_robust_likelihood_begin_alike(monkeypatch):
+    """One datum in seven is far off: believing what some rows predict would end 140 nats lower."""
+    x = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
+    y = 30 * torch.sin(2 * x) + 20 * (torch.arange(200) % 7 == 0)[:, None]
+    model, likelihood = ExactGP(kernel(0.3, 1000.0), Identity(), x), StudentT().double()
+    few = model.condition(likelihood, y).log_evidence
+    monkeypatch.setattr("orbitgp.inference.exact._MANY", 100)
+    assert model.condition(likelihood, y).log_evidence == pytest.approx(few, abs=1e-2)
+
+
 @pytest.mark.parametrize("name", LIKELIHOODS)
-def test_gradients_equal_finite_differences(name, monkeypatch):
-    monkeypatch.setattr("orbitgp.inference.fixed_point._SETTLED", 1e-12)
-    monkeypatch.setattr("orbitgp.inference.fixed_point._TURNS", 500)
+@pytest.mark.usefixtures("fully_settled")
+def test_gradients_equal_finite_differences(name):
     model, likelihood, y = problem(name)
     solution = model.evidence_with_gradient(likelihood, y)
     bias = model.prior_mean.bias

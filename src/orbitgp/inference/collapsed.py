@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.exact import CLEAR, Locals, Observations, Rows, Targets, backward, begin_local
-from orbitgp.inference.fixed_point import settled
+from orbitgp.inference.fixed_point import FINE, settled
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
@@ -172,7 +172,7 @@ class CollapsedGP(nn.Module):
             best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
             return float(best.bound()), required(likelihood.local(y, best.moments())), None
 
-        return settled(turn, begin_local(likelihood, y, local))[0]
+        return settled(turn, begin_local(likelihood, y, local), FINE)[0]
 
     def _best(self, a: Columns, means: KernelMeans, observed: Observations) -> _BestPosterior:
         return _BestPosterior(a, means, observed, self.prior_mean.bias.requires_grad)

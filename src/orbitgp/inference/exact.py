@@ -24,13 +24,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.fixed_point import settled
+from orbitgp.inference.fixed_point import COARSE, FINE, settled
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.kernels import covariance
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, Quadratic, required
+from orbitgp.likelihoods.classification import Classification
 from orbitgp.orbits import Orbit, Pairing
 
 Rows = Float[Tensor, "rows *features"]
@@ -40,6 +41,7 @@ Locals = Float[Tensor, "rows *params"]
 
 _EXACT = Pairing.exact()
 _PROBES = 4  # data
+_MANY, _EVERY = 1000, 4  # of so many data, every fourth is solved for first where local parameters are not known
 _LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
 
@@ -230,16 +232,37 @@ class ExactGP(nn.Module):
         """The solution at the best local parameters, where the likelihood has any: they and the posterior take turns."""
         if not likelihood.num_locals:
             return self._solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, invert)
+        many = len(y) >= _MANY
+        # Robust likelihoods have several tops: to begin with, all of their data are to be believed alike.
+        if many and local is None and isinstance(likelihood, Classification):
+            local = self._predicted_by_some(gram, means, likelihood, y)
 
         def turn(local: Locals) -> tuple[float, Locals, Solution]:
             observed = Observations.of(likelihood.quadratic(y, local))
             solution = self._solve(gram, means, observed, local)
             return solution.log_evidence, required(likelihood.local(y, _moments(solution, observed))), solution
 
-        _, solution = settled(turn, begin_local(likelihood, y, local))
+        _, solution = settled(turn, begin_local(likelihood, y, local), COARSE if many and not invert else FINE)
         if invert:
             solution.system.invert()
         return solution
+
+    def _predicted_by_some(
+        self, gram: Float[Tensor, "rows rows"], means: Float[Tensor, "rows latents"], likelihood: Likelihood, y: Targets
+    ) -> Locals:
+        """Local parameters that every fourth row predicts for all: a start that costs little, and saves turns."""
+        some = slice(None, None, _EVERY)
+        solution = self._solve_with_locals(gram[some, some], means[some], likelihood, y[some], None, invert=False)
+        if self.prior_mean.bias.requires_grad:
+            means = means + self.prior_mean.bias
+        found = []
+        step = max(1, chunk_elements(gram.device) // len(solution.weights))
+        for rows in (slice(start, start + step) for start in range(0, len(y), step)):
+            cross = gram[rows, some].double()
+            mean = means[rows] + cross @ solution.weights
+            variance = gram.diagonal()[rows, None] - solution.system.explained(cross.mT)
+            found.append(required(likelihood.local(y[rows], Moments(mean, mean.square() + variance.clamp_min(0.0)))))
+        return torch.cat(found)
 
     @torch.no_grad()
     def _solve(

@@ -24,20 +24,22 @@ from torch import Tensor
 Point = Float[Tensor, "*shape"]
 Found = TypeVar("Found")
 
+FINE, COARSE = 1e-6, 1e-5  # nats a datum that one more turn may gain; the latter of many data, without a gradient
 _TURNS = 50  # at most
-_SETTLED, _MANY = 1e-3, 1000  # nats: what one more turn would gain, of so many data; of more data in proportion
+_SETTLED = 1e-5  # nats that it may gain, however few data there are
 _MEMORY = 5  # points before the last one
 _FACTOR = 2.0  # by which a mixed number may differ from the last image
 _LEAST = 1e-10  # of the largest eigenvalue: directions that differ by less say nothing
 
 
-def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:
+def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point, of_a_datum: float) -> tuple[Point, Found]:
     """The image of the fixed point, where the bound is highest, and what a turn finds there.
 
-    A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each datum.
+    A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each datum. The
+    turns end where one more would gain little; gains shrink from turn to turn by about the same factor.
     """
-    enough = _SETTLED * max(1.0, len(point) / _MANY)
-    mixing = AndersonMixing()
+    enough = max(_SETTLED, of_a_datum * len(point))
+    mixing, gain = AndersonMixing(), 0.0
     bound, image, found = turn(point)
     for _ in range(_TURNS):
         if not (math.isfinite(bound) and image.isfinite().all()):
@@ -50,7 +52,9 @@ def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -
             point = plain
             del found
             bound, image, found = turn(point)
-        if bound - last < enough:
+        before, gain = gain, bound - last
+        shrinks = min(1.0, gain / before) if before > 0 else 1.0
+        if gain * shrinks < enough:
             break
     return image, found
 

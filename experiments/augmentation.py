@@ -41,8 +41,6 @@ QUICK: Settings = harness.QUICK | {"num_train": 300, "num_test": 1000, "num_indu
 class Augmentation(MNIST):
     """One model of some digits, or of randomly transformed copies of them."""
 
-    experiment = "augmentation"
-
     num_train: int = 5000
     copies: int = 0
 

@@ -132,8 +132,6 @@ DATA = {
 class Case(harness.Run):
     """One problem; ``unit`` multiplies the inputs. ``known`` is what an earlier record has of the reference."""
 
-    experiment = "battery"
-
     number: int
     data: str
     orbit: str

@@ -60,7 +60,7 @@ def fitted(model: InvariantGPClassifier, data: Dataset, name: str) -> Record:
     scores = {score.__name__: score(probs, labels) for score in harness.SCORES}
     print(f"{name}: {model.evidence_}; {100 * scores['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True)
     return {
-        "data": {"name": data.name, "source": data.source, "train": len(data.y_train), "test": len(labels)},
+        "data": {"name": data.name, "train": len(data.y_train), "test": len(labels)},
         "seconds": seconds,
         "inference": model.inference_,
         "evaluations": model.history_[-1]["step"],

@@ -55,8 +55,6 @@ SPARSE = Path(__file__).parents[1] / "results" / "small_data.jsonl"
 class Default(DefaultFit):
     """One classifier with the defaults, of the data of another experiment."""
 
-    experiment = "defaults"
-
     likelihood: str = "gaussian"
     num_train: int = 60_000
     num_test: int = 10_000

@@ -30,7 +30,6 @@ STROKE = 0.7  # pixels: half the width of a line; thick ones hardly change when 
 class BentDrawings(profiles.Profiled):
     """Classes that differ by large deformations, examples that differ by deformations of ``bent`` pixels."""
 
-    experiment = "deformations"
     key = "amplitude"
     unit = "px"
 
@@ -61,7 +60,6 @@ class BentDrawings(profiles.Profiled):
 class PlainDigits(profiles.Profiled):
     """Some embedded digits as they are: how much may they be bent?"""
 
-    experiment = "deformations"
     key = "amplitude"
     unit = "px"
 

@@ -115,8 +115,6 @@ def evidence(orbit_name: str, inference: str, size: int | None, num_data: int) -
 class Exact(harness.Run):
     """One orbit: the exact evidence, or the bound with ``size`` inducing variables that are values of f or of g."""
 
-    experiment = "exact"
-
     orbit: str
     inference: str  # exact, f or g
     size: int | None

@@ -73,8 +73,6 @@ QUICK: Settings = {
 class ExactDigits(DefaultFit):
     """One model of MNIST."""
 
-    experiment = "exact_evidence"
-
     num_train: int = 60_000
     num_test: int = 10_000
     dataset: str = "mnist"
@@ -159,6 +157,7 @@ EXPERIMENT = harness.Experiment(
     plan,
     table,
     check,
+    models=list(MODELS),
     seeds=1,
     options={"--models": {"nargs": "+", "choices": list(MODELS), "default": list(MODELS), "help": "only some of the models"}},
 )

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,8 +84,6 @@ def turned(data: Dataset, degrees: float, seed: int) -> Dataset:
 class Run:
     """What one line of the records depends on, as fields; a subclass says how to measure it."""
 
-    experiment: ClassVar[str]
-
     def name(self) -> str:
         """The name of its record, different for each run of an experiment."""
         raise NotImplementedError
@@ -96,13 +94,23 @@ class Run:
 
     def run(self, device: str = "cpu") -> Record:
         """The results, with all that is needed to get them again."""
-        head = {"experiment": self.experiment, "name": self.name(), "commit": commit(), "settings": asdict(self)}
-        return {**head, **provenance(device), **self.measure(device)}
+        head = {"name": self.name(), "commit": commit(), "settings": asdict(self)}
+        return {**head, **made_by(device), **self.measure(device)}
 
 
 def slug(*parts: object) -> str:
     """Letters and digits of the parts, with hyphens between them."""
     return re.sub("[^A-Za-z0-9.]+", "-", "-".join(map(str, parts)))
+
+
+def made_by(device: str) -> Record:
+    """The versions and the hardware that results depend on most."""
+    found = provenance(device)
+    versions = {name: found["versions"][name] for name in ("orbitgp", "torch")}
+    return {
+        "versions": versions,
+        "hardware": {name: found["hardware"][name] for name in found["hardware"] if name != "threads"},
+    }
 
 
 @cache
@@ -159,7 +167,7 @@ class Training(Run):
         start = time.perf_counter()
         probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
         return {
-            "data": {"name": data.name, "source": data.source, "train": len(data.y_train), "test": len(data.y_test)},
+            "data": {"name": data.name, "train": len(data.y_train), "test": len(data.y_test)},
             "seconds": {"fit": seconds, "training": model.history_[-1]["seconds"], "predict": time.perf_counter() - start},
             "evidence": asdict(model.evidence_),
             "orbit": model.orbit_.describe().to_dict(),

@@ -89,8 +89,6 @@ class Watch:
 class LearningCurve(mnist.MNIST):
     """One model of MNIST, watched while it learns; its record has a ``curve``."""
 
-    experiment = "learning_curve"
-
     watch_samples: int = 32  # of the orbit of a test digit
     spacing: float = 1.18  # each watched step is at least so many times the one before
 

@@ -33,8 +33,6 @@ MNIST_DIGITS = 5000
 class Likelihoods(harness.Training):
     """One likelihood with one orbit on one split; ``model`` is the orbit's name."""
 
-    experiment = "likelihoods"
-
     num_inducing: int = 200
     num_samples: int = 16
     max_steps: int = 300

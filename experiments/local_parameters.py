@@ -41,8 +41,6 @@ OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 class LocalParameters(harness.Run):
     """One model with one source of local parameters."""
 
-    experiment = "local_parameters"
-
     source: LocalName
     optimizer: OptimizerName
     seed: int = 0
@@ -72,7 +70,7 @@ class LocalParameters(harness.Run):
         mean, variance = model.predict(torch.tensor(data.x_test, device=x.device))
         probs, labels = Bernoulli().predict_proba(mean, variance).cpu(), data.y_test % 2
         return {
-            "data": {"name": data.name, "source": data.source, "train": len(x), "test": len(labels)},
+            "data": {"name": data.name, "train": len(x), "test": len(labels)},
             "seconds": {"training": trainer.history[-1]["seconds"]},
             "steps": trainer.steps,
             "evidence": {"value": best.value, "stderr": best.stderr, "own": own},

@@ -169,8 +169,6 @@ def gap_markdown(gaps: Sequence[Gap]) -> str:
 class LogisticBound(harness.Run):
     """The three bounds of one problem, by its name."""
 
-    experiment = "logistic_bound"
-
     problem: str
     num_inducing: int = 60
     max_steps: int = 300

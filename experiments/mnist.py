@@ -62,8 +62,6 @@ QUICK: Settings = harness.QUICK | {"num_train": 1000, "num_predict_samples": 32}
 class MNIST(harness.Training):
     """One model of MNIST, or of its first ``num_train`` digits."""
 
-    experiment = "mnist"
-
     num_train: int = 60_000
     num_test: int = 10_000
 

@@ -30,8 +30,6 @@ HALF_TURN_AT_LEAST = 150.0  # what is asked where A = 180: the paper's angles st
 class OddEven(DefaultFit):
     """Digits rotated within ±``rotated`` degrees, odd (1) or even (0)."""
 
-    experiment = "odd_even"
-
     rotated: float = 0.0
     num_train: int = 60_000
     num_test: int = 10_000

@@ -22,7 +22,6 @@ STARTS = (5.0, 45.0, 150.0)
 class RotatedDigits(profiles.Profiled):
     """Digits rotated within ±``rotated`` degrees; the orbit is rotations within ± one angle."""
 
-    experiment = "rotated_digits"
     key = "degrees"
     unit = "°"
 

@@ -41,8 +41,6 @@ QUICK["options"] = QUICK["options"] | {"orbit_rate": 0.15}
 class RotatedMNIST(harness.Training):
     """One model of the generated set."""
 
-    experiment = "rotated_mnist"
-
     num_train: int = FULL_SIZE
     num_test: int = 50_000
 

@@ -81,8 +81,6 @@ def load(name: str, seed: int) -> tuple[np.ndarray, ...]:
 class Signals(harness.Run):
     """One model, or one rival, of one data set."""
 
-    experiment = "signals"
-
     data: str
     model: str  # an orbit and a feature map, or the name of a rival
     orbit: str = ""
@@ -180,7 +178,7 @@ def packed(records: Records) -> list[Record]:
         if data == "Tecator":
             lines[record["name"]] = record
             continue
-        head = {name: record[name] for name in ("experiment", "commit", "versions", "hardware")}
+        head = {name: record[name] for name in ("commit", "versions", "hardware")}
         name = harness.slug(data, seed, head["commit"], *versions.values(), *head["hardware"].values())
         line = lines.setdefault(name, {"name": name, **head, "settings": {"data": data, "seed": seed}, "models": {}})
         evidence = [round(nats, 1 if seed else 3) for nats in record.get("evidence", {}).values()]

@@ -76,8 +76,6 @@ class Shifts(FiniteOrbit):
 class Slack(harness.Run):
     """All bounds of one orbit: ``variables`` are pairs of P (0 for all S) and how the inducing points are chosen."""
 
-    experiment = "slack"
-
     orbit: str
     dataset: str = "digits"
     num_data: int = 1347

@@ -39,8 +39,6 @@ QUICK_SIZES = (150, 600)
 class SmallData(harness.Training):
     """One model of some digits of MNIST, which the seed chooses."""
 
-    experiment = "small_data"
-
     num_train: int = 60_000
     num_test: int = 10_000
 

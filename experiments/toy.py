@@ -56,8 +56,6 @@ STARTS = (0.3, 1.0, 3.0)  # lengthscales to start from; the best marginal likeli
 class Toy(harness.Run):
     """One model; for the setting see the top of this file."""
 
-    experiment = "toy"
-
     model: str = "invariant"
     inference: str = "exact"
     num_train: int = 100

@@ -293,8 +293,6 @@ def best_of_starts(which: Problem, name: str) -> list[float]:
 class Verdict(harness.Run):
     """One problem: its truth, or what ``compare`` says of it."""
 
-    experiment = "verdicts"
-
     problem: str
     part: str  # truth, or one of MODES
 
@@ -306,14 +304,14 @@ class Verdict(harness.Run):
         which = problem(self.problem)
         begin = time.perf_counter()
         found = self.truth(which) if self.part == "truth" else self.verdict(which)
-        record = {"title": which.title, "seconds": round(time.perf_counter() - begin, 1), **found}
+        record = {"seconds": round(time.perf_counter() - begin, 1), **found}
         print(f"{self.name()}: {found.get('verdict') or found['evidence']} ({record['seconds']:.0f} s)", flush=True)
         return record
 
     def truth(self, which: Problem) -> Record:
         """The best evidence of every candidate, and that of its second-best start."""
         tops = {name: [rounded(value) for value in best_of_starts(which, name)[:2]] for name in which.orbits}
-        return {"evidence": {name: values[0] for name, values in tops.items()}, "starts": tops}
+        return {"title": which.title, "evidence": {name: values[0] for name, values in tops.items()}, "starts": tops}
 
     def verdict(self, which: Problem) -> Record:
         """What ``compare`` says in words, and the evidence of each candidate with its interval."""
@@ -362,7 +360,7 @@ def outcomes(records: Records, mode: str) -> list[Outcome]:
         best = max(evidence, key=evidence.__getitem__)
         tied = record["tied"]
         said = "wrong" if best not in tied else "right" if len(tied) == 1 else "cannot tell"
-        found.append(Outcome(name, record["title"], first - second, said, record["seconds"]))
+        found.append(Outcome(name, truths[name]["title"], first - second, said, record["seconds"]))
     return found
 
 

@@ -71,8 +71,6 @@ KERNELS = ("rbf", "matern")
 class Candidate(harness.Run):
     """One view of the digits under one kernel, learned by the exact evidence of ``num_learn`` digits."""
 
-    experiment = "views"
-
     view: str
     kernel: str = "rbf"
     orbit: str = "affine"
@@ -101,7 +99,7 @@ class Candidate(harness.Run):
         seconds = time.perf_counter() - begin
         print(f"{self.view}, {self.kernel}: {evidence:,.0f} nats, {seconds:.0f} s", flush=True)
         return {
-            "data": {"name": data.name, "source": data.source, "train": len(x)},
+            "data": {"name": data.name, "train": len(x)},
             "seconds": {"fit": seconds},
             "evaluations": climber.steps,
             "converged": climber.converged,

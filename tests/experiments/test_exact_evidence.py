@@ -16,10 +16,11 @@ FEW_MODELS = ("none, gradients", "affine, two scales", "deformation")
 def test_the_plan_is_what_the_page_says():
     found = exact_evidence.plan(exact_evidence.EXPERIMENT.parser().parse_args([]))
     in_pixels = [run.orbit for run in found if run.view == "pixels" and run.max_seconds is None]
-    assert len(found) == 14
+    assert len(found) == 17
     assert in_pixels == ["none", "rotation(10)", "affine", "deformation", "tangent", "affine*deformation*thickness"]
     assert {(run.dataset, run.num_train) for run in found} == {("mnist", 60_000)}
-    assert {run.max_seconds for run in found if not run.model.endswith("in less time")} == {None}
+    limited = {run.model for run in found if run.max_seconds is not None}
+    assert limited == {run.model for run in found if run.model.endswith("in less time")} | set(exact_evidence.STARTS)
 
 
 def test_every_sparse_model_of_mnist_has_one_beside_it():
@@ -45,20 +46,21 @@ def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     assert tables.table("exact_evidence", tmp_path).startswith("| model | test error |")
 
 
-def records(none, affine, error, train=60_000):
-    def digits(model, evidence):
-        return {
-            "settings": {"model": model},
-            "data": {"train": train},
-            "evidence": {"value": evidence, "num_learned": 12_000},
-            "metrics": {"error_rate": error, "nll": 0.01, "ece": 0.002},
-            "seconds": {"fit": 140.0, "predict": 16.0},
-            "evaluations": 30,
-            "converged": True,
-            "orbit": {"angle": [-3.0, 4.5]} if model.startswith("affine") else {},
-        }
+def of_digits(model, evidence, error, train=60_000, seconds=140.0):
+    return {
+        "settings": {"model": model, "likelihood": "auto"},
+        "data": {"train": train, "test": 10_000},
+        "evidence": {"value": evidence, "stderr": 30.0, "num_learned": 12_000},
+        "metrics": {"error_rate": error, "nll": 0.01, "ece": 0.002},
+        "seconds": {"fit": seconds, "predict": 16.0},
+        "evaluations": 30,
+        "converged": True,
+        "orbit": {"angle": [-3.0, 4.5]} if model.startswith("affine") else {},
+    }
 
-    return [digits("none, gradients", none), digits("affine, gradients", affine)]
+
+def records(none, affine, error, train=60_000):
+    return [of_digits("none, gradients", none, error, train), of_digits("affine, gradients", affine, error, train)]
 
 
 def test_claims_and_table(failing):
@@ -75,3 +77,13 @@ def test_claims_and_table(failing):
         "| affine, gradients | 0.42 % | 0.0100 | 0.0020 | -10 | 12,000 | angle 7.5 wide | 30 | 140 + 16 | 0.44 %, 275 s |"
         in text
     )
+
+
+@pytest.mark.parametrize(("nats", "holds"), [(100.0, True), (-100.0, True), (200.0, False), (-200.0, False)])
+def test_other_starts_must_end_with_the_evidence_of_the_default_one(failing, nats, holds):
+    """Each is known to ± 30 nats, so three standard errors of the difference are 127."""
+    near = of_digits(exact_evidence.NEAR, -1000.0, 0.004, seconds=50.0)
+    others = [of_digits(name, -1000.0 + nats, 0.004) for name in exact_evidence.STARTS]
+    claims = exact_evidence.check([near, *others])
+    assert sum("as much evidence as" in claim for claim in claims) == 3
+    assert len(failing(claims)) == (0 if holds else 3)

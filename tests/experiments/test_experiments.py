@@ -45,7 +45,7 @@ def test_a_run_leaves_a_record_and_is_not_repeated(tmp_path, monkeypatch, tiny):
     assert len(path.read_text().splitlines()) == 4
     assert list(harness.load(path)) == ["none-0", "affine-0", "none-1", "affine-1"]
     assert [r["settings"]["model"] for r in found] == ["none", "affine", "none", "affine"]
-    assert found[0]["data"] == {"name": "noise", "source": "a seed", "train": 24, "test": 8}
+    assert found[0]["data"] == {"name": "noise", "train": 24, "test": 8}
     assert {"lengthscale", "noise"} <= set(found[1]["learned"])
     assert len(found[1]["orbit"]) == 6
     assert {"versions", "hardware", "evidence", "metrics", "commit"} <= set(found[0])
@@ -78,7 +78,6 @@ def test_records_name_the_commit(monkeypatch, tmp_path):
 class Process(harness.Run):
     """Records the process that it ran in."""
 
-    experiment = "process"
     number: int
 
     def name(self):

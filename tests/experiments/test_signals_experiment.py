@@ -68,7 +68,7 @@ def test_packed_records_say_the_same_and_are_not_run_again(tmp_path):
     of_rival = {"settings": {"data": "Coffee", "model": "RBF SVM", "seed": 1}, "metrics": {"accuracy": 0.7}, "seconds": 1.0}
     archive = record("Coffee", "timeshift", "values", -9.0, 0.8) | {"orbit": {"shift": [-1.0, 1.0]}}
     found = [archive, *resample(1, 0.9), *resample(2, 0.6), of_rival]
-    made = {"experiment": "signals", "name": "", "commit": "0123456789", "versions": {"torch": "2"}, "hardware": {"cpus": 2}}
+    made = {"name": "", "commit": "0123456789", "versions": {"torch": "2"}, "hardware": {"cpus": 2}}
     found = [one | made for one in found]
     packed = signals.packed(found)
     assert len(packed) == 3

@@ -621,6 +621,17 @@ def test_the_time_goes_on_while_workers_are_silent(capsys, monkeypatch):
     assert "0 of 2 models done, 00:01" in capsys.readouterr().err
 
 
+def test_the_time_goes_on_until_there_is_a_first_record(capsys, monkeypatch):
+    """A sparse run chooses its start for minutes, and has no record until then."""
+    monkeypatch.setattr("orbitgp.cli.progress._EVERY", 0.0)
+    with Progress(1, None) as progress:
+        time.sleep(1.2)
+        progress.record("rotation", {"step": 1, "bound": 2.0, "orbit": {}})
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "0 steps, 00:01, choosing a start"
+    assert last == "rotation: 1 steps, 00:01, bound 2"
+
+
 def run(*arguments: str, **options):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
     return subprocess.Popen(

@@ -58,7 +58,9 @@ class Progress:
         self._ended = threading.Event()
 
     def __enter__(self) -> Progress:
-        if not (self.live or self.quiet):
+        if not self.quiet:
+            if self.live:
+                self.bar.set_postfix_str("choosing a start", refresh=False)  # until there is a first record
             threading.Thread(target=self._tell_the_time, daemon=True).start()
         return self
 
@@ -67,10 +69,10 @@ class Progress:
         self.bar.close()
 
     def _tell_the_time(self) -> None:
-        """Nobody should wonder whether anything happens while workers are silent, and nobody needs many lines for that."""
+        """Nobody should wonder whether anything happens while there are no records, and nobody needs many lines for that."""
         pause = _EVERY
         while not self._ended.wait(1.0):
-            if time.monotonic() - self.told >= _EVERY:
+            if not self.live and time.monotonic() - self.told >= _EVERY:
                 self.bar.set_description_str("", refresh=False)  # the model that was done last
             if self.terminal:
                 self.bar.refresh()

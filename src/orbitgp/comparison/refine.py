@@ -34,7 +34,6 @@ from torch import Tensor
 
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
-from orbitgp.estimators.defaults import feature_dim
 from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable, covariances_and_turns, free_memory
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
@@ -224,7 +223,7 @@ def _exact_cost(trained: Trained, rows: int) -> Cost | None:
     if job.settings.get("inference", "auto") != "auto" or model.likelihood_.couples:
         return None
     draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_SAMPLES
-    dim, double = feature_dim(model.model_, _points(trained)), model.model_.dtype == torch.float64
+    dim, double = model.model_.covariance.num_features(_points(trained)), model.model_.dtype == torch.float64
     return Workload(draws, dim, _device(job), *covariances_and_turns(model.likelihood_), double).learning(rows)
 
 

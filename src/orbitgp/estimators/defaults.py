@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from orbitgp.inference.cost import CONDITIONING, LEAST_SAMPLES, Workload, affordable, covariances_and_turns, free_memory
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
@@ -193,14 +192,8 @@ def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) ->
     """What exact inference costs for data like these, with as few draws as an infinite orbit may end with."""
     samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
     double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
-    dim = feature_dim(model, model.x)
+    dim = model.covariance.num_features(model.x)
     return Workload(samples, dim, model.x.device, *covariances_and_turns(likelihood), double, tables)
-
-
-@torch.no_grad()
-def feature_dim(model: ExactGP | InvariantGP, x: Float[Tensor, "rows *features"]) -> int:
-    """The size of what the kernel compares: that of an input, or of its features."""
-    return model.covariance.features(x[:1].flatten(1)).shape[-1]
 
 
 def _exact_choice(

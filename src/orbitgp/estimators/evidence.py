@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from orbitgp.estimators.defaults import feature_dim
 from orbitgp.inference.collapsed import CollapsedBound
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.evidence import Evidence, measure_evidence
@@ -73,7 +72,7 @@ def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
     size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
-    work = Workload(size, feature_dim(model, x), x.device, double=True)
+    work = Workload(size, model.covariance.num_features(x), x.device, double=True)
     quick = work.conditioning(len(x)).seconds < UPPER_SECONDS
     if not quick and len(x) > UPPER_ROWS:
         return None

@@ -63,6 +63,11 @@ class Covariance(nn.Module):
         """
         return x
 
+    @torch.no_grad()
+    def num_features(self, x: Float[Tensor, "rows *dims"]) -> int:
+        """The size of what the kernel compares, for inputs like these."""
+        return self.features(x[:1].flatten(1)).shape[-1]
+
     @property
     def of_features(self) -> Covariance:
         """The same kernel as a function of features."""

@@ -10,26 +10,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.cost import Cost, Workload
+from orbitgp.inference.cost import Cost, Workload, covariances_and_turns
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.options import TrainerSettings
 
-SECONDS = 600.0  # of a run, by default
+PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
+SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by default
 LEAST_STEPS, MOST_STEPS = TrainerSettings.max_steps, 3000
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes
-_TURNS = 5  # of local parameters and q(u) in an evaluation, about
 
 Inputs = Float[Tensor, "rows *features"] | Rows
 
 
 def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, samples: int, rows: int) -> Cost:
     """The collapsed bound of so many rows, with so many samples of each, and its gradient."""
-    with torch.no_grad():
-        dim = model.covariance.features(first(x, 1).flatten(1)).shape[-1]
     # A turn costs about as much as a covariance with its gradient.
-    covariances = len(model.q_sqrt) * (1 + (_TURNS if likelihood.num_locals else 0))
+    covariances = len(model.q_sqrt) * covariances_and_turns(likelihood)[1]
+    dim = model.covariance.num_features(first(x, 1))
     work = Workload(samples, dim, x.device, double=x.dtype == torch.float64)
     return work.collapsed(rows, len(model.inducing), model.inducing_samples, covariances)
 

@@ -30,7 +30,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, BestStart
-from orbitgp.training.budget import evaluation_cost, step_seconds
+from orbitgp.training.budget import PATIENCE, evaluation_cost, step_seconds
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
@@ -39,7 +39,6 @@ from orbitgp.training.quasi_newton import QuasiNewton
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
-_PATIENCE = 4.0  # times an exact fit: what a climb may take where nothing else is possible but stochastic steps
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
@@ -94,7 +93,7 @@ def most_draws(
     else:
         numbers = (MOST_SAMPLES, MOST_SAMPLES // 2, LEAST_SAMPLES)
     found = next((samples for samples in numbers if can_be_afforded(samples, seconds)), None)
-    if found is None and x.device.type == "cpu" and can_be_afforded(numbers[-1], _PATIENCE * options.exact_seconds):
+    if found is None and x.device.type == "cpu" and can_be_afforded(numbers[-1], PATIENCE * options.exact_seconds):
         return numbers[-1]
     return found
 

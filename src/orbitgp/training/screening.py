@@ -33,6 +33,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.orbits import FiniteOrbit
+from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -65,16 +66,18 @@ def climb(
     x: Float[Tensor, "rows *features"] | Rows,
     y: Float[Tensor, "rows *outputs"],
     options: TrainerSettings,
-    stopped: Callable[[], bool],
+    stopped: Callable[[Record], bool],
 ) -> None:
-    """Leave kernel, likelihood, prior mean and orbit where as many rows lead as there is time for."""
+    """Leave kernel, likelihood, prior mean and orbit where as many rows lead as there is time for.
+
+    ``stopped`` sees every record on the way, and says whether to stop there.
+    """
     orbit = model.orbit
-    with torch.no_grad():
-        dim = model.covariance.features(first(x, 1).flatten(1)).shape[-1]
     elements = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else None
     learns_orbit = keeps_orbit(likelihood) and any(parameter.requires_grad for parameter in orbit.parameters())
     samples = elements or (LEAST_SAMPLES if learns_orbit else SAMPLES)
     tables = orbit.table_bytes(x.shape[1:])
+    dim = model.covariance.num_features(first(x, 1))
     work = Workload(samples, dim, x.device, *covariances_and_turns(likelihood), x.dtype == torch.float64, tables)
     # Processes that share the data must end at the same place, and have different clocks.
     limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
@@ -89,7 +92,7 @@ def climb(
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
     most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
     climber = QuasiNewton(exact, likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=most)
-    climber.callback = lambda _: climber.stop() if stopped() else None
+    climber.callback = lambda record: climber.stop() if stopped(record) else None
     climber.run()
     if not climber.stopped:
         logger.info("kernel and orbit start from the exact evidence of %d rows.", len(rows))

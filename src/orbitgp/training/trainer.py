@@ -150,9 +150,9 @@ class Trainer:
     def run(self) -> list[Record]:
         """Train until the bound has stopped rising or the budget is spent, find the last q(u), and return the history."""
         if not self.screened:
-            with progress_bar(self.progress, "steps") as bar:
+            with progress_bar(self.progress, "evaluations") as bar:
                 bar.set_postfix_str("choosing a start")
-                self.choose_start()
+                self.choose_start(lambda record: bar.update(record["step"] - bar.n))
             self._step_done()
         if self.climb is not None and not self.stopped:
             self._run_climb(self.climb)
@@ -161,12 +161,20 @@ class Trainer:
         self.polish()
         return self.history
 
-    def choose_start(self) -> None:
-        """Leave kernel, likelihood, prior mean and orbit at the best start. A run that is stopped has made no choice."""
+    def choose_start(self, watch: Callable[[Record], object] = lambda _: None) -> None:
+        """Leave kernel, likelihood, prior mean and orbit at the best start. A run that is stopped has made no choice.
+
+        ``watch`` is called with every record on the way.
+        """
+
+        def stopped(record: Record) -> bool:
+            watch(record)
+            return self.stopped
+
         origin = self.stochastic.snapshot()
         with self.stochastic.timed():
             try:
-                screening.climb(self.model, self.likelihood, self.x, self.y, self.options, lambda: self.stopped)
+                screening.climb(self.model, self.likelihood, self.x, self.y, self.options, stopped)
             except FloatingPointError:  # the run itself may do better with other data or samples
                 self.stochastic.load_state_dict(origin)
                 self.screened = True

@@ -77,6 +77,23 @@ class TestWhatCanBeAfforded:
         forced = choice(30_000, 1000, 150.0, monkeypatch, inference="exact")
         assert LEAST_ROWS <= forced.learn_rows < 30_000
 
+    def test_less_time_leaves_fewer_draws(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By hand: 4,000 rows of 784 numbers with S draws take 792 (4,000 S)^2 operations at 40e9 a second, and 8 s for N^3.
+
+        That is 89 s for 16 draws, 28 s for 8, and 325 s for 32, of three fifths of the time.
+        """
+        monkeypatch.setattr(defaults, "free_memory", lambda device: 1e12)
+        model = ExactGP(kernel(), GaussianNoise(0.1), torch.zeros(4_000, 784))
+
+        def found(seconds: float) -> tuple[str, int]:
+            chosen = choose_inference("auto", Gaussian(1), model, TrainerSettings(exact_seconds=seconds), None, False)
+            return chosen.inference, chosen.most_samples
+
+        assert found(600.0) == ("exact", 32)
+        assert found(150.0) == ("exact", 16)
+        assert found(100.0) == ("exact", 8)
+        assert found(30.0)[0] == "sparse"
+
     def test_turns_of_local_parameters_take_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """By hand: conditioning takes 2 N^3 operations at 16e9 a second; with local parameters 5 turns more of 2/3 N^3 each."""
         two, one = (choice(6_000, 1000, 150.0, monkeypatch, likelihood=found) for found in (Bernoulli(), Gaussian(1)))

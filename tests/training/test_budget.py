@@ -11,7 +11,15 @@ from orbitgp import InvariantGPClassifier
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit
-from orbitgp.training.budget import LEAST_STEPS, MOST_STEPS, SECONDS, default_steps, step_seconds
+from orbitgp.training.budget import (
+    LEAST_STEPS,
+    MOST_STEPS,
+    SECONDS,
+    default_steps,
+    evaluation_cost,
+    passes_within,
+    step_seconds,
+)
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
@@ -36,6 +44,19 @@ def test_samples_and_local_parameters_cost_more() -> None:
     plain = steps(5000, 64)[1]
     assert steps(5000, 64, GaussianNoise(0.1).double())[1] > plain
     assert steps(5000, 64, likelihood=Bernoulli())[1] > plain
+
+
+def test_what_follows_a_run_takes_a_quarter_of_its_limit() -> None:
+    model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.1).double(), torch.randn(64, 3).double())
+    problem = model, Gaussian(), torch.zeros(5000, 3, dtype=torch.float64), 64
+
+    def passes(seconds: float | None) -> float:
+        return passes_within(*problem, TrainerSettings(max_seconds=seconds), least=2.0, most=8.0)
+
+    one = evaluation_cost(*problem, rows=5000).seconds / 3
+    assert passes(None) == passes(1e6 * one) == 8.0
+    assert passes(20 * one) == pytest.approx(5.0)
+    assert passes(0.1 * one) == 2.0
 
 
 @pytest.mark.parametrize(

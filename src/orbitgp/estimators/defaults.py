@@ -208,7 +208,7 @@ def _exact_choice(
     if against is None:
         draws = work.samples if fixed else work.most_samples(rows, rows, seconds, memory)
         return Choice("exact", "it can be afforded", rows, draws)
-    for samples in (work.samples,) if fixed else (work.samples, work.samples // 2):
+    for samples in (work.samples,) if fixed else (work.samples, work.samples // 2, work.samples // 4):
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
         if affordable(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:

@@ -12,6 +12,7 @@ from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import Solution
 from orbitgp.inference.rows import Rows, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
+from orbitgp.training.budget import passes_within
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
@@ -20,6 +21,7 @@ UPPER_ROWS = 5000  # so many data have an upper bound even where products with K
 NOISE_ERRORS = 5.0  # by which a lower bound may lie above an upper one, by chance
 EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum
+PASSES = (2.0, 8.0)  # over all data: at least two tell an error
 
 
 def exact_evidence(climber: QuasiNewton, solution: Solution | CollapsedBound) -> Evidence:
@@ -41,14 +43,14 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     samples, groups = settings.num_samples, settings.num_groups
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = -(-EVIDENCE_SAMPLES // groups) * groups
+    problem = trainer.model, trainer.likelihood, trainer.x
     evidence = measure_evidence(
-        trainer.model,
-        trainer.likelihood,
-        trainer.x,
+        *problem,
         trainer.y,
         samples,
         groups,
         settings.sampler,
+        passes=int(passes_within(*problem, samples, settings, *PASSES)),
         generator=generator,
         most_rows=EVIDENCE_ROWS if on_disk(trainer.x) else None,
     )

@@ -19,7 +19,8 @@ from orbitgp.training.options import TrainerSettings
 PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
 SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by default
 LEAST_STEPS, MOST_STEPS = TrainerSettings.max_steps, 3000
-_REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes
+_REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes, and a pass over all rows without a gradient
+_AFTER = 0.25  # of a limit of time: what the last q(u) may take when that is spent, and what measuring the bound may
 
 Inputs = Float[Tensor, "rows *features"] | Rows
 
@@ -45,3 +46,22 @@ def default_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, options
     """As many steps as take ten minutes, but at least 300 and at most 3,000."""
     affordable = SECONDS / step_seconds(model, likelihood, x, options)
     return int(min(max(LEAST_STEPS, affordable), MOST_STEPS))
+
+
+def passes_within(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Inputs,
+    samples: int | None,
+    options: TrainerSettings,
+    least: float,
+    most: float,
+) -> float:
+    """How many passes over all rows, with so many samples of each, may follow a run that has a limit of time; ``most`` without.
+
+    A pass with a part of the samples is that part of one.
+    """
+    if options.max_seconds is None:
+        return most
+    seconds = _REFIT * evaluation_cost(model, likelihood, x, model.samples_per_row(samples), len(x)).seconds
+    return min(max(least, _AFTER * options.max_seconds / seconds), most)

@@ -30,7 +30,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, BestStart
-from orbitgp.training.budget import PATIENCE, evaluation_cost, step_seconds
+from orbitgp.training.budget import PATIENCE, evaluation_cost, passes_within, step_seconds
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
@@ -115,10 +115,14 @@ class CollapsedClimb(QuasiNewton):
             return super().run()
 
     def polish(self) -> None:
-        """With all else fixed, the best q(u): that on many fixed draws of the orbit."""
-        draws = None if isinstance(self.model.orbit, FiniteOrbit) else _POSTERIOR_DRAWS
+        """With all else fixed, the best q(u): that on many fixed draws of the orbit, or as many as there is time for."""
+        draws, sparse = None, self.model.sparse
+        if not isinstance(self.model.orbit, FiniteOrbit):
+            least = (self.model.num_samples or 0) / _POSTERIOR_DRAWS
+            whole = passes_within(sparse, self.likelihood, self.x, _POSTERIOR_DRAWS, self.options, least, most=1.0)
+            draws = int(_POSTERIOR_DRAWS * whole)
         local = self.objective.condition().local if self.likelihood.num_locals else None
-        CollapsedGP(self.model.sparse, self.x, draws).set_posterior(self.likelihood, self.y, local)
+        CollapsedGP(sparse, self.x, draws).set_posterior(self.likelihood, self.y, local)
 
     def summary(self) -> str:
         """What happened, in words."""

@@ -95,7 +95,7 @@ class QuasiNewton:
         self._num_learned = len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
         # Draws of the first stage and of the last; None where a finite orbit is enumerated.
         fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
-        self._first_samples = self.num_samples if fixed else FIRST_SAMPLES
+        self._first_samples = self.num_samples if fixed else min(FIRST_SAMPLES, self.most_samples)
         self._last_samples = self.num_samples if fixed else self.most_samples
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         order = representative_order(self.y, self.options.seed if self._num_learned < len(self.x) else 0)

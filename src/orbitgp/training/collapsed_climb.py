@@ -118,7 +118,7 @@ class CollapsedClimb(QuasiNewton):
         """With all else fixed, the best q(u): that on many fixed draws of the orbit, or as many as there is time for."""
         draws, sparse = None, self.model.sparse
         if not isinstance(self.model.orbit, FiniteOrbit):
-            least = (self.model.num_samples or 0) / _POSTERIOR_DRAWS
+            least = (self.model.num_samples or 1) / _POSTERIOR_DRAWS
             whole = passes_within(sparse, self.likelihood, self.x, _POSTERIOR_DRAWS, self.options, least, most=1.0)
             draws = int(_POSTERIOR_DRAWS * whole)
         local = self.objective.condition().local if self.likelihood.num_locals else None

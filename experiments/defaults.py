@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from experiments import harness
 from experiments.default_fit import DefaultFit
@@ -48,7 +47,7 @@ CONTAIN_ROTATIONS = {
 OF_FEW = {FIXED: OF_ROTATED[FIXED]} | {
     f"{name}, learned from {start}°": orbit.format(start) for name, orbit in CONTAIN_ROTATIONS.items() for start in FEW_STARTS
 }
-SPARSE = Path(__file__).parents[1] / "results" / "small_data.jsonl"
+SPARSE = harness.RESULTS / "small_data.jsonl"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from pathlib import Path
 
 from experiments import harness, mnist
 from experiments.default_fit import DefaultFit
@@ -59,7 +58,7 @@ BY_HAND = {  # sparse models of the same orbit
     "affine * deformation, in less time": ["affine * deformation", mnist.LONGER, mnist.DIRICHLET],
     "affine * deformation * thickness": [mnist.THICKNESS],
 }
-SPARSE = Path(__file__).parents[1] / "results" / "mnist.jsonl"
+SPARSE = harness.RESULTS / "mnist.jsonl"
 GOAL = 0.42  # % of the test digits
 QUICK: Settings = {
     "dataset": "digits",

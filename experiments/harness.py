@@ -40,6 +40,7 @@ Records = Sequence[Record]
 Settings = dict[str, Any]
 Claims = dict[str, bool]  # what an experiment is to show, and whether it does
 
+RESULTS = Path(__file__).parents[1] / "results"  # of this checkout, for experiments that show others beside their own
 # For many data and inducing points on a GPU; chosen by the bound, on MNIST.
 OPTIONS: Settings = {"posterior_samples": 16, "posterior_rows": 12_000, "posterior_every": 2, "inducing_rate": 0.03}
 FULL: Settings = {

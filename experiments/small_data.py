@@ -10,7 +10,7 @@ one with the highest bound is the one to use: no digit is held out to choose.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -33,6 +33,7 @@ MODELS: dict[str, Settings] = {
 FULL: Settings = harness.FULL | {"max_steps": 400}
 POINTS_PER_DIGIT = 4  # inducing points, where that is fewer than what the settings allow
 QUICK_SIZES = (150, 600)
+EXACT = harness.RESULTS / "defaults.jsonl"
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,14 @@ def table(records: Records) -> str:
     return harness.markdown(["digits", *MODELS], lines)
 
 
+def exact_errors(name: str, sizes: Collection[int]) -> dict[int, float]:
+    """Test errors of the same model of the same digits with the defaults, from :mod:`experiments.defaults`; what is known."""
+    known = [r for r in harness.load(EXACT).values() if (r["settings"]["part"], r["settings"]["model"]) == ("sizes", name)]
+    return {r["data"]["train"]: r["metrics"]["error_rate"] for r in known if r["data"]["train"] in sizes}
+
+
 def figure(records: Records, path: Path) -> None:
-    """Test error over the number of digits, with the choice of the bound."""
+    """Test error over the number of digits, with the choice of the bound; the defaults, which are exact, beside it."""
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
     sizes = by_size(records)
@@ -101,15 +108,20 @@ def figure(records: Records, path: Path) -> None:
         errors = [100 * row.error for _, row in points]
         bars = [100 * row.error_stderr for _, row in points]
         ax.errorbar([size for size, _ in points], errors, bars, fmt="o-", ms=4, lw=1.3, color=f"C{i}", label=name)
+        exact = exact_errors(name, sizes)
+        gapped = [100 * exact.get(size, np.nan) for size in sizes]  # no line across a size that is missing
+        ax.plot(list(sizes), gapped, "D--", ms=4, lw=1.1, mfc="white", color=f"C{i}")
     chosen = [(size, 100 * max(found, key=attrgetter("evidence")).error) for size, found in sizes.items()]
     ax.plot(*zip(*chosen, strict=True), "o", ms=12, mfc="none", mec="0.2", mew=1.3, label="picked by the bound")
+    if any(exact_errors(name, sizes) for name in MODELS):
+        ax.plot([], [], "D--", ms=4, lw=1.1, mfc="white", color="0.4", label="defaults, exact (one seed)")
     ax.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error (%)")
     ax.set_xticks(list(sizes), [f"{size:,}" for size in sizes])
     ticks = [t for t in (0.5, 1, 2, 5, 10, 20, 50) if ax.get_ylim()[0] <= t <= ax.get_ylim()[1]]
     ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
     ax.minorticks_off()
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, fontsize=8)
     harness.save_figure(fig, path)
 
 

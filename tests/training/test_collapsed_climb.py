@@ -22,8 +22,10 @@ from orbitgp.inference.rows import StoredRows
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation
 from orbitgp.training import collapsed_climb
+from orbitgp.training.budget import PATIENCE
 from orbitgp.training.checkpoint import read_checkpoint
-from orbitgp.training.collapsed_climb import most_draws
+from orbitgp.training.collapsed_climb import climb_size
+from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
@@ -56,7 +58,8 @@ def trainer(
 
 
 def draws(run: Trainer, **options: Any) -> int | None:
-    return most_draws(run.model, run.likelihood, run.x, TrainerSettings(**options))
+    size = climb_size(run.model, run.likelihood, run.x, TrainerSettings(**options))
+    return None if size is None else size.draws
 
 
 class TestWhichRuns:
@@ -74,8 +77,8 @@ class TestWhichRuns:
 
     def test_not_likelihoods_that_couple_functions(self) -> None:
         run = trainer()
-        assert most_draws(run.model, Bernoulli(), run.x, TrainerSettings()) == 128
-        assert most_draws(run.model, Difference(), run.x, TrainerSettings()) is None
+        assert climb_size(run.model, Bernoulli(), run.x, TrainerSettings()) == (128, ROWS, 300)
+        assert climb_size(run.model, Difference(), run.x, TrainerSettings()) is None
 
     def test_as_many_data_as_can_be_afforded_unless_refits_shall_see_fewer(self) -> None:
         many = trainer(Identity(), rows=20_001, points=4)
@@ -87,7 +90,7 @@ class TestWhichRuns:
     def test_not_data_that_are_read_as_they_are_needed(self) -> None:
         run = trainer()
         stored = StoredRows(lambda index: run.x[index].numpy(), tuple(run.x.shape), torch.float64, torch.device("cpu"))
-        assert most_draws(run.model, run.likelihood, stored, TrainerSettings()) is None
+        assert climb_size(run.model, run.likelihood, stored, TrainerSettings()) is None
 
     def test_the_more_it_costs_the_fewer_draws(self) -> None:
         found = [draws(trainer(), exact_seconds=seconds, max_steps=1) for seconds in np.geomspace(1e-4, 1.0, 40)]
@@ -97,9 +100,9 @@ class TestWhichRuns:
 
     def test_a_climb_may_take_as_long_as_the_steps_that_it_replaces(self) -> None:
         many = trainer(rows=3000)
-        found = [draws(many, exact_seconds=1e-4, max_steps=steps) or 0 for steps in (1, 100, 300, 600, 1200)]
+        found = [draws(many, exact_seconds=1e-4, max_steps=steps) or 0 for steps in (1, 100, 301, 600, 1200)]
         assert found == sorted(found)
-        assert found[0] == 0
+        assert found[0] == 4
         assert found[2] == 32  # a step refits q(u) on all rows, a third of an evaluation, and sees some of them again
         assert found[-1] == 128
 
@@ -107,6 +110,82 @@ class TestWhichRuns:
         assert draws(trainer(), climb_samples=8) == 8
         assert draws(trainer(), climb_samples=8, exact_seconds=1e-4, max_steps=1) is None
         assert draws(trainer(Permutation.swap(0, 1)), climb_samples=8) == 2
+
+    def test_where_steps_take_too_long_it_has_fewer_draws_and_then_fewer_rows(self) -> None:
+        many = trainer(rows=3000)
+        problem = many.model, many.likelihood, many.x
+        pairs = [
+            (
+                climb_size(*problem, TrainerSettings(exact_seconds=seconds)),
+                climb_size(*problem, TrainerSettings(max_seconds=seconds * PATIENCE)),
+            )
+            for seconds in np.geomspace(1e-6, 100, 100)
+        ]
+        sizes = [size for size, _ in pairs if size is not None]
+        assert sizes == sorted(sizes, key=lambda size: (size.rows, size.draws))
+        assert sizes[0] == (4, 4 * 8, 20)
+        assert sizes[-1] == (128, 3000, 300)
+        assert {size.draws for size in sizes} >= {4, 32, 128}
+        assert len({size.rows for size in sizes}) > 5
+        # A limit of time is one of patience. Evaluations have no other limit then.
+        both = [(size, limited) for size, limited in pairs if size is not None and limited is not None]
+        assert all(limited.rows == size.rows and limited.evaluations == 300 for size, limited in both)
+
+    def test_an_orbit_that_the_bound_learns_has_more_draws(self) -> None:
+        run = trainer(likelihood=Bernoulli(), rows=3000)
+        assert draws(run, exact_seconds=1e-3) == 16
+
+    def test_fixed_draws_and_whole_orbits_have_fewer_rows(self) -> None:
+        for run, options, expected in (
+            (trainer(rows=3000), {"climb_samples": 16}, 16),
+            (trainer(Permutation.swap(0, 1), rows=3000), {}, 2),
+        ):
+            size = climb_size(run.model, run.likelihood, run.x, TrainerSettings(exact_seconds=1e-4, **options))
+            assert size is not None
+            assert size.draws == expected
+            assert 4 * 8 <= size.rows < 3000
+
+
+class TestSomeRows:
+    @pytest.mark.parametrize("likelihood", [Gaussian(), Bernoulli()])
+    def test_they_are_climbed_and_q_is_that_of_all(self, likelihood: Likelihood, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(collapsed_climb, "_FEW_EVALUATIONS", 300)
+        run = trainer(Permutation.swap(0, 1), deepcopy(likelihood), rows=400, exact_seconds=1e-3)
+        assert run.learn_rows is not None
+        assert run.learn_rows < 400
+        run.run()
+        assert run.converged
+        assert run.summary().endswith(f"learned from {run.learn_rows} of 400 rows.")
+        order = representative_order(run.y, run.options.seed)[: run.learn_rows]
+        learned = [p for p in (*run.model.parameters(), *run.likelihood.parameters()) if p.requires_grad]
+        gradients = []
+        for rows in (order, torch.arange(400)):  # there is no slope on the rows that were learned from, and one on all
+            for parameter in learned:
+                parameter.grad = None
+            CollapsedGP(run.model, run.x[rows]).evidence_with_gradient(run.likelihood, run.y[rows])
+            gradients.append(max(float(p.grad.abs().max()) for p in learned if p.grad is not None) / len(rows))
+        assert gradients[0] < 0.1 * gradients[1]
+        q_mean = run.model.q_mean.detach().clone()
+        CollapsedGP(run.model, run.x).set_posterior(run.likelihood, run.y)
+        assert torch.allclose(run.model.q_mean, q_mean, atol=1e-4)
+        CollapsedGP(run.model, run.x[order]).set_posterior(run.likelihood, run.y[order])
+        assert not torch.allclose(run.model.q_mean, q_mean, atol=1e-2)
+
+    def test_a_run_that_goes_on_learns_from_the_same(self) -> None:
+        run = trainer(rows=400, exact_seconds=3e-4, max_steps=30)
+        run.callback = lambda record: run.stop() if record["step"] >= 5 else None
+        run.run()
+        other = trainer(rows=400)
+        assert other.learn_rows == 400
+        other.load_state_dict(run.state_dict())
+        assert other.learn_rows == run.learn_rows
+        assert other.draws == run.draws
+
+    def test_the_evidence_says_so(self) -> None:
+        x = np.random.default_rng(0).normal(size=(300, 2))
+        options = TrainingOptions(exact_seconds=1e-5, start_rows=0)
+        model = InvariantGPRegressor(GaussianNoise(0.1), num_inducing=5, training=options, random_state=0).fit(x, x[:, 0])
+        assert f"learned on {model.evidence_.learned_from} of 300 data" in str(model.evidence_)
 
 
 class TestAtTheTop:

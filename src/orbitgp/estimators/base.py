@@ -53,7 +53,7 @@ from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
 from orbitgp.training.budget import default_steps
 from orbitgp.training.callbacks import Callback
-from orbitgp.training.collapsed_climb import most_draws
+from orbitgp.training.collapsed_climb import climb_size
 from orbitgp.training.curvature import plausible_ranges
 from orbitgp.training.options import TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -262,7 +262,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """Learn by the bound, and keep where that leads."""
         problem, settings = fit.problem, fit.settings
         sparse = model, problem.likelihood, fit.x, settings
-        if fit.arguments["max_steps"] is None and most_draws(*sparse) is None:  # it will take stochastic steps
+        if fit.arguments["max_steps"] is None and climb_size(*sparse) is None:  # it will take stochastic steps
             settings = replace(settings, max_steps=default_steps(*sparse))
         trainer = Trainer(model, problem.likelihood, fit.x, problem.y, settings, progress=bool(self.verbose))
         fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)

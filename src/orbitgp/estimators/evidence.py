@@ -20,7 +20,7 @@ UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound may cost
 UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
 NOISE_ERRORS = 5.0  # by which a lower bound may lie above an upper one, by chance
 EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
-EVIDENCE_SAMPLES = 64  # at least so many orbit samples for each datum
+EVIDENCE_SAMPLES, FEW_SAMPLES = 64, 8  # at least so many orbit samples for each datum, and where these take too long
 PASSES = (2.0, 8.0)  # over all data: at least two tell an error
 
 
@@ -44,16 +44,23 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = -(-EVIDENCE_SAMPLES // groups) * groups
     problem = trainer.model, trainer.likelihood, trainer.x
+
+    def passes(least: float = 0.0) -> float:
+        return passes_within(*problem, samples, settings, least, PASSES[1])
+
+    while samples is not None and samples > FEW_SAMPLES and passes() < PASSES[0]:
+        samples = -(-samples // (2 * groups)) * groups
     evidence = measure_evidence(
         *problem,
         trainer.y,
         samples,
         groups,
         settings.sampler,
-        passes=int(passes_within(*problem, samples, settings, *PASSES)),
+        passes=int(passes(PASSES[0])),
         generator=generator,
         most_rows=EVIDENCE_ROWS if on_disk(trainer.x) else None,
     )
+    evidence = replace(evidence, num_learned=trainer.learn_rows)
     upper = _upper(trainer, evidence)
     return evidence if upper is None else bounded(evidence, upper)
 

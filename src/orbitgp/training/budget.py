@@ -57,11 +57,10 @@ def passes_within(
     least: float,
     most: float,
 ) -> float:
-    """How many passes over all rows, with so many samples of each, may follow a run that has a limit of time; ``most`` without.
+    """How many passes over all rows, with so many samples of each, may follow a run, whose limit of time they share.
 
     A pass with a part of the samples is that part of one.
     """
-    if options.max_seconds is None:
-        return most
+    limit = SECONDS if options.max_seconds is None else options.max_seconds
     seconds = _REFIT * evaluation_cost(model, likelihood, x, model.samples_per_row(samples), len(x)).seconds
-    return min(max(least, _AFTER * options.max_seconds / seconds), most)
+    return min(max(least, _AFTER * limit / seconds), most)

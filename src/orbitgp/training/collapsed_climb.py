@@ -7,14 +7,18 @@ must rise before the points have anything to say. Thousands of inducing coordina
 climb ends where that is next to nothing beside the slack of the bound.
 
 This is how a sparse run learns where all data can be seen in every step. Where they are too many, where the likelihood couples
-its latent functions, or where an option was set that only stochastic steps have, it takes stochastic steps.
+its latent functions, or where an option was set that only stochastic steps have, it takes stochastic steps. Where these would
+take too long, too, it climbs the bound of some rows, and all rows have their say in the last q(u).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -22,7 +26,7 @@ from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import LEAST_SAMPLES, MOST_SAMPLES, affordable, free_memory
+from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, affordable, free_memory
 from orbitgp.inference.exact import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
@@ -39,6 +43,8 @@ from orbitgp.training.quasi_newton import QuasiNewton
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _EVALUATIONS = 100  # that a run takes, about
+_FEW_EVALUATIONS, _FEW_DRAWS = 20, 4  # where there is no time for more; more rows gain more
+_ROWS_A_POINT = 4  # at least, that are learned from
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
@@ -60,14 +66,24 @@ _STOCHASTIC = {
 }
 
 
-def most_draws(
+class ClimbSize(NamedTuple):
+    """How the collapsed bound is climbed: with how many draws of the orbit, of how many rows, and how often, all at most."""
+
+    draws: int
+    rows: int
+    evaluations: int
+
+
+def climb_size(
     model: InvariantGP, likelihood: Likelihood, x: Float[Tensor, "rows *features"] | Rows, options: TrainerSettings
-) -> int | None:
-    """The most draws of the orbit with which a run can climb the collapsed bound; None where it cannot.
+) -> ClimbSize | None:
+    """The most draws and rows with which a run can climb the collapsed bound; None where it takes stochastic steps.
 
     A finite orbit is enumerated, and ``climb_samples`` fixes the draws of another. About a hundred evaluations of the bound
     may take as long as an exact fit may, or as the stochastic steps that they replace. On a CPU, a climb with the fewest draws
-    may take four times as long as an exact fit: in the same time, stochastic steps come less far.
+    may take four times as long as an exact fit: in the same time, stochastic steps come less far. Where these would take
+    longer than that, too, there are fewer evaluations, with fewer draws, and with fewer rows where that is not enough: q(u) is
+    that of all rows in the end. Where the user has set no limit, that is the limit.
     """
     if not isinstance(x, Tensor) or processes.count() > 1 or options.optimizer != "natural":
         return None
@@ -77,14 +93,10 @@ def most_draws(
     if min(fewest, default=len(x)) < len(x):  # the user asks for parts of the data
         return None
 
-    def can_be_afforded(samples: int, seconds: float) -> bool:
-        cost = evaluation_cost(model, likelihood, x, samples, len(x))
-        run = replace(cost, seconds=_EVALUATIONS * cost.seconds)
+    def fits(samples: int, seconds: float, rows: int = len(x), evaluations: int = _EVALUATIONS) -> bool:
+        cost = evaluation_cost(model, likelihood, x, samples, rows)
+        run = replace(cost, seconds=evaluations * cost.seconds)
         return affordable(run, seconds, free_memory(x.device)) is None
-
-    seconds = options.exact_seconds
-    if x.device.type == "cpu":  # on a GPU, steps are in a lower precision than a climb can be
-        seconds = max(seconds, options.max_steps * step_seconds(model, likelihood, x, options))
 
     if isinstance(model.orbit, FiniteOrbit):
         numbers: tuple[int, ...] = (model.orbit.size,)
@@ -92,10 +104,27 @@ def most_draws(
         numbers = (options.climb_samples,)
     else:
         numbers = (MOST_SAMPLES, MOST_SAMPLES // 2, LEAST_SAMPLES)
-    found = next((samples for samples in numbers if can_be_afforded(samples, seconds)), None)
-    if found is None and x.device.type == "cpu" and can_be_afforded(numbers[-1], PATIENCE * options.exact_seconds):
-        return numbers[-1]
-    return found
+    if x.device.type != "cpu":  # on a GPU, steps are in a lower precision than a climb can be
+        found = next((samples for samples in numbers if fits(samples, options.exact_seconds)), None)
+        return None if found is None else ClimbSize(found, len(x), options.max_steps)
+
+    patience = min(PATIENCE * options.exact_seconds, inf if options.max_seconds is None else options.max_seconds)
+    steps = options.max_steps * step_seconds(model, likelihood, x, options)
+    asked = steps if "max_steps" in options.changed() else min(steps, patience)
+    seconds = max(min(options.exact_seconds, patience), asked)
+    limits = [*((samples, seconds) for samples in numbers), (numbers[-1], patience)]
+    found = next((samples for samples, limit in limits if fits(samples, limit)), None)
+    if found is not None:
+        return ClimbSize(found, len(x), options.max_steps)
+    if steps <= patience:
+        return None
+    few = numbers[-1]
+    if len(numbers) > 1:  # the draws are free; an orbit that is learned by the bound needs more of them than one that is kept
+        few = FIRST_SAMPLES if likelihood.num_locals else _FEW_DRAWS
+    rows = bisect_left(range(1, len(x) + 1), True, key=lambda rows: not fits(few, patience, rows, _FEW_EVALUATIONS))
+    limited = options.max_seconds is not None or "max_steps" in options.changed()
+    evaluations = options.max_steps if limited else min(options.max_steps, _FEW_EVALUATIONS)
+    return ClimbSize(few, min(max(rows, _ROWS_A_POINT * len(model.inducing)), len(x)), evaluations)
 
 
 @dataclass
@@ -103,6 +132,11 @@ class CollapsedClimb(QuasiNewton):
     """One run of learning by the collapsed bound, from where the model is: :meth:`run`, then :meth:`polish` for q(u)."""
 
     model: CollapsedGP
+
+    @property
+    def size(self) -> ClimbSize:
+        """The most draws, rows and evaluations."""
+        return ClimbSize(self.most_samples, self._num_learned, self.max_steps or 0)
 
     def run(self, keeps_orbit: bool = False) -> Solution | CollapsedBound:
         """Climb to the top, or until the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
@@ -126,11 +160,12 @@ class CollapsedClimb(QuasiNewton):
 
     def summary(self) -> str:
         """What happened, in words."""
+        rows = len(self.x)
+        of_rows = f", learned from {self._num_learned:,} of {rows:,} rows" if self._num_learned < rows else ""
         if self.converged:
-            return f"The bound is at a top, after {self.steps:,} evaluations."
-        if self.stopped:
-            return f"The run was stopped after {self.steps:,} evaluations; the best parameters so far are kept."
-        return f"The run met its limit after {self.steps:,} evaluations; the best parameters so far are kept. Raise the limit."
+            return f"The bound is at a top, after {self.steps:,} evaluations{of_rows}."
+        kept = f"after {self.steps:,} evaluations{of_rows}; the best parameters so far are kept."
+        return f"The run was stopped {kept}" if self.stopped else f"The run met its limit {kept} Raise the limit."
 
     def _described(self, value: float) -> Record:
         """The record of this moment. There is one climb, and its q(u) needs no blend."""
@@ -138,20 +173,26 @@ class CollapsedClimb(QuasiNewton):
         return {**{name: record[name] for name in record if name not in _OF_SEVERAL_CLIMBS}, "blend": 0.0}
 
     def _with_more_rows(self, top: Top | None, search: BestStart | None) -> list[Top]:
-        """With all rows: first without the inducing points where a noise must rise, then with them."""
+        """With all rows to learn from: first without the inducing points where a noise must rise, then with them."""
         points = self.model.sparse.inducing
         if points.requires_grad and any(parameter.requires_grad for parameter in self.likelihood.parameters()):
             with held([points]):
                 self._learn_what_is_free()
                 if self.learned.parameters:
-                    top = self._stage(self._climb, EARLY_SETTLED)
+                    top = self._stage(self._climb_learned, EARLY_SETTLED)
                     self.learned.set(top.vector)
             self._learn_what_is_free()
-        return [self._stage(self._climb, self._enough(0.0))]
+        return [self._stage(self._climb_learned)]
+
+    def _climb_learned(self, enough: float | None = None) -> Top:
+        """Climb from here with the rows that are learned from, until an iteration gains less than ``enough``."""
+        with self.objective.subset(self._num_learned):
+            return self._climb(self._enough(0.0) if enough is None else enough)
 
     def _enough(self, noise: float) -> float:
         """Nats an iteration, below which a climb ends. Nothing finer is sought than a small part of the slack."""
-        return max(super()._enough(noise), _OF_SLACK * self.model.slack(self.likelihood, self.y, self.objective.known_local()))
+        slack = self.model.slack(self.likelihood, self.objective.y, self.objective.known_local())
+        return max(super()._enough(noise), _OF_SLACK * slack)
 
     def _learn_what_is_free(self) -> None:
         self.objective = ExactObjective(self.model, self.likelihood, self.y, self.objective.order)

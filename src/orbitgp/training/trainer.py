@@ -25,7 +25,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training import screening
-from orbitgp.training.collapsed_climb import CollapsedClimb, most_draws
+from orbitgp.training.collapsed_climb import ClimbSize, CollapsedClimb, climb_size
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.progress import progress_bar
@@ -80,14 +80,14 @@ class Trainer:
     def __post_init__(self) -> None:
         problem = self.model, self.likelihood, self.x, self.y, self.options
         self.stochastic = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
-        self.climb = self._new_climb(most_draws(self.model, self.likelihood, self.x, self.options))
+        self.climb = self._new_climb(climb_size(self.model, self.likelihood, self.x, self.options))
         self.screened = not screening.is_needed(self.likelihood, self.options)
         self.keeps_orbit = False
         self._begin: dict[str, Any] | None = None  # the state in which the climb began
 
-    def _new_climb(self, draws: int | None) -> CollapsedClimb | None:
-        """A climb with so many draws of the orbit at most; None where none is possible."""
-        if draws is None:
+    def _new_climb(self, size: ClimbSize | None) -> CollapsedClimb | None:
+        """A climb of this size; None where none is possible."""
+        if size is None:
             return None
         assert isinstance(self.x, Tensor)
         return CollapsedClimb(
@@ -96,9 +96,10 @@ class Trainer:
             self.x,
             self.y,
             replace(self.options, start_rows=0),
-            max_steps=self.options.max_steps,
+            max_steps=size.evaluations,
             num_samples=None if isinstance(self.model.orbit, FiniteOrbit) else self.options.climb_samples,
-            most_samples=draws,
+            most_samples=size.draws,
+            learn_rows=size.rows,
             callback=self._report,
             progress=self.progress,
             after_step=lambda _: self._step_done(),
@@ -113,6 +114,11 @@ class Trainer:
     def draws(self) -> int | None:
         """The most draws of the orbit with which the bound is climbed; None where steps are stochastic."""
         return None if self.climb is None else self.climb.most_samples
+
+    @property
+    def learn_rows(self) -> int | None:
+        """How many rows a climb learns from; None where steps are stochastic, and see all of them in turn."""
+        return None if self.climb is None else self.climb.learn_rows
 
     @property
     def steps(self) -> int:
@@ -231,7 +237,7 @@ class Trainer:
             "screened": self.screened,
             "keeps_orbit": self.keeps_orbit,
             "stochastic": self.stochastic.state_dict() if self._begin is None else self._begin,
-            "draws": self.draws,
+            "climb_size": None if self.climb is None else list(self.climb.size),
             "climb": None if self.climb is None or self._begin is None else self.climb.state_dict(),
         }
 
@@ -244,7 +250,8 @@ class Trainer:
         state = copied_to(self.x.device, state)
         self.screened, self.keeps_orbit = state["screened"], state["keeps_orbit"]
         self.stochastic.load_state_dict(state["stochastic"])
-        self.climb, self._begin = self._new_climb(state["draws"]), None
+        size = state["climb_size"]
+        self.climb, self._begin = self._new_climb(None if size is None else ClimbSize(*size)), None
         if self.climb is not None and state["climb"] is not None:
             self.climb.load_state_dict(state["climb"])
             self._begin = state["stochastic"]

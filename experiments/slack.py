@@ -32,7 +32,7 @@ from experiments import harness
 from experiments.harness import Claims, Record, Records
 from orbitgp.datasets import digits, mnist
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.estimators.validation import INDUCING_SAMPLES
+from orbitgp.estimators.defaults import INDUCING_SAMPLES
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import Method, initial_inducing
 from orbitgp.inference.model import InvariantGP

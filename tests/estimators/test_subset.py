@@ -92,7 +92,23 @@ class TestWhatCanBeAfforded:
         assert found(600.0) == ("exact", 32)
         assert found(150.0) == ("exact", 16)
         assert found(100.0) == ("exact", 8)
-        assert found(30.0)[0] == "sparse"
+        assert found(3.0)[0] == "sparse"
+
+    def test_where_sparse_inference_would_be_slow_it_may_take_four_times_as_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By hand: a bound of 10,000 such rows takes 6 * 792 * 10,000 * 32 * 2,048 operations, 78 s, and a hundred of them
+        more than 600 s. Conditioning with 8 draws takes 127 s for the kernel and 125 s for N^3."""
+        monkeypatch.setattr(defaults, "free_memory", lambda device: 1e12)
+
+        def found(rows: int, dim: int, **options: Any) -> tuple[str, int]:
+            model = ExactGP(kernel(), GaussianNoise(0.1), torch.zeros(rows, dim))
+            chosen = choose_inference("auto", Gaussian(1), model, TrainerSettings(**options), None, False)
+            return chosen.inference, chosen.most_samples
+
+        assert found(10_000, 784) == ("exact", 8)
+        assert found(10_000, 784, exact_seconds=100.0)[0] == "sparse"
+        assert found(10_000, 784, max_seconds=300.0)[0] == "sparse"
+        assert found(20_000, 784)[0] == "sparse"
+        assert found(10_000, 2)[0] == "sparse"  # a bound takes 1.5 s
 
     def test_turns_of_local_parameters_take_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """By hand: conditioning takes 2 N^3 operations at 16e9 a second; with local parameters 5 turns more of 2/3 N^3 each."""

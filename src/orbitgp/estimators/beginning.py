@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.estimators.data import Inputs
-from orbitgp.estimators.defaults import prior_variance
+from orbitgp.estimators.defaults import inducing_samples, prior_variance
 from orbitgp.estimators.session import Run
-from orbitgp.estimators.validation import inducing_count, inducing_samples
+from orbitgp.estimators.validation import inducing_count
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP

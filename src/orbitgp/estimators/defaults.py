@@ -24,13 +24,16 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit
+from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.training.budget import EVALUATIONS, PATIENCE
 from orbitgp.training.options import TrainerSettings
 
 Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
 NUM_INDUCING = 256
+INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
+INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
@@ -188,6 +191,14 @@ def choose_inference(
     return Choice("sparse", found)
 
 
+def inducing_samples(asked: int | None, orbit: Orbit) -> int:
+    """Over how many orbit samples each inducing variable averages: no more than a finite orbit has elements."""
+    size = orbit.size if isinstance(orbit, FiniteOrbit) else None
+    if asked is None:
+        return size if size is not None and size <= INDUCING_ELEMENTS else INDUCING_SAMPLES
+    return asked if size is None else min(asked, size)
+
+
 def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
     """What exact inference costs for data like these, with as few draws as an infinite orbit may end with."""
     samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
@@ -199,10 +210,33 @@ def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) ->
 def _exact_choice(
     work: Workload, model: ExactGP, settings: TrainerSettings, num_samples: int | None, forced: bool
 ) -> Choice | str:
-    """Exact inference on all rows, or learned from some; or what stands against it. Where it is forced, conditioning may take
-    any time."""
+    """Exact inference on all rows, or learned from some; or what stands against it.
+
+    Where sparse inference would be slow, exact inference may take as long.
+    """
+    if forced:
+        return _within(settings.exact_seconds, work, model, num_samples, forced)
+    limit = settings.max_seconds or math.inf
+    found = _within(min(settings.exact_seconds, limit), work, model, num_samples, forced)
+    patience = PATIENCE * settings.exact_seconds
+    if isinstance(found, str) and _sparse_seconds(work, model, settings) > patience:
+        patient = _within(min(patience, limit), work, model, num_samples, forced)
+        return patient if isinstance(patient, Choice) else found
+    return found
+
+
+def _sparse_seconds(work: Workload, model: ExactGP, settings: TrainerSettings) -> float:
+    """What sparse inference would take on a CPU. Its stochastic steps see no more rows at a time; a GPU makes them quickly."""
+    if model.x.device.type != "cpu":
+        return 0.0
+    rows = min(len(model.x), settings.posterior_rows)
+    cost = work.collapsed(rows, min(NUM_INDUCING, rows), inducing_samples(None, model.orbit), work.covariances)
+    return EVALUATIONS * cost.seconds
+
+
+def _within(seconds: float, work: Workload, model: ExactGP, num_samples: int | None, forced: bool) -> Choice | str:
+    """Exact inference in this time, or what stands against it. Where it is forced, conditioning may take any time."""
     rows, memory = len(model.x), free_memory(model.x.device)
-    seconds = settings.exact_seconds if forced else min(settings.exact_seconds, settings.max_seconds or math.inf)
     fixed = isinstance(model.orbit, FiniteOrbit) or num_samples is not None
     against = affordable(work.learning(rows), seconds, memory)
     if against is None:

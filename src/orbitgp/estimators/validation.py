@@ -19,7 +19,7 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import NUM_INDUCING, InferenceName
+from orbitgp.estimators.defaults import NUM_INDUCING, InferenceName, inducing_samples
 from orbitgp.inference import processes
 from orbitgp.inference.cost import free_memory, sparse_bytes
 from orbitgp.inference.prior_mean import MeanName
@@ -28,8 +28,6 @@ from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 
-INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
-INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
@@ -91,14 +89,6 @@ def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> T
     if settings.num_samples == 1:
         raise ValueError(f"num_samples must be at least 2 for an orbit of {orbit.size} elements, got 1.")
     return settings
-
-
-def inducing_samples(asked: int | None, orbit: Orbit) -> int:
-    """Over how many orbit samples each inducing variable averages: no more than a finite orbit has elements."""
-    size = orbit.size if isinstance(orbit, FiniteOrbit) else None
-    if asked is None:
-        return size if size is not None and size <= INDUCING_ELEMENTS else INDUCING_SAMPLES
-    return asked if size is None else min(asked, size)
 
 
 def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: int = 1) -> int:

@@ -18,6 +18,7 @@ from orbitgp.training.options import TrainerSettings
 
 PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
 SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by default
+EVALUATIONS = 100  # of a bound, that a climb takes, about
 LEAST_STEPS, MOST_STEPS = TrainerSettings.max_steps, 3000
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes, and a pass over all rows without a gradient
 _AFTER = 0.25  # of a limit of time: what the last q(u) may take when that is spent, and what measuring the bound may

@@ -34,7 +34,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, BestStart
-from orbitgp.training.budget import PATIENCE, evaluation_cost, passes_within, step_seconds
+from orbitgp.training.budget import EVALUATIONS, PATIENCE, evaluation_cost, passes_within, step_seconds
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
@@ -42,7 +42,6 @@ from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
-_EVALUATIONS = 100  # that a run takes, about
 _FEW_EVALUATIONS, _FEW_DRAWS = 20, 4  # where there is no time for more; more rows gain more
 _ROWS_A_POINT = 4  # at least, that are learned from
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
@@ -93,7 +92,7 @@ def climb_size(
     if min(fewest, default=len(x)) < len(x):  # the user asks for parts of the data
         return None
 
-    def fits(samples: int, seconds: float, rows: int = len(x), evaluations: int = _EVALUATIONS) -> bool:
+    def fits(samples: int, seconds: float, rows: int = len(x), evaluations: int = EVALUATIONS) -> bool:
         cost = evaluation_cost(model, likelihood, x, samples, rows)
         run = replace(cost, seconds=evaluations * cost.seconds)
         return affordable(run, seconds, free_memory(x.device)) is None
@@ -119,7 +118,7 @@ def climb_size(
     if steps <= patience:
         return None
     few = numbers[-1]
-    if len(numbers) > 1:  # the draws are free; an orbit that is learned by the bound needs more of them than one that is kept
+    if len(numbers) > 1:  # nobody has fixed them; an orbit that the bound learns needs more than one that is kept
         few = FIRST_SAMPLES if likelihood.num_locals else _FEW_DRAWS
     rows = bisect_left(range(1, len(x) + 1), True, key=lambda rows: not fits(few, patience, rows, _FEW_EVALUATIONS))
     limited = options.max_seconds is not None or "max_steps" in options.changed()

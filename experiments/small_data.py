@@ -90,10 +90,10 @@ def table(records: Records) -> str:
     return harness.markdown(["digits", *MODELS], lines)
 
 
-def exact_errors(name: str, sizes: Collection[int]) -> dict[int, float]:
-    """Test errors of the same model of the same digits with the defaults, from :mod:`experiments.defaults`; what is known."""
-    known = [r for r in harness.load(EXACT).values() if (r["settings"]["part"], r["settings"]["model"]) == ("sizes", name)]
-    return {r["data"]["train"]: r["metrics"]["error_rate"] for r in known if r["data"]["train"] in sizes}
+def exact_errors(sizes: Collection[int]) -> dict[tuple[str, int], float]:
+    """Test errors of the same models of the same digits with the defaults, from :mod:`experiments.defaults`; what is known."""
+    known = [r for r in harness.load(EXACT).values() if r["settings"]["part"] == "sizes" and r["data"]["train"] in sizes]
+    return {(r["settings"]["model"], r["data"]["train"]): r["metrics"]["error_rate"] for r in known}
 
 
 def figure(records: Records, path: Path) -> None:
@@ -101,6 +101,7 @@ def figure(records: Records, path: Path) -> None:
     from matplotlib.figure import Figure  # an extra: everything but the picture works without it
 
     sizes = by_size(records)
+    exact = exact_errors(sizes)
     fig = Figure(figsize=(6.0, 4.2), layout="constrained")
     ax = fig.add_subplot()
     for i, name in enumerate(MODELS):
@@ -108,12 +109,11 @@ def figure(records: Records, path: Path) -> None:
         errors = [100 * row.error for _, row in points]
         bars = [100 * row.error_stderr for _, row in points]
         ax.errorbar([size for size, _ in points], errors, bars, fmt="o-", ms=4, lw=1.3, color=f"C{i}", label=name)
-        exact = exact_errors(name, sizes)
-        gapped = [100 * exact.get(size, np.nan) for size in sizes]  # no line across a size that is missing
+        gapped = [100 * exact.get((name, size), np.nan) for size in sizes]  # no line across a size that is missing
         ax.plot(list(sizes), gapped, "D--", ms=4, lw=1.1, mfc="white", color=f"C{i}")
     chosen = [(size, 100 * max(found, key=attrgetter("evidence")).error) for size, found in sizes.items()]
     ax.plot(*zip(*chosen, strict=True), "o", ms=12, mfc="none", mec="0.2", mew=1.3, label="picked by the bound")
-    if any(exact_errors(name, sizes) for name in MODELS):
+    if exact:
         ax.plot([], [], "D--", ms=4, lw=1.1, mfc="white", color="0.4", label="defaults, exact (one seed)")
     ax.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error (%)")
     ax.set_xticks(list(sizes), [f"{size:,}" for size in sizes])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from orbitgp import InvariantGPClassifier
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit
@@ -57,6 +57,13 @@ def test_what_follows_a_run_takes_a_quarter_of_its_limit() -> None:
     assert passes(None) == passes(1e6 * one) == 8.0
     assert passes(20 * one) == pytest.approx(5.0)
     assert passes(0.1 * one) == 2.0
+
+
+@pytest.mark.parametrize(("max_seconds", "expected"), [(None, 64), (1e-3, 8)])
+def test_a_bound_that_takes_too_long_is_measured_with_fewer_draws(max_seconds: float | None, expected: int) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    settings = {"max_seconds": max_seconds, "max_steps": 3, "num_inducing": 5, "random_state": 0}
+    assert InvariantGPRegressor(GaussianNoise(0.1), **settings).fit(x, x[:, 0]).evidence_.num_samples == expected
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ means the library's default: that of :class:`orbitgp.training.options.TrainerSet
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 from numbers import Integral
 from typing import Any, get_args
 
@@ -28,6 +28,7 @@ from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 
+ELEMENTS_SEEN = 8  # of the orbit of each datum, by inducing points where data are few
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
@@ -92,16 +93,15 @@ def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> T
 
 
 def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: int = 1) -> int:
-    """How many inducing points: no more than there are elements of finite orbits; by default at most eight for each datum.
+    """How many inducing points: no more than determine f; by default enough to see some elements of the orbit for each datum.
 
-    Of averages over the orbit there are no more than data, as one for each datum determines f.
+    An average over all elements is f, so one for each datum determines it. An average over fewer is not: more points than data
+    tighten the bound, up to one for each element of a finite orbit.
     """
-    if averaged > 1:
-        return min(num_inducing or NUM_INDUCING, rows)
-    if isinstance(orbit, FiniteOrbit):
-        return min(num_inducing or NUM_INDUCING, rows * orbit.size)
+    elements = orbit.size if isinstance(orbit, FiniteOrbit) else math.inf
+    most = rows if averaged >= elements else rows * elements
     # It takes several points to represent an average over an orbit; too few hide how far the orbit should reach.
-    return num_inducing or min(NUM_INDUCING, 8 * rows)
+    return int(min(num_inducing or min(NUM_INDUCING, rows * max(1, ELEMENTS_SEEN // averaged)), most))
 
 
 def check_sparse_memory(x: Tensor | Rows, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
@@ -109,7 +109,7 @@ def check_sparse_memory(x: Tensor | Rows, orbit: Orbit, num_inducing: int | None
     averaged = inducing_samples(settings.inducing_samples, orbit)
     points = averaged * inducing_count(num_inducing, len(x), orbit, averaged)
     samples = settings.num_samples or (orbit.size if isinstance(orbit, FiniteOrbit) else 1)
-    needed = sparse_bytes(min(settings.batch_size, len(x)), samples, points, prod(x.shape[1:]))
+    needed = sparse_bytes(min(settings.batch_size, len(x)), samples, points, math.prod(x.shape[1:]))
     free = free_memory(x.device)
     if needed > free:
         raise ValueError(

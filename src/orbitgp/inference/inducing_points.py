@@ -16,7 +16,7 @@ from torch import Tensor
 
 from orbitgp.inference.rows import Rows, fetch
 from orbitgp.kernels.dispatch import covariance
-from orbitgp.orbits import Identity, Orbit, Pairing
+from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import base_draws
 
 Method = Literal["random", "kmeans", "greedy"]
@@ -34,7 +34,8 @@ def initial_inducing(
 ) -> Float[Tensor, "inducing *features"]:
     """``size`` inducing points for inducing variables that average g over so many samples.
 
-    - ``random``: random candidates, each datum used before any is used twice.
+    - ``random``: random candidates, each datum used before any is used twice. Averages over an infinite orbit have their own
+      draws for each point, so two of them at one datum differ, and together are more like f.
     - ``kmeans``: centres of candidates, started from the random ones.
     - ``greedy``: one after the other where the prior variance of the inducing variable, given those chosen, is largest
       (pivoted Cholesky). That of an average is the slack that f at this datum would leave.
@@ -49,9 +50,11 @@ def initial_inducing(
     if method not in get_args(Method):
         raise ValueError(f"inducing points start from one of {', '.join(get_args(Method))}, got {method!r}.")
     pool = size if method == "random" else max(4 * size, min(len(x), 16 * size))
-    if like_f:  # each datum counts once: a second time, its variable would be the same
+    if like_f:  # each datum counts once, if there are enough
         pool = max(size, min(pool, len(x)))
     candidates = _orbit_samples(x, Identity() if averages else orbit, pool, generator)
+    if averages and pool > len(x) and isinstance(orbit, FiniteOrbit):  # its averages at one datum would all be the same
+        candidates[len(x) :] = _orbit_samples(x, orbit, pool - len(x), generator)
     if method == "kmeans":
         return _kmeans(candidates, size)
     if method == "greedy" and size < pool:

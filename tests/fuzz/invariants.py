@@ -22,8 +22,9 @@ import numpy as np
 import torch
 
 from orbitgp.estimators.defaults import prior_variance
+from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
-from orbitgp.inference.exact import ExactGP, Solution
+from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels.covariance import LOST
 from orbitgp.likelihoods import Bernoulli, Likelihood
 from orbitgp.orbits import FiniteOrbit

@@ -10,5 +10,5 @@ def fully_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local parameters and the posterior take turns until nothing moves."""
     monkeypatch.setattr("orbitgp.inference.fixed_point._TURNS", 3000)
     monkeypatch.setattr("orbitgp.inference.fixed_point._SETTLED", 1e-12)
-    for module in ("exact", "collapsed"):
+    for module in ("dense_posterior", "collapsed"):
         monkeypatch.setattr(f"orbitgp.inference.{module}.FINE", 0.0)

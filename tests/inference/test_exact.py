@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from orbitgp.inference import exact, orbit_gram
+from orbitgp.inference import dense_posterior, orbit_gram
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.orbit_gram import gram, pull_back
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
@@ -127,44 +127,14 @@ def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
     """Plain turns of local parameters and posterior raise the bound each time; extrapolated ones end there in fewer turns."""
     model, likelihood, y = problem(name)
     model.kernel.outputscale = 100.0  # large values of f take many turns
-    turns = []
-    solve = ExactGP._solve
-    monkeypatch.setattr(ExactGP, "_solve", lambda *args: turns.append(1) or solve(*args))
+    turns, solve = [], dense_posterior._solve
+    monkeypatch.setattr(dense_posterior, "_solve", lambda *args: turns.append(1) or solve(*args))
     found = model.condition(likelihood, y)
     extrapolated = len(turns)
     monkeypatch.setattr("orbitgp.inference.fixed_point.AndersonMixing.next", lambda self, point, image: image)
     plain = model.condition(likelihood, y)
     assert found.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
     assert extrapolated < len(turns) - extrapolated
-
-
-@pytest.mark.parametrize("name", ["bernoulli", "stick-breaking"])
-def test_what_some_rows_predict_is_a_start_of_fewer_turns_to_the_same_place(name, monkeypatch):
-    """On a line, where neighbours know each other's values."""
-    likelihood, rows = LIKELIHOODS[name], 200
-    x = torch.linspace(0, 6, rows, dtype=torch.float64)[:, None]
-    y = likelihood.encode((2 * x[:, 0]).long() % likelihood.num_classes)
-    model, turns, solve = ExactGP(kernel(0.3, 1000.0), Identity(), x, likelihood.num_latents), [], ExactGP._solve
-    monkeypatch.setattr(ExactGP, "_solve", lambda self, gram, *args: turns.append(len(gram)) or solve(self, gram, *args))
-    monkeypatch.setattr("orbitgp.inference.exact.COARSE", exact.FINE)
-    ends, counts = [], []
-    for many in (rows + 1, rows // 2):
-        monkeypatch.setattr("orbitgp.inference.exact._MANY", many)
-        ends.append(model.condition(likelihood, y).log_evidence)
-        counts.append(turns.count(rows))
-        turns.clear()
-    assert ends[0] == pytest.approx(ends[1], abs=1e-2)
-    assert counts[1] < counts[0]
-
-
-def test_many_data_of_a_robust_likelihood_begin_alike(monkeypatch):
-    """One datum in seven is far off: believing what some rows predict would end 140 nats lower."""
-    x = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
-    y = 30 * torch.sin(2 * x) + 20 * (torch.arange(200) % 7 == 0)[:, None]
-    model, likelihood = ExactGP(kernel(0.3, 1000.0), Identity(), x), StudentT().double()
-    few = model.condition(likelihood, y).log_evidence
-    monkeypatch.setattr("orbitgp.inference.exact._MANY", 100)
-    assert model.condition(likelihood, y).log_evidence == pytest.approx(few, abs=1e-2)
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
@@ -294,7 +264,7 @@ def test_a_copy_shares_what_was_inverted(monkeypatch):
     before = model.predict(x[:3])
     model.forget_posterior()
     model.copied_to(x.device).predict(x[:3])  # inverts again
-    monkeypatch.setattr(exact, "NoisyCovariance", None)
+    monkeypatch.setattr("orbitgp.inference.exact.NoisyCovariance", None)
     for again, first in zip(model.predict(x[:3]), before, strict=True):
         torch.testing.assert_close(again, first)
     assert deepcopy(model)._inverted == {}

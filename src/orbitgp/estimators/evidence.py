@@ -8,8 +8,8 @@ import torch
 
 from orbitgp.inference.collapsed import CollapsedBound
 from orbitgp.inference.cost import Workload
+from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
-from orbitgp.inference.exact import Solution
 from orbitgp.inference.rows import Rows, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.training.budget import passes_within

@@ -22,7 +22,8 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.exact import CLEAR, Locals, Observations, Rows, Targets, backward, begin_local
+from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
+from orbitgp.inference.exact import CLEAR, Rows, backward
 from orbitgp.inference.fixed_point import FINE, settled
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP

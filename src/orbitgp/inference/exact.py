@@ -1,22 +1,17 @@
 """The invariant Gaussian process without inducing points: f at the data themselves.
 
-The orbit is enumerated, or S fixed draws shared by all data stand for it: a finite orbit, and a model of its own. Every
-likelihood is used through a quadratic, const + eta . f - 1/2 f . lam f, which is a Gaussian observation t = eta / lam of f with
-noise 1 / lam. With C_l = K_f + diag(noise_l) and m the prior mean, the log evidence is
-
-    sum_n const_n + sum_nl 1/2 (eta^2 / lam + log(2 pi / lam)) + sum_l log N(t_l; m_l, C_l),
-
-exact for a Gaussian or Dirichlet likelihood, and for the others the bound that their quadratic gives. Its gradient in K_f is
+The orbit is enumerated, or S fixed draws shared by all data stand for it: a finite orbit, and a model of its own. Its K_f gives
+the log evidence (:mod:`orbitgp.inference.dense_posterior`), exactly for a Gaussian or Dirichlet likelihood, and for the others
+the bound that their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
 G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
-through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`). A constant prior mean is at its best in closed form.
+through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -24,56 +19,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.fixed_point import COARSE, FINE, settled
+from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Targets, solve
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.kernels import covariance
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments, Quadratic, required
-from orbitgp.likelihoods.classification import Classification
 from orbitgp.orbits import Orbit, Pairing
 
 Rows = Float[Tensor, "rows *features"]
-Targets = Float[Tensor, "rows *outputs"]
-Locals = Float[Tensor, "rows *params"]
-
 
 _EXACT = Pairing.exact()
 _PROBES = 4  # data
-_MANY, _EVERY = 1000, 4  # of so many data, every fourth is solved for first where local parameters are not known
-_LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
-
-
-class Observations(NamedTuple):
-    """A quadratic likelihood as Gaussian observations of f, with what that leaves of its constants."""
-
-    targets: Float[Tensor, "rows latents"]
-    noise: Float[Tensor, "rows latents"]
-    constant: Float[Tensor, ""]
-
-    @classmethod
-    def of(cls, quadratic: Quadratic) -> Observations:
-        # A datum that says nothing of a latent function has lam = 0. A little more keeps the noise finite, and a bound a bound.
-        eta, lam = quadratic.eta.double(), quadratic.lam.double()
-        lam = lam.clamp_min(_LEAST_PRECISION * (float(lam.detach().max()) or 1.0))
-        rest = 0.5 * (eta.square() / lam + torch.log(2 * math.pi / lam)).sum()
-        return cls(eta / lam, 1 / lam, quadratic.const.double().sum() + rest)
-
-
-class Solution(NamedTuple):
-    """The posterior at the data: the inverses, the weights alpha, and the log evidence."""
-
-    system: NoisyCovariance
-    weights: Float[Tensor, "rows latents"]
-    log_evidence: float
-    local: Locals | None
-
-    @property
-    def jitter(self) -> float:
-        """The share of the diagonal that the factorisation needed."""
-        return self.system.jitter
 
 
 class ExactGP(nn.Module):
@@ -188,7 +146,7 @@ class ExactGP(nn.Module):
         ``few`` is what g sees, if that is known. Blocks are kept if a gradient is wanted, and data are few.
         """
         seen, means = self._training_inputs() if few is None else self._without_bias(*few)
-        vectors = self.covariance.of_features
+        vectors, learns_mean = self.covariance.of_features, self.prior_mean.bias.requires_grad
         while True:
             kept = None
             if with_gradient and orbit_gram.kept_elements(len(seen), seen.shape[1], seen.shape[2], seen.device):
@@ -196,13 +154,15 @@ class ExactGP(nn.Module):
             else:
                 gram = orbit_gram.gram(vectors, seen)
             try:
-                solution = self._solve_with_locals(gram, means, likelihood, y, local, invert=with_gradient)
+                solution = solve(gram, means, likelihood, y, local, learns_mean, invert=with_gradient)
                 enough = self._precise(seen, solution.system.noise)
             except FloatingPointError:
                 enough = seen.double()
                 if enough is seen:
                     raise
             if enough is seen:
+                if solution.bias is not None and solution.bias.isfinite().all():  # else it would spoil the next parameters
+                    self.prior_mean.bias.copy_(solution.bias)
                 return seen, solution, kept
             seen = enough
 
@@ -218,77 +178,6 @@ class ExactGP(nn.Module):
     def _conditioned_on(self) -> Float[Tensor, "rows samples dim"]:
         """What g sees of the data, in the precision in which they were conditioned on."""
         return self._precise(self._seen_and_means(self.x)[0], self.noise)
-
-    @torch.no_grad()
-    def _solve_with_locals(
-        self,
-        gram: Float[Tensor, "rows rows"],
-        means: Float[Tensor, "rows latents"],
-        likelihood: Likelihood,
-        y: Targets,
-        local: Locals | None,
-        invert: bool,
-    ) -> Solution:
-        """The solution at the best local parameters, where the likelihood has any: they and the posterior take turns."""
-        if not likelihood.num_locals:
-            return self._solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, invert)
-        many = len(y) >= _MANY
-        # Robust likelihoods have several tops: to begin with, all of their data are to be believed alike.
-        if many and local is None and isinstance(likelihood, Classification):
-            local = self._predicted_by_some(gram, means, likelihood, y)
-
-        def turn(local: Locals) -> tuple[float, Locals, Solution]:
-            observed = Observations.of(likelihood.quadratic(y, local))
-            solution = self._solve(gram, means, observed, local)
-            return solution.log_evidence, required(likelihood.local(y, _moments(solution, observed))), solution
-
-        _, solution = settled(turn, begin_local(likelihood, y, local), COARSE if many and not invert else FINE)
-        if invert:
-            solution.system.invert()
-        return solution
-
-    def _predicted_by_some(
-        self, gram: Float[Tensor, "rows rows"], means: Float[Tensor, "rows latents"], likelihood: Likelihood, y: Targets
-    ) -> Locals:
-        """Local parameters that every fourth row predicts for all: a start that costs little, and saves turns."""
-        some = slice(None, None, _EVERY)
-        solution = self._solve_with_locals(gram[some, some], means[some], likelihood, y[some], None, invert=False)
-        if self.prior_mean.bias.requires_grad:
-            means = means + self.prior_mean.bias
-        found = []
-        step = max(1, chunk_elements(gram.device) // len(solution.weights))
-        for rows in (slice(start, start + step) for start in range(0, len(y), step)):
-            cross = gram[rows, some].double()
-            mean = means[rows] + cross @ solution.weights
-            variance = gram.diagonal()[rows, None] - solution.system.explained(cross.mT)
-            found.append(required(likelihood.local(y[rows], Moments(mean, mean.square() + variance.clamp_min(0.0)))))
-        return torch.cat(found)
-
-    @torch.no_grad()
-    def _solve(
-        self,
-        gram: Float[Tensor, "rows rows"],
-        means: Float[Tensor, "rows latents"],
-        observed: Observations,
-        local: Locals | None,
-        invert: bool = False,
-    ) -> Solution:
-        targets, noise, constant = observed
-        shared = bool((noise == noise[:, :1]).all())
-        system = NoisyCovariance(gram, noise[:, :1] if shared else noise, invert)
-        residual = targets - means
-        if self.prior_mean.bias.requires_grad:
-            # A constant mean at its best: generalised least squares, for each latent function.
-            ones = system.solve(torch.ones_like(residual))
-            bias = (ones * residual).sum(0) / ones.sum(0)
-            if bias.isfinite().all():  # else the next parameters would start from what these have spoiled
-                self.prior_mean.bias.copy_(bias)
-            residual = residual - bias
-        weights = system.solve(residual)
-        fit = (residual * weights).sum()
-        logdets = system.logdets.sum() * (residual.shape[1] / len(system.logdets))
-        value = constant - 0.5 * (fit + logdets + residual.numel() * math.log(2 * math.pi))
-        return Solution(system, weights, float(value), local)
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
@@ -388,20 +277,6 @@ class ExactGP(nn.Module):
         seen, means = self._seen_and_means(self.x[:_PROBES])
         gram = orbit_gram.gram(self.covariance.of_features, seen).double()
         return means + gram @ self.weights[:_PROBES], gram.diagonal()[:, None].expand(-1, self.num_latents)
-
-
-def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals:
-    """Where the search for local parameters begins: at those that are known, if there are any."""
-    if known is not None:
-        return known
-    return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
-
-
-def _moments(solution: Solution, observed: Observations) -> Moments:
-    """The moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1)."""
-    mean = observed.targets - observed.noise * solution.weights
-    variance = (observed.noise - observed.noise.square() * solution.system.diagonals()).clamp_min(0.0)
-    return Moments(mean, mean.square() + variance)
 
 
 def backward(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:

@@ -27,7 +27,7 @@ from torch.nn import Parameter
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, affordable, free_memory
-from orbitgp.inference.exact import Solution
+from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows

@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.exact import ExactGP, Solution
+from orbitgp.inference.dense_posterior import Solution
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.learned_vector import LearnedVector, Vector

@@ -34,7 +34,8 @@ from torch import Tensor, nn
 
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES
-from orbitgp.inference.exact import ExactGP, Solution
+from orbitgp.inference.dense_posterior import Solution
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit

@@ -1,0 +1,103 @@
+"""The posterior given K_f, against normal laws, many starts of local parameters, and what few rows predict."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from orbitgp.inference import dense_posterior
+from orbitgp.inference.dense_posterior import solve
+from orbitgp.likelihoods import Bernoulli, Classification, Dirichlet, Gaussian, StickBreaking, StudentT
+
+LOG_CONCAVE = pytest.mark.parametrize("likelihood", [Bernoulli(), StickBreaking(3)], ids=["bernoulli", "stick-breaking"])
+ROWS = 200
+
+
+def line(rows: int = ROWS) -> Tensor:
+    return torch.linspace(0, 6, rows, dtype=torch.float64)[:, None]
+
+
+def gram(x: Tensor, lengthscale: float = 0.3, variance: float = 1000.0) -> Tensor:
+    kernel = RBFKernel().double()
+    kernel.lengthscale = lengthscale
+    return variance * kernel(x).to_dense().detach()
+
+
+def classes(likelihood: Classification, x: Tensor) -> Tensor:
+    return likelihood.encode((2 * x[:, 0]).long() % likelihood.num_classes)
+
+
+def zeros(y: Tensor, latents: int = 1) -> Tensor:
+    return torch.zeros(len(y), latents, dtype=torch.float64)
+
+
+class TestGaussian:
+    def test_evidence_is_that_of_a_normal_law(self) -> None:
+        x, likelihood = line(12), Gaussian(1, 0.3)
+        y, means = torch.sin(x), 0.2 * x
+        covariance = gram(x) + likelihood.noise.item() * torch.eye(12, dtype=torch.float64)
+        solution = solve(gram(x), means, likelihood, y, learns_mean=False)
+        expected = MultivariateNormal(means[:, 0], covariance).log_prob(y[:, 0])
+        assert solution.log_evidence == pytest.approx(expected.item(), abs=1e-6)
+        assert solution.bias is None
+        torch.testing.assert_close(covariance @ solution.weights, y - means)
+
+    def test_no_other_constant_has_more_evidence(self) -> None:
+        x, likelihood = line(12), Gaussian(1, 0.3)
+        y = 5 + torch.sin(x)
+        best = solve(gram(x), zeros(y), likelihood, y)
+        assert best.bias is not None
+        for change in (-0.1, 0.0, 0.1):
+            given = solve(gram(x), zeros(y) + best.bias + change, likelihood, y, learns_mean=False).log_evidence
+            assert given == pytest.approx(best.log_evidence, abs=1e-8) if change == 0 else given < best.log_evidence
+
+    def test_each_class_has_its_own_noise_and_constant(self) -> None:
+        x, likelihood = line(12), Dirichlet(3)
+        y = classes(likelihood, x)
+        together = solve(gram(x), zeros(y, 3), likelihood, y)
+        observed = dense_posterior.Observations.of(likelihood.quadratic(y, None))
+        assert together.bias is not None
+        laws = [MultivariateNormal(together.bias[k].expand(12), gram(x) + observed.noise[:, k].diag()) for k in range(3)]
+        each = [law.log_prob(observed.targets[:, k]) for k, law in enumerate(laws)]
+        assert together.log_evidence == pytest.approx(float(observed.constant + sum(each)), abs=1e-5)
+
+
+class TestLocalParameters:
+    @LOG_CONCAVE
+    @pytest.mark.usefixtures("fully_settled")
+    def test_log_concave_likelihoods_have_one_top(self, likelihood: Classification) -> None:
+        x = line(40)
+        y = classes(likelihood, x)
+        starts = [10 ** (4 * torch.rand(40, likelihood.num_locals, dtype=torch.float64) - 2) for _ in range(5)]
+        ends = [solve(gram(x), zeros(y, likelihood.num_latents), likelihood, y, start).log_evidence for start in starts]
+        assert likelihood.log_concave
+        assert max(ends) - min(ends) < 1e-5
+
+    @LOG_CONCAVE
+    def test_what_some_rows_predict_is_a_start_of_fewer_turns_to_the_same_place(
+        self, likelihood: Classification, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a line, where neighbours know each other's values."""
+        x, turns, one = line(), [], dense_posterior._solve
+        y = classes(likelihood, x)
+        monkeypatch.setattr(dense_posterior, "_solve", lambda gram, *args: turns.append(len(gram)) or one(gram, *args))
+        monkeypatch.setattr(dense_posterior, "COARSE", dense_posterior.FINE)
+        ends, counts = [], []
+        for many in (ROWS + 1, ROWS // 2):
+            monkeypatch.setattr(dense_posterior, "_MANY", many)
+            ends.append(solve(gram(x), zeros(y, likelihood.num_latents), likelihood, y).log_evidence)
+            counts.append(turns.count(ROWS))
+            turns.clear()
+        assert ends[0] == pytest.approx(ends[1], abs=1e-2)
+        assert counts[1] < counts[0]
+
+    def test_many_data_of_a_robust_likelihood_begin_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One datum in seven is far off: believing what some rows predict would end 140 nats lower."""
+        x, likelihood = line(), StudentT().double()
+        y = 30 * torch.sin(2 * x) + 20 * (torch.arange(ROWS) % 7 == 0)[:, None]
+        few = solve(gram(x), zeros(y), likelihood, y).log_evidence
+        monkeypatch.setattr(dense_posterior, "_MANY", 100)
+        assert solve(gram(x), zeros(y), likelihood, y).log_evidence == pytest.approx(few, abs=1e-2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
@@ -11,6 +13,7 @@ from orbitgp.inference import model as sparse_model
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StickBreaking, StudentT
 from orbitgp.likelihoods.classification import Classification
@@ -109,6 +112,23 @@ def test_it_is_the_exact_evidence_where_points_determine_f_and_never_above(name:
     whole = CollapsedGP(model, x, few.num_samples).condition(likelihood, y).log_evidence
     assert whole == pytest.approx(evidence, abs=1e-3)
     assert whole <= evidence + 1e-6
+
+
+@pytest.mark.parametrize(
+    "orbit", [GaussianNoise(0.4).double(), Permutation(list(permutations(range(DIM))))], ids=["infinite", "finite"]
+)
+def test_more_averages_than_data_are_tighter_where_they_are_not_f(orbit: Orbit) -> None:
+    likelihood = Gaussian(1, 0.05)
+    x, y = data(likelihood)
+    draws = orbit.size if isinstance(orbit, Permutation) else 32
+    exact = ExactGP(kernel(), orbit, x, num_samples=draws).condition(likelihood, y).log_evidence
+    bounds = []
+    for size in (N, 2 * N, 4 * N):
+        points = initial_inducing(x, orbit, kernel(), size, generator=torch.Generator().manual_seed(0), inducing_samples=2)
+        model = InvariantGP(kernel(), orbit, points, inducing_samples=2)
+        bounds.append(CollapsedGP(model, x, draws).condition(likelihood, y).log_evidence)
+    assert bounds[0] + 1 < bounds[1] < bounds[2] < exact + 1e-6
+    assert exact - bounds[2] < 0.5 * (exact - bounds[0])
 
 
 def values(collapsed: CollapsedGP, likelihood: Likelihood) -> list[torch.nn.Parameter]:

@@ -86,13 +86,21 @@ def _page_text(lines: str, found: Records, claims: Claims) -> str:
     made = sorted({_made_with(record) for record in found})
     failing = [claim for claim, holds in claims.items() if not holds]
     verdict = "All that was to be shown holds." if not failing else "Does not hold: " + "; ".join(failing) + "."
-    return f"{lines}\n\nMade with {'; '.join(made)}. {verdict}"
+    return f"{lines}\n\nMade with {'; '.join(made)}; {_made_at(found)}. {verdict}"
 
 
 def _made_with(record: Record) -> str:
     hardware = record["hardware"]
     machine = f"one {hardware['gpu']}" if "gpu" in hardware else f"{hardware['cpus']} CPU cores"
     return f"{machine}, torch {record['versions']['torch']}"
+
+
+def _made_at(found: Records) -> str:
+    """The commits that made the records, in the order of the records."""
+    commits = list(dict.fromkeys(record.get("commit") for record in found))
+    known = [f"`{commit[:7]}`" for commit in commits if commit]
+    words = [f"commit{'s' * (len(known) > 1)} {', '.join(known)}"] if known else []
+    return " and ".join(words + ["an earlier library, whose commit was not recorded"] * (None in commits))
 
 
 def main(arguments: list[str] | None = None) -> None:

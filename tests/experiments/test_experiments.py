@@ -390,6 +390,21 @@ def test_pages_have_the_tables_of_the_records():
         assert tables.page(text, ROOT / "results") == text, "run python -m experiments tables"
 
 
+@pytest.mark.parametrize(
+    ("commits", "said"),
+    [
+        (["0123456789"], "; commit `0123456`. All"),
+        (["0123456789", "abcdefghij", "0123456789"], "; commits `0123456`, `abcdefg`. All"),
+        ([None], "; an earlier library, whose commit was not recorded. All"),
+        (["0123456789", None], "; commit `0123456` and an earlier library, whose commit was not recorded. All"),
+    ],
+)
+def test_a_table_says_which_commits_made_it(tmp_path, record, commits, said):
+    found = [record("none", 0.02, -9.0, 0) | {"name": str(i), "commit": commit} for i, commit in enumerate(commits)]
+    harness.store(tmp_path / "mnist.jsonl", found)
+    assert said in tables.table("mnist", tmp_path)
+
+
 def test_a_table_follows_its_records(tmp_path, record):
     text = "before\n<!-- table: mnist -->\nold\n<!-- end -->\nafter <!-- table: settings -->"
     assert "*Not recorded yet.*" in tables.page(text, tmp_path)
@@ -399,7 +414,7 @@ def test_a_table_follows_its_records(tmp_path, record):
     assert page.startswith("before\n<!-- table: mnist -->\n\n| model |")
     assert page.endswith("\n\n<!-- end -->\nafter <!-- table: settings -->")
     assert page.index("| none | 2.00 %") < page.index("| affine | 1.23 % | 1.35 ± 0.07 % | angle 7.5 wide |")
-    assert "2 CPU cores, torch 2. All that was to be shown holds." in page
+    assert "2 CPU cores, torch 2; an earlier library, whose commit was not recorded. All that was to be shown holds." in page
     assert tables.page(page, tmp_path) == page
     assert "| mnist | 60,000 / 10,000 | 9 | 1 | 8 | 7 | 6 | 1 | 60 |" in tables.table("settings", tmp_path)
     with pytest.raises(ValueError, match="no table 'mnits'"):

@@ -87,6 +87,16 @@ def test_learns_and_predicts(kind: str, data: tuple[np.ndarray, np.ndarray], tmp
     assert np.isfinite(model.evidence_.value)
 
 
+def test_the_time_of_a_pass_is_that_of_the_rows_that_it_sees(
+    data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    monkeypatch.setattr("orbitgp.estimators.evidence.EVIDENCE_ROWS", 7)
+    monkeypatch.setattr("orbitgp.estimators.evidence.passes_within", lambda *given: rows.append(given[3]) or 2.0)
+    classifier().fit(Items(data[0]), data[1])
+    assert set(rows) == {7}
+
+
 @pytest.mark.slow
 def test_the_same_batches_give_the_same_model(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data

@@ -48,14 +48,15 @@ def test_samples_and_local_parameters_cost_more() -> None:
 
 def test_what_follows_a_run_takes_a_quarter_of_its_limit() -> None:
     model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.1).double(), torch.randn(64, 3).double())
-    problem = model, Gaussian(), torch.zeros(5000, 3, dtype=torch.float64), 64
+    problem = model, Gaussian(), torch.zeros(5000, 3, dtype=torch.float64)
 
-    def passes(seconds: float | None) -> float:
-        return passes_within(*problem, TrainerSettings(max_seconds=seconds), least=2.0, most=8.0)
+    def passes(seconds: float | None, rows: int = 5000) -> float:
+        return passes_within(*problem, rows, 64, TrainerSettings(max_seconds=seconds), least=2.0, most=8.0)
 
-    one = evaluation_cost(*problem, rows=5000).seconds / 3
+    one = evaluation_cost(*problem, 64, 5000).seconds / 3
     assert passes(None) == passes(1e6 * one) == 8.0
     assert passes(20 * one) == pytest.approx(5.0)
+    assert passes(10 * one, rows=2500) == pytest.approx(5.0, rel=0.1)
     assert passes(0.1 * one) == 2.0
 
 

@@ -53,15 +53,16 @@ def passes_within(
     model: InvariantGP,
     likelihood: Likelihood,
     x: Inputs,
+    rows: int,
     samples: int | None,
     options: TrainerSettings,
     least: float,
     most: float,
 ) -> float:
-    """How many passes over all rows, with so many samples of each, may follow a run, whose limit of time they share.
+    """How many passes over so many rows, with so many samples of each, may follow a run, whose limit of time they share.
 
     A pass with a part of the samples is that part of one.
     """
     limit = SECONDS if options.max_seconds is None else options.max_seconds
-    seconds = _REFIT * evaluation_cost(model, likelihood, x, model.samples_per_row(samples), len(x)).seconds
+    seconds = _REFIT * evaluation_cost(model, likelihood, x, model.samples_per_row(samples), rows).seconds
     return min(max(least, _AFTER * limit / seconds), most)

@@ -152,7 +152,7 @@ class CollapsedClimb(QuasiNewton):
         draws, sparse = None, self.model.sparse
         if not isinstance(self.model.orbit, FiniteOrbit):
             least = (self.model.num_samples or 1) / _POSTERIOR_DRAWS
-            whole = passes_within(sparse, self.likelihood, self.x, _POSTERIOR_DRAWS, self.options, least, most=1.0)
+            whole = passes_within(sparse, self.likelihood, self.x, len(self.x), _POSTERIOR_DRAWS, self.options, least, most=1.0)
             draws = int(_POSTERIOR_DRAWS * whole)
         local = self.objective.condition().local if self.likelihood.num_locals else None
         CollapsedGP(sparse, self.x, draws).set_posterior(self.likelihood, self.y, local)

@@ -376,7 +376,7 @@ class TestSettings:
             (Permutation.swap(0, 1), 5, 16, 5, 2),
             (Permutation([[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]], close=True), None, None, 20, 8),
             (Permutation([[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]], close=True), None, 2, 80, 2),
-            (Permutation([[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]], close=True), 9999, 60, 2400, 60),
+            (Permutation([[1, 2, 3, 4, 0]], close=True), 9999, 2, 100, 2),
             (GaussianNoise(), None, None, 20, 8),
             (GaussianNoise(), 30, 3, 30, 3),
             (GaussianNoise(), None, 2, 80, 2),

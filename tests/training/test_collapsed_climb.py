@@ -22,7 +22,7 @@ from orbitgp.inference.rows import StoredRows
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation
 from orbitgp.training import collapsed_climb
-from orbitgp.training.budget import PATIENCE
+from orbitgp.training.budget import MOST_STEPS, PATIENCE
 from orbitgp.training.checkpoint import read_checkpoint
 from orbitgp.training.collapsed_climb import climb_size
 from orbitgp.training.objective import representative_order
@@ -130,6 +130,15 @@ class TestWhichRuns:
         # A limit of time is one of patience. Evaluations have no other limit then.
         both = [(size, limited) for size, limited in pairs if size is not None and limited is not None]
         assert all(limited.rows == size.rows and limited.evaluations == 300 for size, limited in both)
+
+    def test_where_steps_are_as_many_as_take_ten_minutes_they_are_steps(self) -> None:
+        """Asked a second time, about steps that take ten minutes, a climb would seem quick; but the limit is 10 s."""
+        run = trainer(rows=100_000, max_seconds=10.0)
+        assert run.climb is None
+        free = Trainer(run.model, run.likelihood, run.x, run.y, run.options, free_steps=True)
+        assert free.climb is None
+        assert free.options.max_steps == MOST_STEPS
+        assert climb_size(free.model, free.likelihood, free.x, free.options) is not None
 
     def test_an_orbit_that_the_bound_learns_has_more_draws(self) -> None:
         run = trainer(likelihood=Bernoulli(), rows=3000)

@@ -51,9 +51,7 @@ from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
-from orbitgp.training.budget import default_steps
 from orbitgp.training.callbacks import Callback
-from orbitgp.training.collapsed_climb import climb_size
 from orbitgp.training.curvature import plausible_ranges
 from orbitgp.training.options import TrainingOptions
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -260,11 +258,8 @@ class InvariantEstimator(ChecksData, BaseEstimator):
 
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
         """Learn by the bound, and keep where that leads."""
-        problem, settings = fit.problem, fit.settings
-        sparse = model, problem.likelihood, fit.x, settings
-        if fit.arguments["max_steps"] is None and climb_size(*sparse) is None:  # it will take stochastic steps
-            settings = replace(settings, max_steps=default_steps(*sparse))
-        trainer = Trainer(model, problem.likelihood, fit.x, problem.y, settings, progress=bool(self.verbose))
+        problem, settings, free = fit.problem, fit.settings, fit.arguments["max_steps"] is None
+        trainer = Trainer(model, problem.likelihood, fit.x, problem.y, settings, progress=bool(self.verbose), free_steps=free)
         fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
         try:
             with fit.run.around(trainer, list(fit.seeds), problem.shift):

@@ -25,6 +25,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training import screening
+from orbitgp.training.budget import default_steps
 from orbitgp.training.collapsed_climb import ClimbSize, CollapsedClimb, climb_size
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings
@@ -65,7 +66,8 @@ class Trainer:
     """One training run: call :meth:`run`, or :meth:`step` by hand and :meth:`polish` at the end.
 
     ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds everything
-    that the rest of the run depends on, so that a run that continues from it ends where it would have ended.
+    that the rest of the run depends on, so that a run that continues from it ends where it would have ended. ``free_steps``:
+    the user has set no ``max_steps``, so stochastic steps, if the run takes them, may be as many as take ten minutes.
     """
 
     model: InvariantGP
@@ -76,11 +78,16 @@ class Trainer:
     callback: Callable[[Record], None] | None = None
     progress: bool = False
     after_step: Callable[[Trainer], None] | None = None
+    free_steps: bool = False
 
     def __post_init__(self) -> None:
+        sized = self.model, self.likelihood, self.x
+        size = climb_size(*sized, self.options)
+        if size is None and self.free_steps:
+            self.options = replace(self.options, max_steps=default_steps(*sized, self.options))
         problem = self.model, self.likelihood, self.x, self.y, self.options
         self.stochastic = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
-        self.climb = self._new_climb(climb_size(self.model, self.likelihood, self.x, self.options))
+        self.climb = self._new_climb(size)
         self.screened = not screening.is_needed(self.likelihood, self.options)
         self.keeps_orbit = False
         self._begin: dict[str, Any] | None = None  # the state in which the climb began

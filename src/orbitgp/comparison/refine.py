@@ -34,6 +34,7 @@ from torch import Tensor
 
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
+from orbitgp.estimators.defaults import POINTS_PER_DATUM
 from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable, covariances_and_turns, free_memory
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
@@ -46,7 +47,6 @@ LEAST_SECONDS = 20.0  # and never less than this
 MOST_DRAWS = 512  # of an infinite orbit
 MORE_DRAWS = "more draws"  # what a job is for
 _TWICE_THE_DRAWS = 2.0  # times the seconds of a run from several starts: what a climb from its end with twice the draws takes
-POINTS_PER_DATUM = 8  # inducing points of an infinite orbit, at most
 MOST_AVERAGED = 64  # samples over which an inducing variable averages
 
 Train = Callable[[Sequence[Job]], list[Trained]]

@@ -32,6 +32,7 @@ Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
 NUM_INDUCING = 256
+POINTS_PER_DATUM = 8  # of few data, to see its orbit; averages see several elements each, and are fewer
 INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
 INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import NUM_INDUCING, InferenceName, inducing_samples
+from orbitgp.estimators.defaults import NUM_INDUCING, POINTS_PER_DATUM, InferenceName, inducing_samples
 from orbitgp.inference import processes
 from orbitgp.inference.cost import free_memory, sparse_bytes
 from orbitgp.inference.prior_mean import MeanName
@@ -28,7 +28,6 @@ from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions
 
-ELEMENTS_SEEN = 8  # of the orbit of each datum, by inducing points where data are few
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
@@ -101,7 +100,7 @@ def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: 
     elements = orbit.size if isinstance(orbit, FiniteOrbit) else math.inf
     most = rows if averaged >= elements else rows * elements
     # It takes several points to represent an average over an orbit; too few hide how far the orbit should reach.
-    return int(min(num_inducing or min(NUM_INDUCING, rows * max(1, ELEMENTS_SEEN // averaged)), most))
+    return int(min(num_inducing or min(NUM_INDUCING, rows * max(1, POINTS_PER_DATUM // averaged)), most))
 
 
 def check_sparse_memory(x: Tensor | Rows, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:

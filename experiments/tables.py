@@ -99,8 +99,12 @@ def _made_at(found: Records) -> str:
     """The commits that made the records, in the order of the records."""
     commits = list(dict.fromkeys(record.get("commit") for record in found))
     known = [f"`{commit[:7]}`" for commit in commits if commit]
-    words = [f"commit{'s' * (len(known) > 1)} {', '.join(known)}"] if known else []
-    return " and ".join(words + ["an earlier library, whose commit was not recorded"] * (None in commits))
+    words = []
+    if known:
+        words.append(f"{'commit' if len(known) == 1 else 'commits'} {', '.join(known)}")
+    if None in commits:
+        words.append("an earlier library, whose commit was not recorded")
+    return " and ".join(words)
 
 
 def main(arguments: list[str] | None = None) -> None:

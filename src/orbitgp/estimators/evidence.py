@@ -44,8 +44,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = -(-EVIDENCE_SAMPLES // groups) * groups
     problem = trainer.model, trainer.likelihood, trainer.x
-    most_rows = EVIDENCE_ROWS if on_disk(trainer.x) else None
-    rows = min(len(trainer.x), most_rows or len(trainer.x))
+    rows = min(len(trainer.x), EVIDENCE_ROWS) if on_disk(trainer.x) else len(trainer.x)
 
     def passes(least: float = 0.0) -> float:
         return passes_within(*problem, rows, samples, settings, least, PASSES[1])
@@ -60,7 +59,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
         settings.sampler,
         passes=int(passes(PASSES[0])),
         generator=generator,
-        most_rows=most_rows,
+        most_rows=rows,
     )
     evidence = replace(evidence, num_learned=trainer.learn_rows)
     upper = _upper(trainer, evidence)

@@ -122,13 +122,20 @@ def test_more_averages_than_data_are_tighter_where_they_are_not_f(orbit: Orbit) 
     x, y = data(likelihood)
     draws = orbit.size if isinstance(orbit, Permutation) else 32
     exact = ExactGP(kernel(), orbit, x, num_samples=draws).condition(likelihood, y).log_evidence
-    bounds = []
-    for size in (N, 2 * N, 4 * N):
+
+    def bound(size: int) -> float:
         points = initial_inducing(x, orbit, kernel(), size, generator=torch.Generator().manual_seed(0), inducing_samples=2)
-        model = InvariantGP(kernel(), orbit, points, inducing_samples=2)
-        bounds.append(CollapsedGP(model, x, draws).condition(likelihood, y).log_evidence)
+        return (
+            CollapsedGP(InvariantGP(kernel(), orbit, points, inducing_samples=2), x, draws)
+            .condition(likelihood, y)
+            .log_evidence
+        )
+
+    bounds = [bound(size) for size in (N, 2 * N, 4 * N)]
     assert bounds[0] + 1 < bounds[1] < bounds[2] < exact + 1e-6
     assert exact - bounds[2] < 0.5 * (exact - bounds[0])
+    if isinstance(orbit, Permutation):  # one for each element determines f
+        assert bound(orbit.size * N) == pytest.approx(exact, abs=5e-3)
 
 
 def values(collapsed: CollapsedGP, likelihood: Likelihood) -> list[torch.nn.Parameter]:

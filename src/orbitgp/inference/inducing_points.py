@@ -52,9 +52,9 @@ def initial_inducing(
     pool = size if method == "random" else max(4 * size, min(len(x), 16 * size))
     if like_f:  # each datum counts once, if there are enough
         pool = max(size, min(pool, len(x)))
-    candidates = _orbit_samples(x, Identity() if averages else orbit, pool, generator)
-    if averages and pool > len(x) and isinstance(orbit, FiniteOrbit):  # its averages at one datum would all be the same
-        candidates[len(x) :] = _orbit_samples(x, orbit, pool - len(x), generator)
+    # The averages over a finite orbit at one datum would all be the same.
+    at_data = averages and not (isinstance(orbit, FiniteOrbit) and pool > len(x))
+    candidates = _orbit_samples(x, Identity() if at_data else orbit, pool, generator)
     if method == "kmeans":
         return _kmeans(candidates, size)
     if method == "greedy" and size < pool:

@@ -44,32 +44,34 @@ class DefaultFit(harness.Run):
             random_state=self.seed,
         )
 
+    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
+        """How well the probabilities predict the test labels."""
+        return {score.__name__: score(probs, labels) for score in harness.SCORES}
+
     def measure(self, device: str) -> Record:
-        record = fitted(self.estimator(device), self.data(), self.name())
+        """Fit the model, predict the test data, and print a line: seconds, evidence, what was learned, and scores."""
+        model, data = self.estimator(device), self.data()
+        begin = time.perf_counter()
+        model.fit(data.x_train, data.y_train)
+        between = time.perf_counter()
+        probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
+        seconds = {"fit": between - begin, "predict": time.perf_counter() - between}
+        scores = self.scores(probs, labels)
+        print(f"{self.name()}: {model.evidence_}; {100 * scores['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True)
+        record = {
+            "data": {"name": data.name, "train": len(data.y_train), "test": len(labels)},
+            "seconds": seconds,
+            "inference": model.inference_,
+            "evaluations": model.history_[-1]["step"],
+            "converged": model.converged_,
+            "evidence": asdict(model.evidence_),
+            "orbit": model.orbit_.describe().to_dict(),
+            "learned": hyperparameters(model.model_.kernel, model.likelihood_),
+            "metrics": scores,
+        }
+        del model
         free_memory()
         return record
-
-
-def fitted(model: InvariantGPClassifier, data: Dataset, name: str) -> Record:
-    """Fit the model, predict the test data, and print a line: seconds, evidence, what was learned, and scores."""
-    begin = time.perf_counter()
-    model.fit(data.x_train, data.y_train)
-    between = time.perf_counter()
-    probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
-    seconds = {"fit": between - begin, "predict": time.perf_counter() - between}
-    scores = {score.__name__: score(probs, labels) for score in harness.SCORES}
-    print(f"{name}: {model.evidence_}; {100 * scores['error_rate']:.2f} %, {seconds['fit']:.0f} s", flush=True)
-    return {
-        "data": {"name": data.name, "train": len(data.y_train), "test": len(labels)},
-        "seconds": seconds,
-        "inference": model.inference_,
-        "evaluations": model.history_[-1]["step"],
-        "converged": model.converged_,
-        "evidence": asdict(model.evidence_),
-        "orbit": model.orbit_.describe().to_dict(),
-        "learned": hyperparameters(model.model_.kernel, model.likelihood_),
-        "metrics": scores,
-    }
 
 
 def free_memory() -> None:

@@ -13,8 +13,11 @@ def plan(*arguments):
 
 def test_the_plan_sets_nothing_but_the_problem():
     found = plan()
-    assert len({run.name() for run in found}) == len(found) == 5 * 3 + 6 + 2 * 10
-    assert {run.max_seconds for run in found} == {None}
+    assert len({run.name() for run in found}) == len(found) == 2 * 5 * 3 + 6 + 2 * 10
+    assert {run.max_seconds for run in found if run.part != "less time"} == {None}
+    before = defaults.sparse_models(defaults.BEFORE)
+    limits = {(run.num_train, run.model): run.max_seconds for run in found if run.part == "less time"}
+    assert limits == {name: record["seconds"]["fit"] for name, record in before.items()}
     assert {run.likelihood for run in found} == {"gaussian"}
     assert {run.num_train for run in plan("--parts", "sizes", "--sizes", "312")} == {312}
 
@@ -34,6 +37,17 @@ def test_claims(record, failing):
     ]
     sizes = [of("sizes", "none", 0.1, 5.0), of("sizes", "affine", 0.2, 9.0)]
     assert failing(defaults.check(sizes)) == ["12,000 digits: the evidence picks affine, with less error than none"]
+
+
+@pytest.mark.parametrize(
+    ("error", "nats", "seconds", "holds"),
+    [(0.07, 700.0, 20.0, True), (0.08, 700.0, 20.0, False), (0.07, 690.0, 20.0, False), (0.07, 700.0, 24.0, False)],
+)
+def test_less_time_is_held_against_the_sparse_record(record, error, nats, seconds, holds):
+    """312 digits with affine maps had 7.68 %, 692 nats and took 23.5 s."""
+    made = record("affine", error, nats, train=312, seconds={"fit": seconds})
+    made["settings"] |= {"part": "less time", "num_train": 312, "view": "pixels"}
+    assert list(defaults.check([made]).values()) == [holds]
 
 
 @pytest.mark.slow

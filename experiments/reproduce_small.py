@@ -25,7 +25,6 @@ EXPERIMENTS = (
     "deformations",
     "odd_even",
     "mnist",
-    "learning_curve",
     "rotated_mnist",
     "small_data",
     "augmentation",

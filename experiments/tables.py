@@ -21,7 +21,6 @@ from experiments import (
     exact,
     exact_evidence,
     harness,
-    learning_curve,
     mnist,
     odd_even,
     rotated_digits,
@@ -36,9 +35,22 @@ from experiments.harness import Claims, Experiment, Record, Records
 
 PAGES = ("README.md", "docs/results.md")
 COMPARISONS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, learning_curve, rotated_mnist, small_data, augmentation)
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, rotated_mnist, small_data)
 }
-OTHERS = (toy, exact, exact_evidence, odd_even, rotated_digits, deformations, defaults, signals, views, battery, verdicts)
+OTHERS = (
+    toy,
+    exact,
+    exact_evidence,
+    odd_even,
+    rotated_digits,
+    deformations,
+    defaults,
+    augmentation,
+    signals,
+    views,
+    battery,
+    verdicts,
+)
 EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in OTHERS} | COMPARISONS
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -52,8 +64,10 @@ def table(name: str, results: Path) -> str:
     """The table of this name in Markdown, or that there is no record of it yet."""
     if name == "settings":
         return settings(results)
+    if name == "times":
+        return exact_evidence.times(exact_evidence.EXPERIMENT.recorded(results / "exact_evidence.jsonl"))
     if name not in EXPERIMENTS:
-        raise ValueError(f"there is no table {name!r}: there are settings, {', '.join(EXPERIMENTS)}.")
+        raise ValueError(f"there is no table {name!r}: there are settings, times, {', '.join(EXPERIMENTS)}.")
     experiment = EXPERIMENTS[name]
     found = experiment.recorded(results / f"{name}.jsonl")
     return _page_text(experiment.table(found), found, experiment.check(found)) if found else "*Not recorded yet.*"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import time
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.figure import Figure
 
 from experiments import __main__ as command
@@ -22,7 +19,6 @@ from experiments import (
     exact,
     figure1,
     harness,
-    learning_curve,
     mnist,
     reproduce_small,
     rotated_mnist,
@@ -30,8 +26,6 @@ from experiments import (
     tables,
     toy,
 )
-from orbitgp.datasets import digits
-from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Affine, Rotate90
 
 ROOT = Path(__file__).parents[2]
@@ -187,122 +181,9 @@ def test_small_data_reports_what_the_bound_picks(tmp_path, record, failing, tiny
     assert not np.array_equal(first.x_train, second.x_train)
 
 
-@pytest.fixture
-def learned(record):
-    """Makes a record with a curve: these errors, the last of them of the finished model, one every so many seconds."""
-
-    def make(num_inducing, evidence, errors, train=60_000, seconds=10.0):
-        curve = [
-            {
-                "seconds": seconds * (i + 1),
-                "training": seconds * i + 1,
-                "step": 4 * (i + 1),
-                "bound": evidence - 9**-i,
-                "error_rate": e,
-            }
-            for i, e in enumerate(errors[:-1])
-        ]
-        found = record("affine", errors[-1], evidence, train=train, curve=curve)
-        found["settings"] |= {"num_inducing": num_inducing}
-        return found | {"seconds": {"fit": seconds * len(errors)}}
-
-    return make
-
-
-def test_a_learning_curve_says_when_the_paper_is_reached(tmp_path, learned, failing):
-    few, some, many = (
-        learned(250, 10.0, [0.5, 0.04, 0.03, 0.02]),
-        learned(500, 20.0, [0.5, 0.03, 0.02, 0.0135], seconds=30.0),
-        learned(1000, 30.0, [0.4, 0.0135, 0.014, 0.0125], seconds=29.0),
-    )
-    found = [many, few, some]
-    assert [learning_curve.seconds_until(r) for r in (few, some, many)] == [None, 120.0, 58.0]
-    assert len(learning_curve.check(found)) == 3
-    assert failing(learning_curve.check(found)) == []
-    assert failing(learning_curve.check([few, some])) == ["1.35 % test error within 60 seconds, with some M"]
-    assert len(failing(learning_curve.check([few]))) == 2
-    less = learned(2000, 25.0, [0.4, 0.01])
-    assert failing(learning_curve.check([*found, less])) == ["the evidence grows with M; not from 1,000 to 2,000"]
-    quick = [learned(30, 2.0, [0.5, 0.4], train=1000), learned(100, 1.0, [0.5, 0.4], train=1000)]
-    assert failing(learning_curve.check(quick)) == ["the evidence grows with M; not from 30 to 100"]
-    assert learning_curve.table(found).splitlines()[2:] == [
-        "| 250 | 2.00 % | 10 | 40 | – |",
-        "| 500 | 1.35 % | 20 | 120 | 120 |",
-        "| 1,000 | 1.25 % | 30 | 116 | 58 |",
-    ]
-    learning_curve.figure(found, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.fixture(scope="module")
-def small_digits():
-    data = digits()
-    return replace(
-        data, x_train=data.x_train[:120], y_train=data.y_train[:120], x_test=data.x_test[:40], y_test=data.y_test[:40]
-    )
-
-
-def watched_run(**settings):
-    """Ten steps from the given start, watched at steps that grow by a factor."""
-    budget = {"num_inducing": 8, "max_steps": 10, "batch_size": 20, "num_samples": 4, "num_predict_samples": 6}
-    options = {"posterior_samples": 4, "start_rows": 0, "orbit_warmup": 2, **settings.pop("options", {})}
-    return learning_curve.LearningCurve("affine", "affine", watch_samples=6, spacing=1.4, options=options, **budget, **settings)
-
-
-@pytest.mark.slow
-def test_a_watched_run_ends_as_one_that_nobody_watches(small_digits, monkeypatch, tmp_path):
-    monkeypatch.setattr(mnist, "mnist", lambda: small_digits)
-    models = []
-    original = InvariantGPClassifier.fit
-    monkeypatch.setattr(InvariantGPClassifier, "fit", lambda self, *a, **k: models.append(original(self, *a, **k)) or self)
-    (watched,) = harness.execute([watched_run()], tmp_path / "records.jsonl")
-    plain = mnist.MNIST(
-        **{name: value for name, value in vars(watched_run()).items() if name not in ("watch_samples", "spacing")}
-    )
-    unwatched = plain.run()
-    assert [point["step"] for point in watched["curve"]] == [1, 2, 3, 5, 7, 10]
-    assert "curve" not in unwatched
-    a, b = (model.model_.state_dict() | model.likelihood_.state_dict() for model in models)
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert [r["bound"] for r in models[0].history_] == [r["bound"] for r in models[1].history_]
-    for name in ("evidence", "metrics", "orbit"):
-        assert watched[name] == json.loads(json.dumps(harness.rounded(unwatched[name])))
-
-
-@pytest.mark.slow
-def test_watching_sees_the_model_as_it_is_and_takes_no_time(small_digits, monkeypatch):
-    monkeypatch.setattr(mnist, "mnist", lambda: small_digits)
-    looks = []
-    look = learning_curve.Watch.error_rate
-    monkeypatch.setattr(learning_curve.Watch, "error_rate", lambda self: looks.append(time.sleep(0.5)) or look(self))
-    # Without refits at the end, the model of the last point is the finished one.
-    found = watched_run(options={"polish_passes": 0}).run()
-    assert found["curve"][-1]["error_rate"] == found["metrics"]["error_rate"]
-    assert found["curve"][0]["error_rate"] != found["curve"][-1]["error_rate"]
-    seconds, training = ([point[name] for point in found["curve"]] for name in ("seconds", "training"))
-    assert seconds == sorted(seconds)
-    assert all(a > b for a, b in zip(seconds, training, strict=True))
-    assert found["seconds_watching"] > 0.5 * len(looks) == 3.0
-    # Between the first point and the last lie five looks of half a second.
-    assert (seconds[-1] - seconds[0]) - (training[-1] - training[0]) < 1.0
-    assert found["seconds"]["fit"] > seconds[-1]
-
-
-@pytest.mark.slow
-def test_learning_curves_through_the_command_line(few_digits, tmp_path, monkeypatch, tiny):
-    tiny = {name: value for name, value in tiny.items() if name != "num_inducing"}
-    monkeypatch.setattr(learning_curve, "QUICK", tiny | {"num_train": 24, "watch_samples": 4})
-    claims = learning_curve.EXPERIMENT.main(["--quick", "--inducing", "4", "6", "--out", str(tmp_path)])
-    assert list(harness.load(tmp_path / "learning_curve.jsonl")) == ["4-affine-0", "6-affine-0"]
-    assert (tmp_path / "learning_curve.png").exists()
-    assert len(claims) == 1
-    assert tables.table("learning_curve", tmp_path).startswith("| M | test error |")
-    assert "| learning_curve | 24 / 8 | 4–6 |" in tables.table("settings", tmp_path)
-
-
-def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path, tiny):
-    none, copies, fixed, _ = augmentation.all_runs(1, num_train=5, **tiny)
+def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path):
+    planned = augmentation.plan(augmentation.EXPERIMENT.parser().parse_args(["--seeds", "1"]))
+    none, copies, fixed, _ = (replace(run, num_train=5) for run in planned)
     assert np.array_equal(none.data().x_train, few_digits.x_train[:5])
     augmented = copies.data()
     assert augmented.x_train.shape == (50, 8, 8)
@@ -310,8 +191,17 @@ def test_copies_are_transformed_digits_with_their_labels(few_digits, tmp_path, t
     near, far = (np.abs(augmented.x_train[:10] - few_digits.x_train[i]).mean() for i in (0, 1))
     assert near < far
     assert not np.array_equal(augmented.x_train[0], augmented.x_train[1])
-    (found,) = harness.execute([replace(fixed, num_train=24)], tmp_path / "records.jsonl")
+    (found,) = harness.execute([replace(fixed, num_train=24, max_seconds=0.2)], tmp_path / "records.jsonl")
     assert found["orbit"]["angle"] == pytest.approx([-8.6, 8.6])  # as it started
+
+
+def test_augmentation_is_held_against_invariance(record, failing):
+    errors = {"none": (0.03, -900.0), "augmented copies": (0.02, -5000.0), "invariance, fixed": (0.02, -800.0)}
+    found = [record(model, *values) for model, values in errors.items()]
+    assert augmentation.check(found) == {}  # until there are all four
+    assert failing(augmentation.check([*found, record("invariance, learned", 0.015, -700.0)])) == []
+    wrong = failing(augmentation.check([*found, record("invariance, learned", 0.025, -850.0)]))
+    assert [claim.partition(":")[0] for claim in wrong] == ["learned invariance"] * 2
 
 
 @pytest.mark.slow
@@ -450,7 +340,7 @@ def test_the_command_lists_experiments_and_hands_on_their_options(monkeypatch, c
 def test_every_experiment_has_the_same_options(capsys):
     modules = [import_module(f"experiments.{name}") for name in command.available()]
     found = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
-    assert len(found) >= 20
+    assert len(found) >= 19
     for experiment in found:
         options = experiment.parser().parse_args([])
         assert {"out", "device", "jobs", "seeds", "quick", "draw", "label"} <= set(vars(options))

@@ -35,7 +35,7 @@ from torch import Tensor
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
 from orbitgp.estimators.defaults import POINTS_PER_DATUM
-from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable, covariances_and_turns, free_memory
+from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable, free_memory
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.report.words import MIN_NATS
@@ -224,7 +224,7 @@ def _exact_cost(trained: Trained, rows: int) -> Cost | None:
         return None
     draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_SAMPLES
     dim, double = model.model_.covariance.num_features(_points(trained)), model.model_.dtype == torch.float64
-    return Workload(draws, dim, _device(job), *covariances_and_turns(model.likelihood_), double).learning(rows)
+    return Workload.of(model.likelihood_, draws, dim, _device(job), double).learning(rows)
 
 
 def _fits(cost: Cost, job: Job) -> bool:

@@ -19,7 +19,7 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from orbitgp.inference.cost import CONDITIONING, LEAST_SAMPLES, Workload, affordable, covariances_and_turns, free_memory
+from orbitgp.inference.cost import CONDITIONING, LEAST_SAMPLES, Workload, affordable, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
@@ -205,7 +205,7 @@ def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) ->
     samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
     double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
     dim = model.covariance.num_features(model.x)
-    return Workload(samples, dim, model.x.device, *covariances_and_turns(likelihood), double, tables)
+    return Workload.of(likelihood, samples, dim, model.x.device, double, tables)
 
 
 def _exact_choice(

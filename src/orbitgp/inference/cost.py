@@ -54,7 +54,8 @@ class Workload:
 
     ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``covariances`` have noises of their
     own, and each of them is factorised in so many ``turns`` of local parameters and posterior (1 where there are no local
-    parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps.
+    parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: that of a
+    datum is the same for all latent functions, so that a factor is all that the posterior needs.
     """
 
     samples: int
@@ -64,6 +65,15 @@ class Workload:
     turns: int = 1
     double: bool = False
     tables: float = 0.0
+    one_noise: bool = False
+
+    @classmethod
+    def of(
+        cls, likelihood: Likelihood, samples: int, dim: int, device: torch.device, double: bool = False, tables: float = 0.0
+    ) -> Workload:
+        """That of exact inference with this likelihood."""
+        one_noise = not likelihood.num_locals and (likelihood.shares_curvature or likelihood.num_latents == 1)
+        return cls(samples, dim, device, *covariances_and_turns(likelihood), double, tables, one_noise)
 
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
@@ -72,7 +82,7 @@ class Workload:
 
     def conditioning(self, rows: int) -> Cost:
         """The posterior and its evidence, without a gradient."""
-        return self._cost(rows, products=1.0, algebra=2.0, squares=16.0, copies=6.0)
+        return self._cost(rows, products=1.0, algebra=0.5 if self.one_noise else 2.0, squares=16.0, copies=6.0)
 
     def learning(self, rows: int) -> Cost:
         """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows, and cost little."""

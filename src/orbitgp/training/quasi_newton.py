@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES
+from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, Workload
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
@@ -48,6 +48,7 @@ from orbitgp.training.options import TrainerSettings
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.starts import possible_starts
 from orbitgp.training.state import copied_to
+from orbitgp.training.time_limit import TimeLimit
 
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
@@ -94,6 +95,7 @@ class QuasiNewton:
     def __post_init__(self) -> None:
         self._start_rows = min(self.options.start_rows, len(self.x))
         self._num_learned = len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
+        self._limit = self._time_limit()
         # Draws of the first stage and of the last; None where a finite orbit is enumerated.
         fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
         self._first_samples = self.num_samples if fixed else min(FIRST_SAMPLES, self.most_samples)
@@ -143,8 +145,16 @@ class QuasiNewton:
         if self.converged:
             return 1.0
         by_steps = 0.0 if self.max_steps is None else self.steps / self.max_steps
-        by_time = 0.0 if self.options.max_seconds is None else self.seconds / self.options.max_seconds
-        return max(by_steps, by_time)
+        return max(by_steps, self.seconds / self._limit.to_learn(self.model.num_samples))
+
+    def _time_limit(self) -> TimeLimit:
+        """That of the settings, less what conditioning on the rows that are not learned from will take."""
+        if self.options.max_seconds is None or self._num_learned == len(self.x) or not isinstance(self.model, ExactGP):
+            return TimeLimit(self.options.max_seconds)
+        size = self.model.orbit.size if isinstance(self.model.orbit, FiniteOrbit) else self.most_samples
+        dim = self.model.covariance.num_features(self.x[:1])
+        work = Workload.of(self.likelihood, size, dim, self.x.device, self.x.dtype == torch.float64)
+        return TimeLimit(self.options.max_seconds, self._num_learned, len(self.x), work)
 
     def run(self) -> Solution | CollapsedBound:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
@@ -337,7 +347,10 @@ class QuasiNewton:
             raise Stopped
         self.steps += 1
         self._bar.update()
-        return self.objective(vector)
+        found = self.objective(vector)
+        took = time.perf_counter() - self._clock - self.seconds
+        self._limit.took(took, len(self.model.x), self.model.num_samples)
+        return found
 
     def _record(self, value: float) -> None:
         self.seconds = time.perf_counter() - self._clock

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.cost import LEAST_SAMPLES, Workload, covariances_and_turns, free_memory
+from orbitgp.inference.cost import LEAST_SAMPLES, Workload, free_memory
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
@@ -78,7 +78,7 @@ def climb(
     samples = elements or (LEAST_SAMPLES if learns_orbit else SAMPLES)
     tables = orbit.table_bytes(x.shape[1:])
     dim = model.covariance.num_features(first(x, 1))
-    work = Workload(samples, dim, x.device, *covariances_and_turns(likelihood), x.dtype == torch.float64, tables)
+    work = Workload.of(likelihood, samples, dim, x.device, x.dtype == torch.float64, tables)
     # Processes that share the data must end at the same place, and have different clocks.
     limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
     seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, inf if limit is None else limit)

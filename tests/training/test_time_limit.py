@@ -1,0 +1,64 @@
+"""A limit of time covers learning from some rows and conditioning on all."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from orbitgp.inference.cost import Workload
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import Identity
+from orbitgp.training.objective import ExactObjective
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.time_limit import TimeLimit
+
+CPU = torch.device("cpu")
+
+
+def test_without_more_rows_all_of_it_is_for_learning() -> None:
+    assert TimeLimit(None).to_learn(16) == math.inf
+    assert TimeLimit(7.0).to_learn(None) == 7.0
+
+
+def test_what_conditioning_takes_is_left() -> None:
+    """By hand: 10,000 rows with S draws and one noise take 100 (1e4 S)^2 / 40e9 + (1e12 / 2) / 16e9 s at the nominal speed."""
+    limit = TimeLimit(200.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
+    assert limit.to_learn(8) == pytest.approx(200 - 16 - 31.25)
+    assert limit.to_learn(16) == pytest.approx(200 - 64 - 31.25)
+    assert limit.to_learn(64) == pytest.approx(80.0)  # it takes more than its share
+
+    # An evaluation of 1,000 rows with 8 draws takes 4 * 100 * (8e3)^2 / 40e9 + 4 * 1e9 / 16e9 = 0.89 s at that speed.
+    limit.took(0.445, 1000, 8)  # this machine is twice as quick
+    assert limit.to_learn(8) == pytest.approx(200 - 47.25 / 2)
+    limit.took(99.0, 500, 8)  # of few rows, which tell nothing
+    assert limit.to_learn(8) == pytest.approx(200 - 47.25 / 2)
+
+
+@pytest.mark.parametrize("learn_rows", [100, 400])
+def test_a_run_leaves_time_to_condition(learn_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations take 50 ms here. Conditioning on 400 rows takes as many operations as several of 100."""
+    plain = ExactObjective.__call__
+    monkeypatch.setattr(ExactObjective, "__call__", lambda self, v: time.sleep(0.05) or plain(self, v))
+    monkeypatch.setattr("orbitgp.training.quasi_newton.QuasiNewton._enough", lambda *_: -1.0)  # never at a top
+    x = torch.linspace(0, 10, 400)[:, None]
+    y = torch.sin(x).double()
+    model = ExactGP(ScaleKernel(RBFKernel()).double(), Identity(), x)
+    settings = TrainerSettings(max_seconds=1.0, start_rows=0)
+    run = QuasiNewton(model, Gaussian(1), x, y, settings, learn_rows=learn_rows)
+    run.run()
+    work = Workload.of(Gaussian(1), 1, 1, CPU)
+    share = work.conditioning(400).seconds / work.evaluation(100).seconds
+    assert 2.0 < share < 12.0
+    learned = run.history[-2]["seconds"]
+    assert not run.converged
+    if learn_rows == 400:
+        assert 0.9 < learned < 1.2
+    else:
+        assert learned < 1.0 - 0.05 * (share - 1)
+        assert learned > 0.3

@@ -147,9 +147,10 @@ def times(records: Records) -> str:
     for view, record in ((view, found[name]) for view, names in TIMED.items() for name in names if name in found):
         limit, seconds = record["settings"]["max_seconds"], record["seconds"]["fit"]
         learned_from, error = record["evidence"]["num_learned"], record["metrics"]["error_rate"]
-        times = ["none" if limit is None else f"{limit:.0f} s", f"{seconds:.0f} s"]
-        cells.append([view, *times, f"{learned_from:,}", f"{100 * error:.2f} %", f"{record['evidence']['value']:,.0f}"])
-    return harness.markdown(["g sees", "`max_seconds`", "took", "learned from", "test error", "evidence (nats)"], cells)
+        inference = "exact" if record["evidence"]["exact"] else "sparse"
+        how = [f"{inference}, learned from {learned_from:,}", "none" if limit is None else f"{limit:.0f} s"]
+        cells.append([view, *how, f"{seconds:.0f} s", f"{100 * error:.2f} %", f"{record['evidence']['value']:,.0f}"])
+    return harness.markdown(["g sees", "inference", "`max_seconds`", "took", "test error", "evidence (nats)"], cells)
 
 
 def table(records: Records) -> str:

@@ -53,7 +53,7 @@ def of_digits(model, evidence, error, train=60_000, seconds=140.0):
     return {
         "settings": {"model": model, "likelihood": "auto"},
         "data": {"train": train, "test": 10_000},
-        "evidence": {"value": evidence, "stderr": 30.0, "num_learned": 12_000},
+        "evidence": {"value": evidence, "stderr": 30.0, "num_learned": 12_000, "exact": True},
         "metrics": {"error_rate": error, "nll": 0.01, "ece": 0.002},
         "seconds": {"fit": seconds, "predict": 16.0},
         "evaluations": 30,
@@ -88,9 +88,9 @@ def test_times_are_those_of_affine_maps():
     for r in found:
         r["settings"]["max_seconds"] = exact_evidence.MODELS[r["settings"]["model"]].get("max_seconds")
     assert exact_evidence.times(found).splitlines()[2:] == [
-        "| pixels | 20 s | 30 s | 12,000 | 1.00 % | -10 |",
-        "| pixels | none | 30 s | 12,000 | 1.00 % | -10 |",
-        "| gradients | none | 30 s | 12,000 | 1.00 % | -10 |",
+        "| pixels | exact, learned from 12,000 | 20 s | 30 s | 1.00 % | -10 |",
+        "| pixels | exact, learned from 12,000 | none | 30 s | 1.00 % | -10 |",
+        "| gradients | exact, learned from 12,000 | none | 30 s | 1.00 % | -10 |",
     ]
     timed = [exact_evidence.MODELS[name]["orbit"] for names in exact_evidence.TIMED.values() for name in names]
     assert set(timed) == {"affine"}

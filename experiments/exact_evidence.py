@@ -140,6 +140,19 @@ def by_hand() -> dict[str, list[harness.Row]]:
     return {model: [rows[name] for name in names] for model, names in BY_HAND.items()}
 
 
+def headlines(records: Records) -> str:
+    """Errors, evidence and seconds of the models without a limit of time, the paper's errors and those of sparse models."""
+    cells, sparse = [], by_hand()
+    for r in (record for record in records if record["settings"]["max_seconds"] is None):
+        name, score = r["settings"]["model"], r["metrics"]
+        scores = [f"{100 * score['error_rate']:.2f} %", f"{score['nll']:.4f}", f"{r['evidence']['value']:,.0f}"]
+        rival = min(sparse.get(name) or sparse.get(f"{name}, in less time", []), key=lambda row: row.error, default=None)
+        rivals = [mnist.paper(name), "" if rival is None else f"{100 * rival.error:.2f} %"]
+        cells.append([name, *scores, f"{r['seconds']['fit']:.0f}", *rivals])
+    titles = ["model", "test error", "NLL", "evidence (nats)", "seconds", "the paper", "sparse, settings by hand"]
+    return harness.markdown(titles, cells)
+
+
 def times(records: Records) -> str:
     """What more time buys affine maps: digits to learn from, test error and evidence."""
     found = {record["settings"]["model"]: record for record in records}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments import (
@@ -52,6 +52,11 @@ OTHERS = (
     verdicts,
 )
 EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in OTHERS} | COMPARISONS
+SHORT: dict[str, tuple[Experiment, Callable[[Records], str]]] = {  # of records that another table has in full
+    "times": (exact_evidence.EXPERIMENT, exact_evidence.times),
+    "headlines": (exact_evidence.EXPERIMENT, exact_evidence.headlines),
+}
+MISSING = "*Not recorded yet.*"
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -64,13 +69,15 @@ def table(name: str, results: Path) -> str:
     """The table of this name in Markdown, or that there is no record of it yet."""
     if name == "settings":
         return settings(results)
-    if name == "times":
-        return exact_evidence.times(exact_evidence.EXPERIMENT.recorded(results / "exact_evidence.jsonl"))
+    if name in SHORT:
+        experiment, shorter = SHORT[name]
+        found = experiment.recorded(results / f"{experiment.name}.jsonl")
+        return shorter(found) if found else MISSING
     if name not in EXPERIMENTS:
-        raise ValueError(f"there is no table {name!r}: there are settings, times, {', '.join(EXPERIMENTS)}.")
+        raise ValueError(f"there is no table {name!r}: there are settings, {', '.join([*SHORT, *EXPERIMENTS])}.")
     experiment = EXPERIMENTS[name]
     found = experiment.recorded(results / f"{name}.jsonl")
-    return _page_text(experiment.table(found), found, experiment.check(found)) if found else "*Not recorded yet.*"
+    return _page_text(experiment.table(found), found, experiment.check(found)) if found else MISSING
 
 
 def settings(results: Path) -> str:
@@ -86,7 +93,7 @@ def settings(results: Path) -> str:
             seconds = _range([round(record["seconds"]["fit"]) for record in found])
             lines.append([name, " / ".join(filter(None, sizes)), *cells, seeds, seconds])
     titles = ["experiment", "data", *names.values(), "seeds", "seconds a model"]
-    return harness.markdown(titles, lines) if lines else "*Not recorded yet.*"
+    return harness.markdown(titles, lines) if lines else MISSING
 
 
 def _range(values: Sequence[int]) -> str:

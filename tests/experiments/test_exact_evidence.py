@@ -82,6 +82,16 @@ def test_claims_and_table(failing):
     )
 
 
+def test_headlines_are_those_without_a_limit():
+    found = [of_digits(name, -10.0, 0.01, seconds=30.0) for name in ("affine", "none", exact_evidence.NEAR)]
+    for r in found:
+        r["settings"]["max_seconds"] = exact_evidence.MODELS[r["settings"]["model"]].get("max_seconds")
+    assert exact_evidence.headlines(found).splitlines()[2:] == [
+        "| affine | 1.00 % | 0.0100 | -10 | 30 | 1.35 ± 0.07 % | 1.23 % |",
+        "| none | 1.00 % | 0.0100 | -10 | 30 | 2.15 ± 0.03 % | 2.01 % |",
+    ]
+
+
 def test_times_are_those_of_affine_maps():
     names = ["affine", "none", "affine, gradients", "affine, limit of 20 s"]
     found = [of_digits(name, -10.0, 0.01, seconds=30.0) for name in names]

@@ -58,8 +58,8 @@ class Line(ExactObjective):
 
         return stage
 
-    def search(self, more_samples=(32, 64)):
-        return BestStart(self, [], 100, None, more_samples, self.climb)
+    def search(self, more_samples=(32, 64), is_late=lambda: False):
+        return BestStart(self, [], 100, None, more_samples, self.climb, is_late)
 
 
 def stage(climb, *arguments):
@@ -82,6 +82,17 @@ def test_more_draws_decide_between_tops_that_are_as_high():
     assert line.climbs == [32, 32, 64, 64]  # 0.2 nats were less than what twice the draws had moved, 0.7; 2.0 are more
     assert line.model.num_samples == 64  # from where the run goes on
     assert search.moved == best.value - 0.2
+
+
+def test_a_late_search_goes_on_with_the_best_so_far():
+    line = Line(two_tops, [(1.0, 0.0), (5.0, 0.0)])
+    search = line.search(is_late=lambda: len(line.climbs) >= 1)
+    climbs = [(lambda reach=reach: line.climb(line._set([reach, 0.0])),) for reach in (4.0, 0.0, 6.0)]
+    assert [float(top.vector[0]) for top in search._tops(climbs, stage, 100)] == [5.0]  # there is always one
+    assert search._decided([line.top(1.0, 0.0), line.top(5.0, 0.0)], stage).vector[0] == 1.0
+    assert search.beside(line.top(5.0, 0.0), 100, stage)[0].vector[0] == 5.0
+    assert line.climbs == [16]
+    assert line.model.num_samples == 16
 
 
 def test_draws_do_not_matter_where_one_top_is_far_ahead():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -12,7 +14,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
-from orbitgp.orbits import Identity
+from orbitgp.orbits import GaussianNoise, Identity
+from orbitgp.training import quasi_newton
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -62,3 +65,62 @@ def test_a_run_leaves_time_to_condition(learn_rows: int, monkeypatch: pytest.Mon
     else:
         assert learned < 1.0 - 0.05 * (share - 1)
         assert learned > 0.3
+
+
+class Evaluations:
+    """A clock that counts evaluations, one a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        plain = ExactObjective.__call__
+
+        def counted(objective: ExactObjective, vector: np.ndarray) -> tuple[float, np.ndarray]:
+            self.now += 1.0
+            return plain(objective, vector)
+
+        monkeypatch.setattr(ExactObjective, "__call__", counted)
+        monkeypatch.setattr(quasi_newton, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+
+def noisy_inputs(max_seconds: float | None, **further: object) -> QuasiNewton:
+    """A run with several starts."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(60, 1, generator=generator)
+    y = torch.sin(6 * x).double() + 0.1 * torch.randn(60, 1, generator=generator, dtype=torch.float64)
+    model = ExactGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.2), x)
+    settings = TrainerSettings(max_seconds=max_seconds, start_rows=40)
+    return QuasiNewton(model, Gaussian(1), x, y, settings, most_samples=64, **further)  # type: ignore[arg-type]
+
+
+def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All starts take a hundred evaluations. With a limit of 80 some are left out, and the run gets to all rows and draws."""
+    Evaluations(monkeypatch)
+    free, limited = noisy_inputs(None), noisy_inputs(80.0)
+    for run in (free, limited):
+        run.run()
+        assert run.converged
+        assert run.model.num_samples == 32
+    assert free._late_after is None
+    assert limited._late_after is not None
+    assert limited.steps < 80 < free.steps
+    assert limited.history[-1]["bound"] == pytest.approx(free.history[-1]["bound"], abs=0.1)
+    monkeypatch.setattr(quasi_newton, "_SEARCH", 1.0)
+    searching = noisy_inputs(80.0)
+    searching.run()
+    assert not searching.converged
+    assert searching.model.num_samples == 16
+
+
+def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Evaluations(monkeypatch)
+    states = []
+    whole = noisy_inputs(80.0, after_step=lambda run: states.append(run.state_dict()))
+    whole.run()
+    assert whole._late_after is not None
+    for state in states:
+        clock.now = 0.0
+        again = noisy_inputs(80.0)
+        again.load_state_dict(state)
+        again.run()
+        assert again.steps == whole.steps
+        assert np.array_equal(again.learned.get(), whole.learned.get())

@@ -36,7 +36,8 @@ class BestStart:
 
     ``climb`` goes to the top from where the model is, until an iteration gains less than so many nats. ``num_samples`` is the
     number of draws if the user has fixed it, and ``more_samples`` are those with which ties are decided. The model keeps the
-    number that this took; ``moved`` is what the last doubling of it has changed, if there was any.
+    number that this took; ``moved`` is what the last doubling of it has changed, if there was any. ``is_late`` says that no
+    time is left for searching: the best so far goes on.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class BestStart:
         num_samples: int | None,
         more_samples: Sequence[int],
         climb: Callable[..., Top],
+        is_late: Callable[[], bool],
     ) -> None:
+        self.is_late = is_late
         self.objective, self.model, self.learned = objective, objective.model, objective.learned
         self.starts, self.rows, self.num_samples, self.more_samples, self.climb = starts, rows, num_samples, more_samples, climb
         self.begin = self.learned.get()
@@ -61,11 +64,11 @@ class BestStart:
         if sketch:
             again = [(self._from_sketch, top) for top in self._finalists(tops)]
             tops = self._tops(again, stage, self.rows, _highest(tops)) or tops
-        if self.learned.is_reach.any():
-            tops += self._beside_no_orbit(_highest(tops), stage)
-            tops += self._beside_everything(_highest(tops), stage)
-            return self._decided(self._rivals(tops), stage)
-        return _highest(tops)
+        if self.is_late() or not self.learned.is_reach.any():
+            return _highest(tops)
+        tops += self._beside_no_orbit(_highest(tops), stage)
+        tops += self._beside_everything(_highest(tops), stage)
+        return self._decided(self._rivals(tops), stage)
 
     def _tops(
         self, climbs: list[tuple[Any, ...]], stage: Callable[..., Top], rows: int, sketch: Top | None = None
@@ -78,6 +81,8 @@ class BestStart:
         tops: list[Top] = []
         try:
             for climb in climbs:
+                if tops and self.is_late():
+                    break
                 tops.append(stage(*climb))
         except Stopped as stopped:
             found = [(top.value / rows, top.vector) for top in tops]
@@ -122,6 +127,8 @@ class BestStart:
         found = [top]
         try:
             for factor in (1 / _ASIDE, _ASIDE):
+                if self.is_late():
+                    break
                 reaches = np.clip(factor * top.vector, -self.learned.widest, self.learned.widest)
                 other = stage(self._from_vector, self._with_reaches(reaches, top.vector), rows, top.curvature)
                 if not any(self._is_one_top(other, better, rows) for better in found):
@@ -135,11 +142,11 @@ class BestStart:
     def _decided(self, rivals: list[Top], stage: Callable[..., Top]) -> Top:
         """The best of these, after climbs with more draws where they differ by less than these change."""
         for samples in self.more_samples:
-            if len(rivals) == 1:
+            if len(rivals) == 1 or self.is_late():
                 break
             self.model.num_samples = samples
             further = self._tops([(self._further, top) for top in rivals], stage, self.rows)
-            moves = [abs(after.value - before.value) for before, after in zip(rivals, further, strict=True)]
+            moves = [abs(after.value - before.value) for before, after in zip(rivals, further, strict=False)]
             undecided = still_tied(further, moves)
             rivals, self.moved = [top for top, _ in undecided], undecided[0][1]
         return rivals[0]

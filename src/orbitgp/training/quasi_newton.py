@@ -53,6 +53,7 @@ from orbitgp.training.time_limit import TimeLimit
 TOLERANCE = 1.0  # nats by which the evidence may move when S doubles
 _LEAST_RUNG = 300  # rows, below which no number of rows is climbed with between the starts and the rows to learn from
 _OF_ROWS = 2e-5  # nats a row, below which an iteration gains too little
+_SEARCH = 0.5  # of a limit of time: what the search for the best start may take
 _OF_DRAWS = 0.05  # nothing finer is sought than this part of what other draws would change, or a doubling of S has moved
 
 
@@ -117,6 +118,8 @@ class QuasiNewton:
         self._climb_number = 0  # stages that go on where the last one ended are one climb to those who read the history
         self._tops: list[Top] = []  # of all stages so far
         self._known: Iterator[Top] = iter(())  # those of them that the run has from a checkpoint
+        self._num_stages = 0  # that are done, or were known
+        self._late_after: int | None = None  # stages, where the search for the best start met its limit
         self._posterior: Solution | CollapsedBound | None = None  # that of all data, where the last stage has found it
         self._snapshot = self._state()
 
@@ -178,7 +181,9 @@ class QuasiNewton:
         if len(self.starts) > 1:
             first, last = self._first_samples or 0, self._last_samples or 0
             more = [samples for samples in (LEAST_SAMPLES, 2 * LEAST_SAMPLES) if first < samples <= last]
-            search = BestStart(self.objective, self.starts, self._start_rows, self.num_samples, more, self._climb)
+            search = BestStart(
+                self.objective, self.starts, self._start_rows, self.num_samples, more, self._climb, self._is_late
+            )
             start, moved = search.find(self._stage), search.moved
         if self._start_rows < self._num_learned:  # more rows say more than more draws
             self.model.num_samples, moved = self._first_samples, math.inf
@@ -191,13 +196,21 @@ class QuasiNewton:
     def _stage(self, climb: Callable[..., Top], *arguments: Any) -> Top:
         """The top that this climb finds. A run that continues knows it of the stages that were done before."""
         known = next(self._known, None)
-        if known is not None:
-            return known
-        if self._tops:  # between two stages
-            self._snapshot = self._state()
-            self._stage_done()
-        self._tops.append(climb(*arguments))
-        return self._tops[-1]
+        if known is None:
+            if self._tops:  # between two stages
+                self._snapshot = self._state()
+                self._stage_done()
+            known = climb(*arguments)
+            self._tops.append(known)
+        self._num_stages += 1
+        return known
+
+    def _is_late(self) -> bool:
+        """Whether the search for the best start has taken its share of the time. A run that continues knows when that was."""
+        late = self.seconds > _SEARCH * self._limit.to_learn(self.model.num_samples)
+        if late and self._late_after is None and self._num_stages == len(self._tops):
+            self._late_after = self._num_stages
+        return self._late_after is not None and self._num_stages >= self._late_after
 
     def _stage_done(self) -> None:
         if self.after_step is not None:
@@ -380,6 +393,7 @@ class QuasiNewton:
             "objective": self.objective.state_dict(),
             "tops": [top.packed() for top in self._tops],
             "climb": self._climb_number,
+            "late_after": self._late_after,
             "steps": self.steps,
             "seconds": self.seconds,
             "history": list(self.history),
@@ -396,5 +410,5 @@ class QuasiNewton:
         self._tops = [Top.unpacked(*parts) for parts in state["tops"]]
         self._known = iter(list(self._tops))
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
-        self._climb_number = state["climb"]
+        self._climb_number, self._late_after = state["climb"], state["late_after"]
         self._snapshot = self._state()

@@ -1,11 +1,11 @@
 """Defaults on the data of other experiments: nothing is set but the orbit, what the kernel sees and the likelihood.
 
 *sizes*: 312 to 60,000 digits of MNIST, the same ones that :mod:`experiments.small_data` takes for sparse models with settings
-of their own. *less time*: the same in the time that such sparse models took before exact inference was the default.
-*rotated*: 12,000 digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned, from
-near and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*: 150 such
-digits, others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from three starts,
-for pixels and for gradients.
+of their own. *rotated*: 12,000 digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are
+learned, from near and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*:
+150 such digits, others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from
+three starts, for pixels and for gradients. *less time*, of sizes and rotated digits: the same in the time that sparse models
+with settings of their own took, before exact inference was the default.
 
 Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares.
 
@@ -25,7 +25,8 @@ from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
 from experiments.small_data import SmallData
 from orbitgp.datasets import Dataset, rotated_mnist
 
-PARTS = ("sizes", "less time", "rotated", "few rotated")
+LESS = ", less time"
+PARTS = ("sizes", "sizes" + LESS, "rotated", "rotated" + LESS, "few rotated")
 SIZES = (312, 1250, 5000, 20_000, 60_000)
 QUICK_SIZES, QUICK_SECONDS = (60, 120), 4.0
 GRADIENTS = "learned floor"
@@ -48,7 +49,10 @@ CONTAIN_ROTATIONS = {
 OF_FEW = {FIXED: OF_ROTATED[FIXED]} | {
     f"{name}, learned from {start}°": orbit.format(start) for name, orbit in CONTAIN_ROTATIONS.items() for start in FEW_STARTS
 }
-BEFORE = harness.RESULTS / "small_data.jsonl"  # sparse models of the same digits, before exact inference was the default
+BEFORE = {  # sparse models of the same digits, before exact inference was the default
+    "sizes": harness.RESULTS / "small_data.jsonl",
+    "rotated": harness.RESULTS / "rotated_mnist.jsonl",
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Default(DefaultFit):
     def data(self) -> Dataset:
         """The data of the part."""
         size: Settings = {"num_train": self.num_train, "num_test": self.num_test, "seed": self.seed}
-        if self.part == "rotated":
+        if self.part.startswith("rotated"):
             return RotatedMNIST(self.model, **size).data()
         if self.part == "few rotated":
             return rotated_mnist(num_train=self.num_train, num_test=self.num_test, seed=self.seed)
@@ -77,19 +81,16 @@ def plan(options: argparse.Namespace) -> list[Default]:
     """The parts that were asked for; small sizes first."""
     runs: list[Default] = []
     seeds = range(options.seeds)
-    of_mnist = options.sizes or (QUICK_SIZES if options.quick else SIZES)
     if "sizes" in options.parts:
-        runs += [Default(m, *OF_SIZES[m], num_train=n, seed=s) for n in of_mnist for s in seeds for m in OF_SIZES]
-    if "less time" in options.parts:
-        runs += [
-            Default(m, *OF_SIZES[m], num_train=n, part="less time", max_seconds=r["seconds"]["fit"])
-            for (n, m), r in before().items()
-            if n in of_mnist and m in OF_SIZES
-        ]
+        sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
+        runs += [Default(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
     if "rotated" in options.parts:
         sizes = options.sizes or ((100,) if options.quick else (12_000,))
         rotated = [partial(Default, part="rotated", num_train=n, num_test=min(50_000, ALL_DIGITS - n)) for n in sizes]
         runs += [of_size(m, orbit, seed=s) for of_size in rotated for s in seeds for m, orbit in OF_ROTATED.items()]
+    if not options.quick:
+        for part in (part for part in BEFORE if part + LESS in options.parts):
+            runs += [timed(part, record) for (size, _), record in before(part).items() if size in (options.sizes or (size,))]
     if "few rotated" in options.parts:
         few: Settings = {"part": "few rotated", "num_train": 100 if options.quick else FEW, "num_test": 1000}
         views = {"": "pixels", ", gradients": GRADIENTS}
@@ -104,10 +105,20 @@ def plan(options: argparse.Namespace) -> list[Default]:
     return [replace(run, num_test=500, max_seconds=QUICK_SECONDS) for run in runs] if options.quick else runs
 
 
-def before() -> dict[tuple[int, str], Record]:
-    """The sparse models of the first seed, by their number of digits and name."""
-    first = [record for record in harness.load(BEFORE).values() if record["settings"]["seed"] == 0]
-    return {(record["data"]["train"], record["settings"]["model"]): record for record in first}
+def timed(part: str, sparse: Record) -> Default:
+    """The same digits and orbit as a sparse model had, in its time."""
+    model, data = sparse["settings"]["model"], sparse["data"]
+    orbit, view = OF_SIZES[model] if part == "sizes" else (OF_ROTATED[model], "pixels")
+    size: Settings = {"num_train": data["train"], "num_test": data["test"]}
+    return Default(model, orbit, view, part=part + LESS, max_seconds=sparse["seconds"]["fit"], **size)
+
+
+def before(part: str) -> dict[tuple[int, str], Record]:
+    """The sparse models of the first seed whose orbits are among the defaults here, by their number of digits and name."""
+    part = part.removesuffix(LESS)
+    known = OF_SIZES if part == "sizes" else OF_ROTATED
+    found = [(record, record["settings"]["model"]) for record in harness.load(BEFORE[part]).values()]
+    return {(r["data"]["train"], name): r for r, name in found if name in known and r["settings"]["seed"] == 0}
 
 
 def of_part(records: Records, part: str) -> list[Record]:
@@ -137,7 +148,8 @@ def check(records: Records) -> Claims:
         if "none" in found and len(found) > 1:
             name = f"{size:,} digits: the evidence picks {picked.model}, with less error than none"
             claims[name] = picked.error < found["none"].error
-    claims |= in_less_time(of_part(records, "less time"))
+    for part in BEFORE:
+        claims |= in_less_time(of_part(records, part + LESS), part)
     for name, seeds in behind(records).items():
         nats, allowed = max(seeds, key=lambda each: each[0] - each[1])
         claims[f"{name}: at least the evidence of {FIXED}, less {allowed:.1f}"] = nats <= allowed
@@ -159,10 +171,10 @@ def row(record: Record) -> list[str]:
     ]
 
 
-def in_less_time(records: Records) -> Claims:
+def in_less_time(records: Records, part: str) -> Claims:
     """No more errors and seconds than the sparse models before, and no less evidence; a claim names where it does not hold."""
     wrong: dict[str, list[str]] = {"no more errors": [], "no less evidence": [], "no more seconds": []}
-    sparse = before()
+    sparse = before(part)
     for record in records:
         size, model = record["settings"]["num_train"], record["settings"]["model"]
         old = sparse[size, model]
@@ -173,7 +185,7 @@ def in_less_time(records: Records) -> Claims:
         )
         for found, held in zip(wrong.values(), holds, strict=True):
             found += [] if held else [f"{model} of {size:,}"]
-    named = {f"in less time, {claim} than sparse before": found for claim, found in wrong.items() if records}
+    named = {f"{part} in less time, {claim} than sparse before": found for claim, found in wrong.items() if records}
     return {claim + (f"; not {', '.join(found)}" if found else ""): not found for claim, found in named.items()}
 
 
@@ -212,9 +224,9 @@ def table(records: Records) -> str:
         found = sorted(of_part(records, part), key=lambda record: record["settings"]["num_train"])
         titles = ["digits", "model", "test error", "NLL", "evidence (nats)", "learned", "seconds"]
         cells = [row(record) for record in found]
-        if part in ("sizes", "less time"):
+        if part.removesuffix(LESS) in BEFORE:
             titles.append("sparse, before")
-            sparse = before()
+            sparse = before(part)
             for line, record in zip(cells, found, strict=True):
                 beside = sparse.get((record["settings"]["num_train"], record["settings"]["model"]))
                 line.append("" if beside is None else words(beside))

@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel, TrainingOptions
 from orbitgp.estimators import evidence
 from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.likelihoods import Gaussian, GaussianIndicators, StudentT
 from orbitgp.likelihoods.registry import CLASSIFICATION, REGRESSION
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
@@ -190,6 +191,20 @@ class TestPrediction:
             some_mean, some_std = fitted.predict(X[rows], return_std=True)
             assert_allclose(some_mean, mean[rows], rtol=1e-12, atol=1e-12)
             assert_allclose(some_std, std[rows], rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize("likelihood", ["gaussian", "student-t"])
+    @pytest.mark.parametrize("orbit", [None, GaussianNoise(0.3)])
+    def test_a_mean_alone_needs_no_variance(
+        self, rng: np.random.Generator, orbit: Any, likelihood: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        X, y = wave(rng)
+        fitted = InvariantGPRegressor(orbit, likelihood=likelihood, max_steps=5, random_state=0).fit(X, 100 * y)
+        assert fitted.inference_ == "exact"
+        mean, _ = fitted.predict(X, return_std=True)
+        monkeypatch.delattr(NoisyCovariance, "explained")
+        assert_allclose(fitted.predict(X), mean, rtol=1e-12, atol=1e-10)
+        with pytest.raises(AttributeError):
+            fitted.predict(X, return_std=True)
 
     def test_the_same_holds_for_images_in_single_precision(self) -> None:
         X, y = small_digits()
@@ -418,7 +433,8 @@ class TestSettings:
         X, y = wave(rng)
         fitted = InvariantGPRegressor(max_steps=10**6, max_seconds=0.2, random_state=0).fit(X, y)
         last = fitted.history_[-1]
-        assert 0.2 <= last["seconds"] < 5.0
+        assert last["seconds"] < 5.0
+        assert last["seconds"] >= 0.2 or fitted.converged_  # a hurried search leaves time to get to the top
         assert last["step"] < 10**4
 
     def test_no_progress_bar_outside_a_terminal(self, rng: np.random.Generator, capfd: pytest.CaptureFixture[str]) -> None:

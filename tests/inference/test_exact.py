@@ -68,6 +68,7 @@ class TestAgainstGPyTorch:
             oracle.eval()
             expected = oracle(new)
         mean, variance = model.predict(new)
+        torch.testing.assert_close(model.predict_mean(new), mean)
         torch.testing.assert_close(mean[:, 0], expected.mean.detach(), rtol=1e-6, atol=1e-8)
         torch.testing.assert_close(variance[:, 0], expected.variance.detach(), rtol=1e-5, atol=1e-7)
         joint_mean, joint = model.joint(new)

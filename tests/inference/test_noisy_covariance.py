@@ -24,6 +24,7 @@ NOISES = {
     "one for all": lambda: torch.full((N, 1), 0.1, dtype=torch.float64),
     "one column, each its own": lambda: torch.rand(N, 1, dtype=torch.float64) + 0.01,
     "Dirichlet": dirichlet_noise,
+    "columns that are equal": lambda: (torch.rand(N, 1, dtype=torch.float64) + 0.01).expand(N, L),
     "all different": lambda: torch.rand(N, L, dtype=torch.float64) + 0.01,
 }
 

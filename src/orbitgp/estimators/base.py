@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -64,6 +65,7 @@ CHECKED_IMAGES = 10_000  # that are looked at for a background that is not 0
 EXAMPLE_ROWS = 60_000  # that typical ones are chosen from
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
+Predicted = TypeVar("Predicted")
 
 
 @dataclass(eq=False, repr=False)
@@ -304,17 +306,23 @@ class InvariantEstimator(ChecksData, BaseEstimator):
 
     def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
         """Mean and variance of f at X, each row on its own."""
+        found = self._for_parts(X, lambda model, *given: [values.cpu() for values in model.predict(*given)])
+        means, variances = zip(*found, strict=True)
+        return torch.cat(means), torch.cat(variances)
+
+    def _latent_mean(self, X: Any) -> Float[Tensor, "rows latents"]:
+        """The mean of f at X alone."""
+        return torch.cat(self._for_parts(X, lambda model, *given: model.predict_mean(*given).cpu()))
+
+    def _for_parts(self, X: Any, predict: Callable[..., Predicted]) -> list[Predicted]:
+        """What the model predicts for one part of X after the other, as ``predict`` of the model, inputs, draws and a seed."""
         check_is_fitted(self)
         check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
         samples = predict_samples(self.orbit_, training_options(self.training).num_predict_samples)
         model = _on(device, self.model_)
-        found = []
-        for part in parts(X):
-            x = self._tensor(self._new_inputs(part), device)
-            found.append([values.cpu() for values in model.predict(x, samples, seed=PREDICT_SEED)])
-        means, variances = zip(*found, strict=True)
-        return torch.cat(means), torch.cat(variances)
+        inputs = (self._tensor(self._new_inputs(part), device) for part in parts(X))
+        return [predict(model, x, samples, PREDICT_SEED) for x in inputs]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
 from orbitgp.estimators.beginning import Problem
 from orbitgp.estimators.data import Inputs
-from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, ScaleMixture, StudentT, make_likelihood
+from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, Noise, ScaleMixture, StudentT, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
 MIN_NOISE = 1e-6  # the least variance of noise, as a share of that of the targets: without it, constant targets have no top
@@ -86,8 +87,11 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
         A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32).
         """
+        check_is_fitted(self)
+        if isinstance(self.likelihood_, Noise) and not return_std:  # the mean is that of f, which costs less than a variance
+            return self._in_units(self._latent_mean(X))
         law = self._law(X)
-        mean = self._shaped(law.mean.numpy() * self.target_scale_ + self.target_mean_)
+        mean = self._in_units(law.mean)
         return (mean, self._shaped(law.std.numpy() * self.target_scale_)) if return_std else mean
 
     def predict_quantiles(
@@ -101,6 +105,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _law(self, X: Any) -> ScaleMixture:
         mean, variance = self._latent(X)
         return cast(ScaleMixture, self.likelihood_.predictive(mean, variance))
+
+    def _in_units(self, mean: Float[Tensor, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
+        return self._shaped(mean.numpy() * self.target_scale_ + self.target_mean_)
 
     def _shaped(self, values: Float[np.ndarray, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return values[:, 0] if self._flat_targets else values

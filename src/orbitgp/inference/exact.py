@@ -9,7 +9,7 @@ through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -219,16 +219,27 @@ class ExactGP(nn.Module):
         vectors, seen = self.covariance.of_features, self._conditioned_on()
         system = self._posterior(seen)
         means, variances = [], []
-        step = max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))
-        for part in x.split(step):
-            other, prior = self._seen_and_means(part)
-            other = other.to(seen.dtype)
-            cross = orbit_gram.cross(vectors, other, seen).double()
+        for other, prior, cross in self._with_data(x, seen):
             own = vectors.expectations(other[:, None], other[:1, 0], _EXACT)[1].double()
             means.append(prior + cross @ self.weights)
             variance = own[:, None] - system.explained(cross.mT)
             variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
+
+    @in_smaller_chunks
+    @torch.no_grad()
+    def predict_mean(self, x: Rows, *_: Any, **__: Any) -> Float[Tensor, "others latents"]:
+        """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
+        return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x, self._conditioned_on())])
+
+    def _with_data(
+        self, x: Rows, seen: Float[Tensor, "data samples dim"]
+    ) -> Iterator[tuple[Float[Tensor, "some samples dim"], Float[Tensor, "some latents"], Float[Tensor, "some data"]]]:
+        """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
+        for part in x.split(max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))):
+            other, prior = self._seen_and_means(part)
+            other = other.to(seen.dtype)
+            yield other, prior, orbit_gram.cross(self.covariance.of_features, other, seen).double()
 
     def mean_gradient(self, x: Rows) -> Float[Tensor, "latents others *features"]:
         """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""

@@ -200,6 +200,12 @@ class InvariantGP(nn.Module):
                 variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
         return torch.cat(means), torch.cat(variances)
 
+    def predict_mean(
+        self, x: Float[Tensor, "rows *features"], num_samples: int | None = 64, seed: int = 0
+    ) -> Float[Tensor, "rows latents"]:
+        """The mean of f, with the same draws. The variance costs little more here."""
+        return self.predict(x, num_samples, seed)[0]
+
     @torch.no_grad()
     def joint(
         self, x: Float[Tensor, "rows *features"], num_samples: int | None = 64, seed: int = 0

@@ -434,7 +434,6 @@ class TestSettings:
         fitted = InvariantGPRegressor(max_steps=10**6, max_seconds=0.2, random_state=0).fit(X, y)
         last = fitted.history_[-1]
         assert last["seconds"] < 5.0
-        assert last["seconds"] >= 0.2 or fitted.converged_  # a hurried search leaves time to get to the top
         assert last["step"] < 10**4
 
     def test_no_progress_bar_outside_a_terminal(self, rng: np.random.Generator, capfd: pytest.CaptureFixture[str]) -> None:

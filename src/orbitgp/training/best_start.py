@@ -64,7 +64,7 @@ class BestStart:
         if sketch:
             again = [(self._from_sketch, top) for top in self._finalists(tops)]
             tops = self._tops(again, stage, self.rows, _highest(tops)) or tops
-        if self.is_late() or not self.learned.is_reach.any():
+        if not self.learned.is_reach.any() or self.is_late():
             return _highest(tops)
         tops += self._beside_no_orbit(_highest(tops), stage)
         tops += self._beside_everything(_highest(tops), stage)

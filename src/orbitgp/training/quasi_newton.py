@@ -189,7 +189,7 @@ class QuasiNewton:
             self.model.num_samples, moved = self._first_samples, math.inf
         top = self._with_more_draws(self._with_more_rows(start, search), moved)
         self.learned.set(top.vector)
-        self.converged = True
+        self.converged = self._late_after is None  # a start that was left out might lead higher
         self._snapshot = self._state()
         self._stage_done()
 

@@ -46,7 +46,7 @@ class DefaultFit(harness.Run):
 
     def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
         """How well the probabilities predict the test labels."""
-        return {score.__name__: score(probs, labels) for score in harness.SCORES}
+        return harness.scores(probs, labels)
 
     def measure(self, device: str) -> Record:
         """Fit the model, predict the test data, and print a line: seconds, evidence, what was learned, and scores."""

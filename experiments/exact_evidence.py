@@ -210,5 +210,5 @@ EXPERIMENT = harness.Experiment(
     check,
     models=list(MODELS),
     seeds=1,
-    options={"--models": {"nargs": "+", "choices": list(MODELS), "default": list(MODELS), "help": "only some of the models"}},
+    options=harness.some_models(MODELS),
 )

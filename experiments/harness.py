@@ -164,28 +164,25 @@ class Training(Run):
             training=TrainingOptions(**options),
             **{name: getattr(self, name) for name in names},
         )
-        seconds, further = self.train(model, data)
-        start = time.perf_counter()
+        begin = time.perf_counter()
+        model.fit(data.x_train, data.y_train)
+        fitted = time.perf_counter()
         probs, labels = model.predict_proba(data.x_test), np.searchsorted(model.classes_, data.y_test)
+        predicted = time.perf_counter()
+        trained = model.history_[-1]["seconds"]
         return {
             "data": {"name": data.name, "train": len(data.y_train), "test": len(data.y_test)},
-            "seconds": {"fit": seconds, "training": model.history_[-1]["seconds"], "predict": time.perf_counter() - start},
+            "seconds": {"fit": fitted - begin, "training": trained, "predict": predicted - fitted},
             "evidence": asdict(model.evidence_),
             "orbit": model.orbit_.describe().to_dict(),
             "learned": hyperparameters(model.model_.kernel, model.likelihood_),
-            "metrics": self.scores(probs, labels),
-            **further,
+            "metrics": scores(probs, labels),
         }
 
-    def train(self, model: InvariantGPClassifier, data: Dataset) -> tuple[float, Record]:
-        """Fit the model: the seconds that it took, and what else a subclass wants in the record."""
-        start = time.perf_counter()
-        model.fit(data.x_train, data.y_train)
-        return time.perf_counter() - start, {}
 
-    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
-        """How well the probabilities predict the test labels."""
-        return {score.__name__: score(probs, labels) for score in SCORES}
+def scores(probs: np.ndarray, labels: np.ndarray) -> Record:
+    """How well the probabilities predict the test labels."""
+    return {score.__name__: score(probs, labels) for score in SCORES}
 
 
 def load(path: Path) -> dict[str, Record]:
@@ -319,11 +316,15 @@ class Experiment:
         return claims
 
 
+def some_models(models: Iterable[str]) -> dict[str, Settings]:
+    """The option of an experiment that can run a part of its models."""
+    names = list(models)
+    return {"--models": {"nargs": "+", "choices": names, "default": names, "help": "only some of the models"}}
+
+
 def model_options(models: Iterable[str]) -> dict[str, Settings]:
     """The options of an experiment that compares models; :func:`chosen` reads them."""
-    names = list(models)
-    return {
-        "--models": {"nargs": "+", "choices": names, "default": names, "help": "only some of the models"},
+    return some_models(models) | {
         "--inducing": {"type": int, "help": "inducing points"},
         "--steps": {"type": int, "help": "training steps"},
     }

@@ -165,9 +165,9 @@ EXPERIMENT = harness.Experiment(
     table,
     check,
     figure,
-    options={
+    options=harness.some_models(MODELS)
+    | {
         "--rotated": {"type": float, "nargs": "+", "help": "degrees (default: 0 45 90 180)"},
         "--sizes": {"type": int, "nargs": "+", "help": "numbers of digits (default: 60000)"},
-        "--models": {"nargs": "+", "choices": list(MODELS), "default": list(MODELS), "help": "only some of the models"},
     },
 )

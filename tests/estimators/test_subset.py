@@ -16,8 +16,8 @@ from torch import nn
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.estimators import defaults
-from orbitgp.estimators.defaults import LEAST_ROWS, NUM_INDUCING, Choice, choose_inference, workload
-from orbitgp.inference.exact import ExactGP
+from orbitgp.estimators.defaults import LEAST_ROWS, NUM_INDUCING, Choice, choose_inference
+from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators
 from orbitgp.orbits import GaussianNoise, Identity

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from orbitgp.estimators.defaults import initial_kernel, workload
-from orbitgp.inference.exact import ExactGP
+from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits.parse import make_orbit
 

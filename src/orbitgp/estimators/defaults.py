@@ -20,7 +20,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from orbitgp.inference.cost import CONDITIONING, LEAST_SAMPLES, Workload, affordable, free_memory
-from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
@@ -198,14 +198,6 @@ def inducing_samples(asked: int | None, orbit: Orbit) -> int:
     if asked is None:
         return size if size is not None and size <= INDUCING_ELEMENTS else INDUCING_SAMPLES
     return asked if size is None else min(asked, size)
-
-
-def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
-    """What exact inference costs for data like these, with as few draws as an infinite orbit may end with."""
-    samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
-    double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
-    dim = model.covariance.num_features(model.x)
-    return Workload.of(likelihood, samples, dim, model.x.device, double, tables)
 
 
 def _exact_choice(

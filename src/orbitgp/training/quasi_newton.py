@@ -33,9 +33,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, Workload
+from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES
 from orbitgp.inference.dense_posterior import Solution
-from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
@@ -154,9 +154,7 @@ class QuasiNewton:
         """That of the settings, less what conditioning on the rows that are not learned from will take."""
         if self.options.max_seconds is None or self._num_learned == len(self.x) or not isinstance(self.model, ExactGP):
             return TimeLimit(self.options.max_seconds)
-        size = self.model.orbit.size if isinstance(self.model.orbit, FiniteOrbit) else self.most_samples
-        dim = self.model.covariance.num_features(self.x[:1])
-        work = Workload.of(self.likelihood, size, dim, self.x.device, self.x.dtype == torch.float64)
+        work = workload(self.model, self.likelihood, self.most_samples)
         return TimeLimit(self.options.max_seconds, self._num_learned, len(self.x), work)
 
     def run(self) -> Solution | CollapsedBound:

@@ -20,6 +20,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from orbitgp.inference.cost import CONDITIONING, LEAST_SAMPLES, Workload, affordable, free_memory
+from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
@@ -175,7 +176,7 @@ def choose_inference(
 
     It learns from all rows, or from some of them where that is all that time and memory allow, and conditions on all.
     ``num_samples`` are the draws that the user asked for. ``asks_for_sparse`` says that the user gave a number that only
-    sparse inference has. The choice rests on sizes, free memory and nominal speeds, not on a measured time or on threads.
+    sparse inference has. The choice rests on sizes, free memory and the kind of device, not on a measured time or on threads.
     """
     if inference == "sparse":
         return Choice("sparse", "inference='sparse'")
@@ -209,7 +210,7 @@ def _exact_choice(
     """
     if forced:
         return _within(settings.exact_seconds, work, model, num_samples, forced)
-    limit = settings.max_seconds or math.inf
+    limit = reckoned_seconds(settings.max_seconds or math.inf, model.x.device)
     found = _within(min(settings.exact_seconds, limit), work, model, num_samples, forced)
     patience = PATIENCE * settings.exact_seconds
     if isinstance(found, str) and _sparse_seconds(work, model, settings) > patience:

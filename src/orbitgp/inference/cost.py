@@ -10,8 +10,8 @@ inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f once in
 N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes
 into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the
 few blocks of values of k_g that are there at a time; of few data all are kept for the gradient, which saves one product.
-Seconds follow from a nominal speed for each kind of device, not from a measurement or the number of threads: the same data get
-the same inference on every day, and in every worker process.
+Seconds follow from what the device is (:mod:`orbitgp.inference.device_speed`), not from a measurement or the number of threads:
+the same data get the same inference on every day, and in every worker process.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from pathlib import Path
 
 import torch
 
+from orbitgp.inference import device_speed
 from orbitgp.inference.memory import chunk_elements
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.likelihoods import Likelihood
 
-# Operations a second: (single, double), for two threads of a CPU and for a GPU.
-_CPU_SPEED = (40e9, 16e9)
-_GPU_SPEED = (30e12, 20e12)
 _SHARE = 0.7  # of the free memory
 _COPIES = 5  # of the samples of a batch, in a step of sparse inference
 _BLOCKS = 3  # of values of k_g, at a time
@@ -42,7 +40,7 @@ LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws in the last ones
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes at the peak, and seconds at the nominal speed."""
+    """Bytes at the peak, and seconds at the reckoned speed of the device."""
 
     bytes: float
     seconds: float
@@ -123,18 +121,15 @@ class Workload:
         k_g between samples and inducing points takes three products: its values, these again where data are streamed, and the
         gradient of the points. K_uu takes four halves, and each covariance of q(u) three products of N x M x M.
         """
-        single, double = self._speeds()
+        single, double = device_speed.reckoned(self.device)
         points = inducing * inducing_samples
         kernel = 6.0 * (self.dim + 8) * rows * self.samples * points
         algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2 + 4.0 * (self.dim + 8) * points**2
         numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * self.dim * (rows * self.samples + points)
         return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
 
-    def _speeds(self) -> tuple[float, float]:
-        return _GPU_SPEED if self.device.type == "cuda" else _CPU_SPEED
-
     def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float, kept: int = 0) -> Cost:
-        single, double = self._speeds()
+        single, double = device_speed.reckoned(self.device)
         kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim

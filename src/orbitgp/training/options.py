@@ -59,7 +59,8 @@ class TrainingOptions:
             0 starts from the orbit as it is given. Sparse runs of fewer than 100 steps do so, too.
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance, or of
             the noise where that is less and inputs are in float64.
-        exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device.
+        exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device
+            (:mod:`orbitgp.inference.device_speed`).
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.cost import LEAST_SAMPLES, Workload, free_memory
+from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, fetch, first
@@ -81,7 +82,8 @@ def climb(
     work = Workload.of(likelihood, samples, dim, x.device, x.dtype == torch.float64, tables)
     # Processes that share the data must end at the same place, and have different clocks.
     limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
-    seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, inf if limit is None else limit)
+    allowed = inf if limit is None else reckoned_seconds(limit, x.device)
+    seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, allowed)
     memory = free_memory(x.device)
     count = work.most_rows(seconds, memory, len(x))
     if count < options.start_rows:  # whatever the time

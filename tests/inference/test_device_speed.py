@@ -1,0 +1,61 @@
+"""How fast a device is follows from what it is. Peaks are those of the makers' data sheets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from orbitgp.inference import device_speed
+from orbitgp.inference.cost import Workload
+from orbitgp.inference.device_speed import CPU, GPU, reckoned, reckoned_seconds
+
+CUDA = torch.device("cuda")
+# Compute capability, multiprocessors and clock (kHz); operations a second in single and double precision.
+CARDS = {
+    "H200": ((9, 0), 132, 1_980_000, 66.9e12, 66.9e12),
+    "A100": ((8, 0), 108, 1_410_000, 19.5e12, 19.5e12),
+    "V100": ((7, 0), 80, 1_530_000, 15.7e12, 7.8e12),
+    "RTX 4090": ((8, 9), 128, 2_520_000, 82.6e12, 1.29e12),
+}
+
+
+@pytest.fixture
+def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
+    """A machine with such a GPU; its peaks."""
+    (major, minor), count, clock, *peaks = CARDS[request.param]
+    properties = SimpleNamespace(major=major, minor=minor, multi_processor_count=count, clock_rate=clock, total_memory=24 << 30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    return peaks[0], peaks[1]
+
+
+@pytest.mark.parametrize("card", CARDS, indirect=True)
+def test_three_fifths_of_the_peak(card: tuple[float, float]) -> None:
+    assert device_speed._own(CUDA) == pytest.approx([0.6 * peak for peak in card], rel=0.01)
+    assert reckoned(CUDA) == pytest.approx([min(0.6 * card[0], 30e12), min(0.6 * card[1], 20e12)], rel=0.01)
+
+
+@pytest.mark.parametrize("card", ["H200"], indirect=True)
+def test_a_faster_one_does_more_in_a_limit_of_time(card: tuple[float, float]) -> None:
+    assert reckoned(CUDA) == GPU
+    assert reckoned_seconds(60.0, CUDA) == pytest.approx(60 * 0.6 * 66.9 / 30, rel=0.01)
+
+
+@pytest.mark.parametrize("card", ["RTX 4090", "A100"], indirect=True)
+def test_a_slower_one_is_reckoned_slower(card: tuple[float, float]) -> None:
+    """Its seconds are worth no more: what it takes longer for is in the cost."""
+    assert reckoned_seconds(60.0, CUDA) == pytest.approx(60.0)
+    factor = Workload(1, 1, CUDA, one_noise=True).conditioning(20_000).seconds
+    assert factor == pytest.approx(20_000**3 / 2 / (0.6 * card[1]), rel=0.05)
+
+
+def test_elsewhere_the_speed_is_nominal(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    assert reckoned(cpu) == CPU
+    assert reckoned_seconds(7.0, cpu) == 7.0
+    monkeypatch.setattr(torch.version, "cuda", None)  # a GPU of another maker, or none
+    assert reckoned(CUDA) == GPU
+    assert reckoned_seconds(7.0, CUDA) == 7.0

@@ -9,13 +9,14 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.datasets import digits, rotate
-from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation, Translation
 from orbitgp.report.page import Content, page
 from orbitgp.training.curvature import plausible_ranges, precision
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.time_limit import TimeLimit
 
 ROWS = 24
 
@@ -91,6 +92,16 @@ def test_nothing_is_plausible_where_nothing_was_learned_of_the_orbit():
     stopped = climbed()
     stopped.converged = False
     assert plausible_ranges(stopped) == {}
+
+
+@pytest.mark.slow
+def test_nothing_is_plausible_where_no_time_is_left():
+    late = climbed()
+    work = workload(late.model, late.likelihood, 16)
+    late.limit = TimeLimit(late.seconds + 1e3, len(late.x), len(late.x), work)
+    assert plausible_ranges(late)
+    late.limit = TimeLimit(late.seconds, len(late.x), len(late.x), work)
+    assert plausible_ranges(late) == {}
 
 
 @pytest.mark.slow

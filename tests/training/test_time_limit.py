@@ -29,18 +29,37 @@ def test_without_more_rows_all_of_it_is_for_learning() -> None:
     assert TimeLimit(7.0).to_learn(None) == 7.0
 
 
-def test_what_conditioning_takes_is_left() -> None:
-    """By hand: 10,000 rows with S draws and one noise take 100 (1e4 S)^2 / 40e9 + (1e12 / 2) / 16e9 s at the nominal speed."""
+def test_what_follows_is_left() -> None:
+    """By hand: 10,000 rows with S draws and one noise take 100 (1e4 S)^2 / 40e9 + (1e12 / 2) / 16e9 s to condition on.
+
+    Before that, an evaluation of 1,000 rows may take 4 * 100 * (1e3 S)^2 / 40e9 + 4 * 1e9 / 16e9 s, and their evidence is
+    measured twice, in 100 (1e3 S)^2 / 40e9 + (1e9 / 2) / 16e9 s.
+    """
     limit = TimeLimit(200.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
-    assert limit.to_learn(8) == pytest.approx(200 - 16 - 31.25)
-    assert limit.to_learn(16) == pytest.approx(200 - 64 - 31.25)
+    eight, sixteen = 16 + 31.25 + 0.89 + 2 * 0.19125, 64 + 31.25 + 2.81 + 2 * 0.67125
+    assert limit.to_learn(8) == pytest.approx(200 - eight)
+    assert limit.to_learn(16) == pytest.approx(200 - sixteen)
     assert limit.to_learn(64) == pytest.approx(80.0)  # it takes more than its share
 
-    # An evaluation of 1,000 rows with 8 draws takes 4 * 100 * (8e3)^2 / 40e9 + 4 * 1e9 / 16e9 = 0.89 s at that speed.
     limit.took(0.445, 1000, 8)  # this machine is twice as quick
-    assert limit.to_learn(8) == pytest.approx(200 - 47.25 / 2)
+    assert limit.to_learn(8) == pytest.approx(200 - eight / 2)
     limit.took(99.0, 500, 8)  # of few rows, which tell nothing
-    assert limit.to_learn(8) == pytest.approx(200 - 47.25 / 2)
+    assert limit.to_learn(8) == pytest.approx(200 - eight / 2)
+
+
+def test_what_else_may_follow() -> None:
+    """By hand: an evaluation of 400 rows with 16 draws takes 4 * 100 * 6400^2 / 40e9 + 4 * 400^3 / 16e9 = 0.4256 s."""
+    limit = TimeLimit(10.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
+    assert limit.allows(10, 400, 16, spent=5.74)
+    assert not limit.allows(10, 400, 16, spent=5.75)
+    limit.took(0.445, 1000, 8)  # this machine is twice as quick
+    assert limit.allows(20, 400, 16, spent=5.74)
+    assert TimeLimit(None, 1000, 10_000, limit.work).allows(10**9, 400, 16, spent=1e9)
+
+
+def test_an_orbit_without_draws_is_not_measured_with_others() -> None:
+    limit = TimeLimit(200.0, 1000, 10_000, Workload(8, 92, CPU, one_noise=True))
+    assert limit.to_learn(None) == pytest.approx(limit.to_learn(8) + 2 * 0.19125)
 
 
 @pytest.mark.parametrize("learn_rows", [100, 400])

@@ -17,7 +17,8 @@ from orbitgp.training.quasi_newton import QuasiNewton
 
 Plausible = dict[str, tuple[Quantity, Quantity] | None]  # the narrowest and the widest of each; None: no sharp peak
 
-MOST_PARAMETERS = 24  # two to four evaluations of the evidence for each, and two with its gradient
+MOST_PARAMETERS = 24
+_EVALUATIONS = 3  # for each parameter: two with a gradient, and two to four without
 _ROWS = 400  # data that the curvature is measured by; that of all data is in proportion
 _DRAWS = 400
 _LEVELS = (0.025, 0.975)
@@ -33,19 +34,21 @@ _SEEN = 0.1  # nats by which it must fall
 def plausible_ranges(climber: QuasiNewton) -> Plausible:
     """What else the orbit could be, by the name of each learned quantity.
 
-    There is nothing where it was not measured: training met a limit, or there are too many parameters. There is None of a
-    quantity over which the evidence has no sharp peak, so that it is no Gaussian.
+    There is nothing where it was not measured: a limit leaves no time for that, or there are too many parameters. There is
+    None of a quantity over which the evidence has no sharp peak, so that it is no Gaussian.
     """
     learned = {id(p) for p in climber.learned.parameters}
     if not climber.converged or not any(id(p) in learned for p in climber.model.orbit.parameters()):
         return {}
-    if sum(p.numel() for p in climber.learned.parameters) > MOST_PARAMETERS:
+    samples, best = climber.model.num_samples, climber.learned.get()
+    fewer = None if samples is None else min(samples, _SAMPLES)
+    rows = min(_ROWS, len(climber.x))
+    if len(best) > MOST_PARAMETERS or not climber.limit.allows(_EVALUATIONS * len(best), rows, fewer, climber.seconds):
         return {}
-    bias, samples = climber.model.prior_mean.bias.detach().clone(), climber.model.num_samples
-    best = climber.learned.get()
+    bias = climber.model.prior_mean.bias.detach().clone()
     try:
-        climber.model.num_samples = None if samples is None else min(samples, _SAMPLES)
-        with climber.objective.subset(_ROWS):
+        climber.model.num_samples = fewer
+        with climber.objective.subset(rows):
             share = len(climber.model.x) / len(climber.x)
             hessian = precision(climber, _steps(climber)) / share
         return _ranges(climber, best, hessian)

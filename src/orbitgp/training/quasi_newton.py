@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES
 from orbitgp.inference.dense_posterior import Solution
+from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
@@ -96,7 +97,7 @@ class QuasiNewton:
     def __post_init__(self) -> None:
         self._start_rows = min(self.options.start_rows, len(self.x))
         self._num_learned = len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
-        self._limit = self._time_limit()
+        self.limit = self._time_limit()
         # Draws of the first stage and of the last; None where a finite orbit is enumerated.
         fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
         self._first_samples = self.num_samples if fixed else min(FIRST_SAMPLES, self.most_samples)
@@ -148,14 +149,16 @@ class QuasiNewton:
         if self.converged:
             return 1.0
         by_steps = 0.0 if self.max_steps is None else self.steps / self.max_steps
-        return max(by_steps, self.seconds / self._limit.to_learn(self.model.num_samples))
+        return max(by_steps, self.seconds / self.limit.to_learn(self.model.num_samples))
 
     def _time_limit(self) -> TimeLimit:
-        """That of the settings, less what conditioning on the rows that are not learned from will take."""
-        if self.options.max_seconds is None or self._num_learned == len(self.x) or not isinstance(self.model, ExactGP):
-            return TimeLimit(self.options.max_seconds)
+        """That of the settings, less what follows when learning is over."""
+        seconds = self.options.max_seconds
+        if seconds is None or not isinstance(self.model, ExactGP):
+            return TimeLimit(seconds)
         work = workload(self.model, self.likelihood, self.most_samples)
-        return TimeLimit(self.options.max_seconds, self._num_learned, len(self.x), work)
+        pace = seconds / reckoned_seconds(seconds, self.x.device)
+        return TimeLimit(seconds, self._num_learned, len(self.x), work, pace)
 
     def run(self) -> Solution | CollapsedBound:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
@@ -205,7 +208,7 @@ class QuasiNewton:
 
     def _is_late(self) -> bool:
         """Whether the search for the best start has taken its share of the time. A run that continues knows when that was."""
-        late = self.seconds > _SEARCH * self._limit.to_learn(self.model.num_samples)
+        late = self.seconds > _SEARCH * self.limit.to_learn(self.model.num_samples)
         if late and self._late_after is None and self._num_stages == len(self._tops):
             self._late_after = self._num_stages
         return self._late_after is not None and self._num_stages >= self._late_after
@@ -360,7 +363,7 @@ class QuasiNewton:
         self._bar.update()
         found = self.objective(vector)
         took = time.perf_counter() - self._clock - self.seconds
-        self._limit.took(took, len(self.model.x), self.model.num_samples)
+        self.limit.took(took, len(self.model.x), self.model.num_samples)
         return found
 
     def _record(self, value: float) -> None:

@@ -1,7 +1,8 @@
-"""How much of a limit of time is for learning, where conditioning on more rows follows.
+"""How much of a limit of time is for learning, and how much for what follows.
 
-Conditioning on all rows takes as long as many evaluations of the rows that are learned from. The nominal cost says how many,
-and evaluations on this machine say how long each of them takes.
+When learning ends, an evaluation is still under way. Then the posterior of all rows is made, which takes as long as many
+evaluations of the rows that were learned from, and the evidence is measured with other draws. What that costs says how many
+evaluations it is worth, and evaluations on this machine say how long each of them takes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from orbitgp.inference.cost import CONDITIONING, Workload
+
+_MEASURES = 2  # of the evidence, without a gradient: with these draws and with others
 
 
 @dataclass
@@ -20,7 +23,7 @@ class TimeLimit:
     learn_rows: int = 0
     rows: int = 0
     work: Workload | None = None
-    pace: float = 1.0  # seconds of this machine for one at the nominal speed
+    pace: float = 1.0  # seconds of this machine for one that was reckoned
 
     def took(self, seconds: float, rows: int, samples: int | None) -> None:
         """An evaluation of so many rows with so many draws took so long. Those of few rows tell little of many."""
@@ -28,13 +31,22 @@ class TimeLimit:
             self.pace = seconds / self._with(self.work, samples).evaluation(rows).seconds
 
     def to_learn(self, samples: int | None) -> float:
-        """Seconds for learning, if the posterior will have so many draws: all but what conditioning takes, or its share."""
+        """Seconds for learning, if the posterior will have so many draws: all but what follows takes, or its share."""
         if self.seconds is None:
             return inf
         if self.work is None:
             return self.seconds
-        after = self.pace * self._with(self.work, samples).conditioning(self.rows).seconds
-        return self.seconds - min(after, CONDITIONING * self.seconds)
+        work = self._with(self.work, samples)
+        after = work.evaluation(self.learn_rows).seconds + work.conditioning(self.rows).seconds
+        after += 0.0 if samples is None else _MEASURES * work.conditioning(self.learn_rows).seconds
+        return self.seconds - min(self.pace * after, CONDITIONING * self.seconds)
+
+    def allows(self, evaluations: int, rows: int, samples: int | None, spent: float) -> bool:
+        """Whether so many evaluations may follow when so many seconds are spent."""
+        if self.seconds is None or self.work is None:
+            return True
+        seconds = self._with(self.work, samples).evaluation(rows).seconds
+        return spent + self.pace * evaluations * seconds <= self.seconds
 
     @staticmethod
     def _with(work: Workload, samples: int | None) -> Workload:

@@ -284,3 +284,24 @@ def test_parameters_that_cannot_be_evaluated_leave_nothing_behind() -> None:
     with torch.no_grad():
         raw.copy_(kept)
     assert model.evidence_with_gradient(likelihood, y).log_evidence == pytest.approx(before)
+
+
+@pytest.mark.parametrize(("noise", "dtype"), [(1e-2, torch.float32), (1e-7, torch.float64)])
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_a_known_noise_says_in_which_precision_covariances_are_made(noise, dtype, with_gradient, monkeypatch):
+    """Single precision rounds to 6e-8 of the variance, 1. K_f is made once, and the evidence is that of brute force."""
+    torch.manual_seed(0)
+    x = torch.rand(N, 5, 5)
+    y = x.sum((1, 2))[:, None].double()
+    model, likelihood = ExactGP(kernel(), Rotation(30), x, num_samples=4), Gaussian(1, noise=noise, min_noise=1e-8)
+    made = []
+    for name in ("gram", "gram_to_pull_back"):
+        plain = getattr(orbit_gram, name)
+        monkeypatch.setattr(
+            orbit_gram, name, lambda kernel, seen, *more, plain=plain: made.append(seen.dtype) or plain(kernel, seen, *more)
+        )
+    found = (model.evidence_with_gradient if with_gradient else model.condition)(likelihood, y)
+    assert made == [dtype]
+    mean = model.prior_mean.bias.detach().expand(N)
+    law = torch.distributions.MultivariateNormal(mean, brute(model, x, x) + noise * torch.eye(N))
+    assert found.log_evidence == pytest.approx(float(law.log_prob(y[:, 0])), rel=1e-4)

@@ -148,6 +148,8 @@ class ExactGP(nn.Module):
         """
         seen, means = self._training_inputs() if few is None else self._without_bias(*few)
         vectors, learns_mean = self.covariance.of_features, self.prior_mean.bias.requires_grad
+        if not likelihood.num_locals:  # the noise is known before
+            seen = self._precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
         while True:
             kept = None
             if with_gradient and orbit_gram.kept_elements(len(seen), seen.shape[1], seen.shape[2], seen.device):

@@ -498,7 +498,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(tmp_path):
     model = InvariantGPRegressor(Permutation.swap(0, 1), random_state=0)
     model.fit(x, x.sum(1), checkpoint=path)
     kind, config, tensors = container.read(path)
-    del config["state"]["tops"]
+    del config["state"]["stages"]
     container.write(path, kind, config, tensors)
     with pytest.raises(SavedFileError, match="was written by another version of orbitgp, and this one cannot go on from it"):
         model.fit(x, x.sum(1), checkpoint=path, resume=True)

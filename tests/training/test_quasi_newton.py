@@ -260,7 +260,7 @@ def test_tops_beside_the_best_go_on_and_the_highest_is_kept(monkeypatch):
     whole = make(GaussianNoise(0.2).double(), x, y, most_samples=32, after_step=lambda run: states.append(run.state_dict()))
     end = whole.run()
     assert end.log_evidence > best - 0.1
-    last = whole._tops[-3:]  # with the most draws
+    last = whole._stages.tops[-3:]  # with the most draws
     assert end.log_evidence == pytest.approx(max(top.value for top in last), abs=1e-6)
     for state in states[-6:-1]:
         again = make(GaussianNoise(0.2).double(), x, y, most_samples=32)

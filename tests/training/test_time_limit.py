@@ -43,7 +43,7 @@ def test_what_follows_is_left() -> None:
 
     limit.took(0.445, 1000, 8)  # this machine is twice as quick
     assert limit.to_learn(8) == pytest.approx(200 - eight / 2)
-    limit.took(99.0, 500, 8)  # of few rows, which tell nothing
+    limit.took(99.0, 200, 8)  # of few rows, which tell nothing
     assert limit.to_learn(8) == pytest.approx(200 - eight / 2)
 
 
@@ -135,7 +135,7 @@ def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.Mo
     states = []
     whole = noisy_inputs(80.0, after_step=lambda run: states.append(run.state_dict()))
     whole.run()
-    assert whole._late_after is not None
+    assert whole._stages.late_after is not None
     for state in states:
         clock.now = 0.0
         again = noisy_inputs(80.0)
@@ -143,3 +143,26 @@ def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.Mo
         again.run()
         assert again.steps == whole.steps
         assert np.array_equal(again.learned.get(), whole.learned.get())
+
+
+class TimeForFewDraws(TimeLimit):
+    """There is time to learn with 16 draws, and none to condition with more."""
+
+    def to_learn(self, samples: int | None) -> float:
+        return 0.0 if samples == 32 else math.inf
+
+
+def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_many() -> None:
+    states: list[dict] = []
+    whole = noisy_inputs(None, after_step=lambda run: states.append(run.state_dict()))
+    whole.limit = TimeForFewDraws(None)
+    end = whole.run()
+    assert whole.model.num_samples == 16
+    assert not whole.converged
+    assert "met its limit" in whole.summary()
+    assert end.log_evidence == pytest.approx(whole._stages.tops[-1].value, abs=1e-6)
+    for state in states:
+        again = noisy_inputs(None)
+        again.limit = TimeForFewDraws(None)
+        again.load_state_dict(state)
+        assert again.run().log_evidence == end.log_evidence

@@ -14,16 +14,15 @@ Four things make that safe and quick:
   beginning stands for the whole. The posterior is that of all data.
 - **Fresh draws.** What was fitted to draws is scored on others: the evidence that counts is that of the last S.
 
-A run is a sequence of stages. Each is one climb (``climb``), and depends only on the tops that the climbs before it have found.
-These tops are what a checkpoint holds. A run that continues from one goes from stage to stage with the known tops, and climbs
-where they end. So it ends in the same place as a run that was never stopped.
+A run is a sequence of ``stages``. Each is one climb (``climb``), and depends only on the tops that the climbs before it have
+found. So a run that continues ends in the same place as one that was never stopped.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +46,7 @@ from orbitgp.training.learned_vector import Vector
 from orbitgp.training.objective import ExactObjective, representative_order
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.progress import progress_bar
+from orbitgp.training.stages import Stages
 from orbitgp.training.starts import possible_starts
 from orbitgp.training.state import copied_to
 from orbitgp.training.time_limit import TimeLimit
@@ -117,10 +117,7 @@ class QuasiNewton:
         self._clock = time.perf_counter()
         self._orbit = self.model.orbit  # which every record tells of, those of climbs without it, too
         self._climb_number = 0  # stages that go on where the last one ended are one climb to those who read the history
-        self._tops: list[Top] = []  # of all stages so far
-        self._known: Iterator[Top] = iter(())  # those of them that the run has from a checkpoint
-        self._num_stages = 0  # that are done, or were known
-        self._late_after: int | None = None  # stages, where the search for the best start met its limit
+        self._stages = Stages()
         self._posterior: Solution | CollapsedBound | None = None  # that of all data, where the last stage has found it
         self._snapshot = self._state()
 
@@ -190,28 +187,24 @@ class QuasiNewton:
             self.model.num_samples, moved = self._first_samples, math.inf
         top = self._with_more_draws(self._with_more_rows(start, search), moved)
         self.learned.set(top.vector)
-        self.converged = self._late_after is None  # a start that was left out might lead higher
+        self.converged = self._stages.late_after is None  # a start that was left out might lead higher
+        self._between_stages()
+
+    def _stage(self, climb: Callable[..., Top], *arguments: Any) -> Top:
+        """The top that this climb finds."""
+        return self._stages.top(climb, *arguments, before=self._between_stages)
+
+    def _between_stages(self) -> None:
         self._snapshot = self._state()
         self._stage_done()
 
-    def _stage(self, climb: Callable[..., Top], *arguments: Any) -> Top:
-        """The top that this climb finds. A run that continues knows it of the stages that were done before."""
-        known = next(self._known, None)
-        if known is None:
-            if self._tops:  # between two stages
-                self._snapshot = self._state()
-                self._stage_done()
-            known = climb(*arguments)
-            self._tops.append(known)
-        self._num_stages += 1
-        return known
-
     def _is_late(self) -> bool:
-        """Whether the search for the best start has taken its share of the time. A run that continues knows when that was."""
-        late = self.seconds > _SEARCH * self.limit.to_learn(self.model.num_samples)
-        if late and self._late_after is None and self._num_stages == len(self._tops):
-            self._late_after = self._num_stages
-        return self._late_after is not None and self._num_stages >= self._late_after
+        """Whether the search for the best start has taken its share of the time."""
+        return self._stages.is_late(self.seconds > _SEARCH * self.limit.to_learn(self.model.num_samples))
+
+    def _is_late_for(self, samples: int) -> bool:
+        """Whether no time is left to learn with so many draws, and to condition with them."""
+        return self._stages.all_done and self.seconds >= self.limit.to_learn(samples)
 
     def _stage_done(self) -> None:
         if self.after_step is not None:
@@ -251,7 +244,11 @@ class QuasiNewton:
             self.draw_error = moved
             return tops[0]
         while samples is not None and samples != self._last_samples:
-            samples = self.model.num_samples = min(2 * samples, self.most_samples)
+            samples = min(2 * samples, self.most_samples)
+            if self._is_late_for(samples):
+                self.learned.set(tops[0].vector)
+                raise Stopped
+            self.model.num_samples = samples
             further = self._each(tops, self._climb_draws)
             # The two tops may agree by chance, although other draws would move the parameters.
             both = zip(tops, further, strict=True)
@@ -345,7 +342,7 @@ class QuasiNewton:
     def _climb(self, enough: float, curvature: Curvature | None = None) -> Top:
         """To the top from here. The model is left there, or at the best point so far if the run is stopped."""
         begin = self.learned.get()
-        goes_on = bool(self._tops) and np.array_equal(begin, self._tops[-1].vector)
+        goes_on = bool(self._stages.tops) and np.array_equal(begin, self._stages.tops[-1].vector)
         self._climb_number += bool(self.history) and not goes_on
         climb = Climb(self._objective, len(self.model.x), enough, curvature, self._record)
         try:
@@ -392,9 +389,8 @@ class QuasiNewton:
     def _state(self) -> dict[str, Any]:
         return {
             "objective": self.objective.state_dict(),
-            "tops": [top.packed() for top in self._tops],
+            "stages": self._stages.state_dict(),
             "climb": self._climb_number,
-            "late_after": self._late_after,
             "steps": self.steps,
             "seconds": self.seconds,
             "history": list(self.history),
@@ -408,8 +404,7 @@ class QuasiNewton:
         """Continue from the beginning of a stage."""
         state = copied_to(torch.device("cpu"), state)
         self.objective.load_state_dict(state["objective"])
-        self._tops = [Top.unpacked(*parts) for parts in state["tops"]]
-        self._known = iter(list(self._tops))
+        self._stages.load_state_dict(state["stages"])
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
-        self._climb_number, self._late_after = state["climb"], state["late_after"]
+        self._climb_number = state["climb"]
         self._snapshot = self._state()

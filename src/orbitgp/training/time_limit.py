@@ -12,6 +12,7 @@ from math import inf
 
 from orbitgp.inference.cost import CONDITIONING, Workload
 
+_TELLING = 0.25  # of the rows that are learned from: as many tell how long evaluations take
 _MEASURES = 2  # of the evidence, without a gradient: with these draws and with others
 
 
@@ -27,7 +28,7 @@ class TimeLimit:
 
     def took(self, seconds: float, rows: int, samples: int | None) -> None:
         """An evaluation of so many rows with so many draws took so long. Those of few rows tell little of many."""
-        if self.work is not None and rows == self.learn_rows:
+        if self.work is not None and rows >= _TELLING * self.learn_rows:
             self.pace = seconds / self._with(self.work, samples).evaluation(rows).seconds
 
     def to_learn(self, samples: int | None) -> float:

@@ -128,9 +128,13 @@ def of_part(records: Records, part: str) -> list[Record]:
 
 
 def behind(records: Records) -> dict[str, list[tuple[float, float]]]:
-    """By how many nats each learned orbit is behind rotations fixed at ±180°, and how many are allowed, for each seed."""
+    """By how many nats each learned orbit is behind rotations fixed at ±180°, and how many are allowed, for each seed.
+
+    With a limit of time, learned orbits need not be at their top.
+    """
     found: dict[str, list[tuple[float, float]]] = {}
-    for (part, size, _, _), group in harness.grouped(records, "part", "num_train", "view", "seed").items():
+    free = [record for record in records if not record["settings"]["part"].endswith(LESS)]
+    for (part, size, _, _), group in harness.grouped(free, "part", "num_train", "view", "seed").items():
         rows = harness.rows(group)
         fixed = next((row for row in rows if row.model.startswith(FIXED)), None)
         for row in rows:

@@ -148,7 +148,8 @@ class ExactGP(nn.Module):
         """
         seen, means = self._training_inputs() if few is None else self._without_bias(*few)
         vectors, learns_mean = self.covariance.of_features, self.prior_mean.bias.requires_grad
-        if not likelihood.num_locals:  # the noise is known before
+        knows_noise = not likelihood.num_locals
+        if knows_noise:
             seen = self._precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
         while True:
             kept = None
@@ -158,7 +159,7 @@ class ExactGP(nn.Module):
                 gram = orbit_gram.gram(vectors, seen)
             try:
                 solution = solve(gram, means, likelihood, y, local, learns_mean, invert=with_gradient)
-                enough = self._precise(seen, solution.system.noise)
+                enough = seen if knows_noise else self._precise(seen, solution.system.noise)
             except FloatingPointError:
                 enough = seen.double()
                 if enough is seen:

@@ -359,8 +359,9 @@ class QuasiNewton:
         self.steps += 1
         self._bar.update()
         found = self.objective(vector)
-        took = time.perf_counter() - self._clock - self.seconds
-        self.limit.took(took, len(self.model.x), self.model.num_samples)
+        if self.model.orbit is self._orbit:
+            took = time.perf_counter() - self._clock - self.seconds
+            self.limit.took(took, len(self.model.x), self.model.num_samples)
         return found
 
     def _record(self, value: float) -> None:

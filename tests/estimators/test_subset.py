@@ -77,6 +77,14 @@ class TestWhatCanBeAfforded:
         forced = choice(30_000, 1000, 150.0, monkeypatch, inference="exact")
         assert LEAST_ROWS <= forced.learn_rows < 30_000
 
+    def test_where_time_is_short_it_is_not_memory_that_is_blamed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """20,000 rows take 8 GB to condition on, and 11 GB to learn from; there are 10."""
+        assert choice(20_000, 10 / 0.7, 1e9, monkeypatch).inference == "exact"
+        hurried = choice(20_000, 10 / 0.7, 60.0, monkeypatch)
+        assert hurried.inference == "sparse"
+        assert "s, more than 60 s" in hurried.reason
+        assert "GB are free" in choice(20_000, 6 / 0.7, 60.0, monkeypatch).reason
+
     def test_less_time_leaves_fewer_draws(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """By hand: 4,000 rows of 784 numbers with S draws take 792 (4,000 S)^2 operations at 40e9 a second, and 2 s for N^3.
 

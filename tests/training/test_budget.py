@@ -60,6 +60,18 @@ def test_what_follows_a_run_takes_a_quarter_of_its_limit() -> None:
     assert passes(0.1 * one) == 2.0
 
 
+@pytest.mark.parametrize(("given", "learning"), [(None, None), (12.0, 8.0)])
+def test_two_thirds_of_the_time_for_a_fit_are_for_learning(
+    given: float | None, learning: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows may take twice a quarter of that."""
+    seen = []
+    monkeypatch.setattr(Trainer, "run", lambda trainer: seen.append(trainer.options.max_seconds))
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    InvariantGPRegressor(num_inducing=5, max_seconds=given, random_state=0).fit(x, x[:, 0])
+    assert seen == [learning]
+
+
 @pytest.mark.parametrize(("max_seconds", "expected"), [(None, 64), (1e-3, 8)])
 def test_a_bound_that_takes_too_long_is_measured_with_fewer_draws(max_seconds: float | None, expected: int) -> None:
     x = np.random.default_rng(0).normal(size=(300, 2))

@@ -52,6 +52,7 @@ from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
+from orbitgp.training.budget import for_learning
 from orbitgp.training.callbacks import Callback
 from orbitgp.training.curvature import plausible_ranges
 from orbitgp.training.options import TrainingOptions
@@ -260,7 +261,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
 
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
         """Learn by the bound, and keep where that leads."""
-        problem, settings, free = fit.problem, fit.settings, fit.arguments["max_steps"] is None
+        problem, settings, free = fit.problem, for_learning(fit.settings), fit.arguments["max_steps"] is None
         trainer = Trainer(model, problem.likelihood, fit.x, problem.y, settings, progress=bool(self.verbose), free_steps=free)
         fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
         try:

@@ -232,7 +232,8 @@ def _within(seconds: float, work: Workload, model: ExactGP, num_samples: int | N
     """Exact inference in this time, or what stands against it. Where it is forced, conditioning may take any time."""
     rows, memory = len(model.x), free_memory(model.x.device)
     fixed = isinstance(model.orbit, FiniteOrbit) or num_samples is not None
-    against = affordable(work.learning(rows), seconds, memory)
+    learning = work.learning(rows)
+    against = affordable(learning, seconds, memory)
     if against is None:
         draws = work.samples if fixed else work.most_samples(rows, rows, seconds, memory)
         return Choice("exact", "it can be afforded", rows, draws)
@@ -240,6 +241,8 @@ def _within(seconds: float, work: Workload, model: ExactGP, num_samples: int | N
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
         if affordable(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:
+            if affordable(conditioning, math.inf, memory) is None:  # there is memory, but no time
+                against = affordable(learning, seconds, math.inf) or against
             continue
         learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - CONDITIONING) * seconds), memory, rows)
         if learn_rows >= LEAST_ROWS:

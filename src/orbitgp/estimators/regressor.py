@@ -41,11 +41,12 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
             Exact inference, and sparse inference of few data, enumerate every finite orbit. Of an infinite one they make so
             many draws once and for all, and by default as many as they find that it needs.
-        max_steps, max_seconds: the length of the training run, which ends with whichever is reached first; a last refit and the
-            evidence come after. A run ends by itself when it has converged. A step of exact inference is one evaluation of the
-            evidence, and there is no limit by default. Sparse inference of few data makes 300 evaluations of its bound at most,
-            and that of many takes as many stochastic steps as take ten minutes at a nominal speed, from 300 to 3,000. Where 300
-            would take longer on a CPU, there are 20 evaluations.
+        max_steps: the steps of training at most. A run ends by itself when it has converged. A step of exact inference is one
+            evaluation of the evidence, and there is no limit by default. Sparse inference of few data makes 300 evaluations of
+            its bound at most, and that of many takes as many stochastic steps as take ten minutes at a nominal speed, from 300
+            to 3,000. Where 300 would take longer on a CPU, there are 20 evaluations.
+        max_seconds: about how long a fit may take. Training ends early enough for what follows: the posterior of all data, and
+            the evidence.
         batch_size: data for each gradient of sparse inference.
         image_shape: (H, W) or (C, H, W), if the rows of X are images. Pixels are left as they are.
         device: where to compute, ``cpu`` or ``cuda``. What was fitted is kept on the CPU.

@@ -6,6 +6,8 @@ day and on every machine.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -21,7 +23,7 @@ SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by de
 EVALUATIONS = 100  # of a bound, that a climb takes, about
 LEAST_STEPS, MOST_STEPS = TrainerSettings.max_steps, 3000
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes, and a pass over all rows without a gradient
-_AFTER = 0.25  # of a limit of time: what the last q(u) may take when that is spent, and what measuring the bound may
+_AFTER = 0.25  # of the time for learning: what the last q(u) may take when that is spent, and what measuring the bound may
 
 Inputs = Float[Tensor, "rows *features"] | Rows
 
@@ -49,6 +51,13 @@ def default_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, options
     return int(min(max(LEAST_STEPS, affordable), MOST_STEPS))
 
 
+def for_learning(options: TrainerSettings) -> TrainerSettings:
+    """The same with a limit of time that leaves some of it for what follows learning."""
+    if options.max_seconds is None:
+        return options
+    return replace(options, max_seconds=options.max_seconds / (1 + 2 * _AFTER))
+
+
 def passes_within(
     model: InvariantGP,
     likelihood: Likelihood,
@@ -59,7 +68,7 @@ def passes_within(
     least: float,
     most: float,
 ) -> float:
-    """How many passes over so many rows, with so many samples of each, may follow a run, whose limit of time they share.
+    """How many passes over so many rows, with so many samples of each, may follow a run, in a share of its time.
 
     A pass with a part of the samples is that part of one.
     """

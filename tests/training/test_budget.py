@@ -15,6 +15,7 @@ from orbitgp.training.budget import (
     LEAST_STEPS,
     MOST_STEPS,
     SECONDS,
+    affordable_steps,
     default_steps,
     evaluation_cost,
     passes_within,
@@ -96,3 +97,50 @@ def test_an_estimator_takes_it_for_stochastic_steps_without_a_limit(
     with pytest.raises(InterruptedError):
         InvariantGPClassifier(num_inducing=5, max_steps=given, batch_size=batch_size).fit(x, x[:, 0] > 0)
     assert seen == [expected]
+
+
+class TestStepsThatACPUCanMake:
+    @staticmethod
+    def problem(rows: int = 100_000, pixels: int = 784) -> tuple[InvariantGP, Likelihood, torch.Tensor]:
+        points = torch.randn(256, pixels)
+        model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.1), points, inducing_samples=8)
+        return model, Gaussian(), torch.zeros(1).expand(rows, pixels)
+
+    def test_three_hundred_of_them_take_ten_minutes_or_what_there_is(self) -> None:
+        problem = self.problem(pixels=196)
+        for limit in (None, 400.0):
+            options = TrainerSettings(max_seconds=limit)
+            found = affordable_steps(*problem, options)
+            each = (limit or SECONDS) / LEAST_STEPS
+            assert step_seconds(*problem, options) > 7 * each
+            assert 0.9 * each < step_seconds(*problem, found) <= each
+            assert found.posterior_samples == 8
+            assert 1024 <= found.posterior_rows < 20_000
+            assert 64 <= found.batch_size < 512
+            assert found.set_params(posterior_samples=None, posterior_rows=20_000, batch_size=512) == options
+        assert default_steps(*problem, affordable_steps(*problem, TrainerSettings())) == LEAST_STEPS
+
+    def test_they_do_not_become_too_small(self) -> None:
+        found = affordable_steps(*self.problem(), TrainerSettings(max_seconds=1.0))
+        assert (found.posterior_rows, found.batch_size) == (4 * 256, 64)
+        found = affordable_steps(*self.problem(rows=50), TrainerSettings(max_seconds=1e-3))
+        assert (found.posterior_rows, found.batch_size) == (50, 50)
+
+    def test_those_that_are_quick_stay_as_they_are(self) -> None:
+        options = TrainerSettings()
+        assert affordable_steps(*self.problem(rows=400, pixels=3), options) is options
+
+    def test_what_was_set_stays_as_it_is(self) -> None:
+        options = TrainerSettings(posterior_samples=16, posterior_rows=15_000)
+        found = affordable_steps(*self.problem(), options)
+        assert found == options.set_params(batch_size=found.batch_size)
+        assert found.batch_size < 512
+        options = TrainerSettings(batch_size=400)
+        assert affordable_steps(*self.problem(), options).batch_size == 400
+
+    def test_a_run_takes_them(self) -> None:
+        model, likelihood, x = self.problem()
+        options = TrainerSettings(learning_rate=0.02)  # which only stochastic steps have
+        run = Trainer(model, likelihood, x, torch.zeros(len(x), 1, dtype=torch.float64), options, free_steps=True)
+        assert run.stochastic.options == run.options == affordable_steps(model, likelihood, x, options)
+        assert run.stochastic.posterior.size == run.options.posterior_rows

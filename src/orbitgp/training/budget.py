@@ -6,6 +6,8 @@ day and on every machine.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -22,6 +24,9 @@ PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker 
 SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by default
 EVALUATIONS = 100  # of a bound, that a climb takes, about
 LEAST_STEPS, MOST_STEPS = TrainerSettings.max_steps, 3000
+ROWS_A_POINT = 4  # at least, that are learned from, or that a refit of q(u) sees
+_STEP_SIZES = {"posterior_samples", "posterior_rows", "batch_size"}
+_FEW_SAMPLES, _LEAST_BATCH = 8, 64
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes, and a pass over all rows without a gradient
 _AFTER = 0.25  # of the time for learning: what the last q(u) may take when that is spent, and what measuring the bound may
 
@@ -39,10 +44,40 @@ def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, sampl
 
 def step_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> float:
     """One stochastic step: a refit of q(u) on many rows, and a gradient on a batch."""
+    return _refit_seconds(model, likelihood, x, options) + _gradient_seconds(model, likelihood, x, options)
+
+
+def _refit_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> float:
+    drawn = model.samples_per_row(options.posterior_samples or options.num_samples)
+    return _REFIT * evaluation_cost(model, likelihood, x, drawn, min(len(x), options.posterior_rows)).seconds
+
+
+def _gradient_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> float:
     drawn = model.samples_per_row(options.num_samples)
-    refit = evaluation_cost(model, likelihood, x, drawn, min(len(x), options.posterior_rows))
-    gradient = evaluation_cost(model, likelihood, x, drawn, min(len(x), options.batch_size))
-    return _REFIT * refit.seconds + gradient.seconds
+    return evaluation_cost(model, likelihood, x, drawn, min(len(x), options.batch_size)).seconds
+
+
+def affordable_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> TrainerSettings:
+    """The same with smaller steps, where a CPU would not make a few hundred of them in ten minutes, or in its limit of time.
+
+    A refit of q(u) then sees fewer draws and fewer rows, and a gradient fewer rows, each in half of the time for a step. What
+    the user has set stays as it is.
+    """
+    problem, free = (model, likelihood, x), _STEP_SIZES - options.changed()
+    seconds = min(SECONDS, options.max_seconds or SECONDS) / LEAST_STEPS
+    if x.device.type != "cpu" or step_seconds(*problem, options) <= seconds:
+        return options
+    if "posterior_samples" in free and options.num_samples is not None:
+        options = replace(options, posterior_samples=min(options.num_samples, _FEW_SAMPLES))
+
+    def most(name: str, least: int, cost: Callable[..., float]) -> TrainerSettings:
+        """As many rows as there is time for, and no fewer than the least."""
+        sizes = range(least, max(least, min(len(x), getattr(options, name))) + 1)
+        found = bisect_right(sizes, seconds / 2, key=lambda rows: cost(*problem, options.set_params(**{name: rows})))
+        return options.set_params(**{name: sizes[max(0, found - 1)]}) if name in free else options
+
+    options = most("posterior_rows", min(len(x), ROWS_A_POINT * len(model.inducing)), _refit_seconds)
+    return most("batch_size", min(len(x), _LEAST_BATCH), _gradient_seconds)
 
 
 def default_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> int:

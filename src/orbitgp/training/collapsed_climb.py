@@ -34,7 +34,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, BestStart
-from orbitgp.training.budget import EVALUATIONS, PATIENCE, evaluation_cost, passes_within, step_seconds
+from orbitgp.training.budget import EVALUATIONS, PATIENCE, ROWS_A_POINT, evaluation_cost, passes_within, step_seconds
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
@@ -43,7 +43,6 @@ from orbitgp.training.quasi_newton import QuasiNewton
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _FEW_EVALUATIONS, _FEW_DRAWS = 20, 4  # where there is no time for more; more rows gain more
-_ROWS_A_POINT = 4  # at least, that are learned from
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
@@ -123,7 +122,7 @@ def climb_size(
     rows = bisect_left(range(1, len(x) + 1), True, key=lambda rows: not fits(few, patience, rows, _FEW_EVALUATIONS))
     limited = options.max_seconds is not None or "max_steps" in options.changed()
     evaluations = options.max_steps if limited else min(options.max_steps, _FEW_EVALUATIONS)
-    return ClimbSize(few, min(max(rows, _ROWS_A_POINT * len(model.inducing)), len(x)), evaluations)
+    return ClimbSize(few, min(max(rows, ROWS_A_POINT * len(model.inducing)), len(x)), evaluations)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training import screening
-from orbitgp.training.budget import default_steps
+from orbitgp.training.budget import affordable_steps, default_steps
 from orbitgp.training.collapsed_climb import ClimbSize, CollapsedClimb, climb_size
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings
@@ -83,8 +83,10 @@ class Trainer:
     def __post_init__(self) -> None:
         sized = self.model, self.likelihood, self.x
         size = climb_size(*sized, self.options)
-        if size is None and self.free_steps:
-            self.options = replace(self.options, max_steps=default_steps(*sized, self.options))
+        if size is None:
+            self.options = affordable_steps(*sized, self.options)
+            if self.free_steps:
+                self.options = replace(self.options, max_steps=default_steps(*sized, self.options))
         problem = self.model, self.likelihood, self.x, self.y, self.options
         self.stochastic = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
         self.climb = self._new_climb(size)

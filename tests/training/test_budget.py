@@ -116,13 +116,13 @@ class TestStepsThatACPUCanMake:
             assert 0.9 * each < step_seconds(*problem, found) <= each
             assert found.posterior_samples == 8
             assert 1024 <= found.posterior_rows < 20_000
-            assert 64 <= found.batch_size < 512
+            assert 128 <= found.batch_size < 512
             assert found.set_params(posterior_samples=None, posterior_rows=20_000, batch_size=512) == options
         assert default_steps(*problem, affordable_steps(*problem, TrainerSettings())) == LEAST_STEPS
 
     def test_they_do_not_become_too_small(self) -> None:
         found = affordable_steps(*self.problem(), TrainerSettings(max_seconds=1.0))
-        assert (found.posterior_rows, found.batch_size) == (4 * 256, 64)
+        assert (found.posterior_rows, found.batch_size) == (4 * 256, 128)
         found = affordable_steps(*self.problem(rows=50), TrainerSettings(max_seconds=1e-3))
         assert (found.posterior_rows, found.batch_size) == (50, 50)
 

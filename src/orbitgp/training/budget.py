@@ -26,7 +26,7 @@ EVALUATIONS = 100  # of a bound, that a climb takes, about
 LEAST_STEPS, MOST_STEPS = TrainerSettings.max_steps, 3000
 ROWS_A_POINT = 4  # at least, that are learned from, or that a refit of q(u) sees
 _STEP_SIZES = {"posterior_samples", "posterior_rows", "batch_size"}
-_FEW_SAMPLES, _LEAST_BATCH = 8, 64
+_FEW_SAMPLES, _LEAST_BATCH = 8, 128
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes, and a pass over all rows without a gradient
 _AFTER = 0.25  # of the time for learning: what the last q(u) may take when that is spent, and what measuring the bound may
 

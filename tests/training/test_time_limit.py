@@ -159,3 +159,14 @@ def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_m
         again.limit = TimeForFewDraws(None)
         again.load_state_dict(state)
         assert again.run().log_evidence == end.log_evidence
+
+
+def test_evaluations_without_the_orbit_do_not_tell_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no draws, and take next to no time."""
+    told: list[int | None] = []
+    monkeypatch.setattr(TimeLimit, "took", lambda self, seconds, rows, samples: told.append(samples))
+    run = noisy_inputs(None)
+    run.run()
+    assert any(record["without_orbit"] for record in run.history)
+    assert set(told) == {16, 32}
+    assert len(told) < run.steps

@@ -138,6 +138,13 @@ class TestStepsThatACPUCanMake:
         options = TrainerSettings(batch_size=400)
         assert affordable_steps(*self.problem(), options).batch_size == 400
 
+    @pytest.mark.parametrize(("groups", "samples", "expected"), [(2, 32, 8), (3, 33, 9), (5, 5, 5)])
+    def test_draws_are_those_of_whole_groups(self, groups: int, samples: int, expected: int) -> None:
+        problem = self.problem()
+        found = affordable_steps(*problem, TrainerSettings(num_groups=groups, num_samples=samples))
+        assert found.posterior_samples == expected
+        problem[0].orbit.sample(torch.zeros(2, 784), expected, groups, found.sampler, torch.Generator())
+
     def test_a_run_takes_them(self) -> None:
         model, likelihood, x = self.problem()
         options = TrainerSettings(learning_rate=0.02)  # which only stochastic steps have

@@ -12,6 +12,7 @@ from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.rows import Rows, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
+from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.budget import passes_within
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
@@ -42,7 +43,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     settings = trainer.options
     samples, groups = settings.num_samples, settings.num_groups
     if samples is not None and samples < EVIDENCE_SAMPLES:
-        samples = -(-EVIDENCE_SAMPLES // groups) * groups
+        samples = whole_groups(EVIDENCE_SAMPLES, groups)
     problem = trainer.model, trainer.likelihood, trainer.x
     rows = min(len(trainer.x), EVIDENCE_ROWS) if on_disk(trainer.x) else len(trainer.x)
 
@@ -50,7 +51,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
         return passes_within(*problem, rows, samples, settings, least, PASSES[1])
 
     while samples is not None and samples > FEW_SAMPLES and passes() < PASSES[0]:
-        samples = -(-samples // (2 * groups)) * groups
+        samples = whole_groups(-(-samples // 2), groups)
     evidence = measure_evidence(
         *problem,
         trainer.y,

@@ -37,6 +37,11 @@ POLICIES: tuple[str, ...] = get_args(Policy)
 _SOBOL_MAX_DIM = torch.quasirandom.SobolEngine.MAXDIM
 
 
+def whole_groups(samples: int, num_groups: int) -> int:
+    """As many samples, or a few more: what independent groups of equal size can have."""
+    return -(-samples // num_groups) * num_groups
+
+
 def base_draws(
     policy: Policy,
     rows: int,

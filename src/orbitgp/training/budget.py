@@ -18,6 +18,7 @@ from orbitgp.inference.cost import Cost, Workload, covariances_and_turns
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Rows, first
 from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.options import TrainerSettings
 
 PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
@@ -67,17 +68,20 @@ def affordable_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, opti
     seconds = min(SECONDS, options.max_seconds or SECONDS) / LEAST_STEPS
     if x.device.type != "cpu" or step_seconds(*problem, options) <= seconds:
         return options
-    if "posterior_samples" in free and options.num_samples is not None:
-        options = replace(options, posterior_samples=min(options.num_samples, _FEW_SAMPLES))
 
-    def most(name: str, least: int, cost: Callable[..., float]) -> TrainerSettings:
+    def with_most(options: TrainerSettings, name: str, least: int, cost: Callable[..., float]) -> TrainerSettings:
         """As many rows as there is time for, and no fewer than the least."""
+        if name not in free:
+            return options
         sizes = range(least, max(least, min(len(x), getattr(options, name))) + 1)
         found = bisect_right(sizes, seconds / 2, key=lambda rows: cost(*problem, options.set_params(**{name: rows})))
-        return options.set_params(**{name: sizes[max(0, found - 1)]}) if name in free else options
+        return options.set_params(**{name: sizes[max(0, found - 1)]})
 
-    options = most("posterior_rows", min(len(x), ROWS_A_POINT * len(model.inducing)), _refit_seconds)
-    return most("batch_size", min(len(x), _LEAST_BATCH), _gradient_seconds)
+    if "posterior_samples" in free and options.num_samples is not None:
+        few = whole_groups(_FEW_SAMPLES, options.num_groups)
+        options = replace(options, posterior_samples=min(options.num_samples, few))
+    options = with_most(options, "posterior_rows", min(len(x), ROWS_A_POINT * len(model.inducing)), _refit_seconds)
+    return with_most(options, "batch_size", min(len(x), _LEAST_BATCH), _gradient_seconds)
 
 
 def default_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> int:

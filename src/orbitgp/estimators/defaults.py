@@ -241,14 +241,14 @@ def _within(seconds: float, work: Workload, model: ExactGP, num_samples: int | N
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
         if affordable(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:
-            if affordable(conditioning, math.inf, memory) is None:  # there is memory, but no time
-                against = affordable(learning, seconds, math.inf) or against
             continue
         learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - CONDITIONING) * seconds), memory, rows)
         if learn_rows >= LEAST_ROWS:
             reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
             draws = samples if fixed else fewer.most_samples(learn_rows, rows, seconds, memory)
             return Choice("exact", reason, learn_rows, draws)
+    if affordable(conditioning, math.inf, memory) is None:  # with the fewest draws there is memory, but no time
+        against = affordable(learning, seconds, math.inf) or against
     enough_memory = affordable(work.evaluation(rows), math.inf, memory) is None
     if enough_memory and rows <= NUM_INDUCING and work.samples <= LEAST_SAMPLES:
         return Choice("exact", "as many inducing points as data would save no time", rows, work.samples)

@@ -154,8 +154,7 @@ class QuasiNewton:
         if seconds is None or not isinstance(self.model, ExactGP):
             return TimeLimit(seconds)
         work = workload(self.model, self.likelihood, self.most_samples)
-        pace = seconds / reckoned_seconds(seconds, self.x.device)
-        return TimeLimit(seconds, self._num_learned, len(self.x), work, pace)
+        return TimeLimit(seconds, self._num_learned, len(self.x), work, pace=1 / reckoned_seconds(1.0, self.x.device))
 
     def run(self) -> Solution | CollapsedBound:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""

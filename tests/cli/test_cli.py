@@ -96,11 +96,11 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
 
 @pytest.mark.slow
 def test_learn_with_a_feature_map(some):
-    words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "gradients", *QUICK]
+    words = ["learn", some / "few.npz", "--orbit", "rotation", "--no-baseline", "--feature-map", "framed-gradients", *QUICK]
     result = call(*words, "--out", "run")
     assert result.exit_code == 0, result.stderr
     found = json.loads(Path("run/result.json").read_text())
-    assert "--feature-map gradients" in found["again"]
+    assert "--feature-map framed-gradients" in found["again"]
     assert "OrientedGradients" in Path("run/report.html").read_text()
     assert call("predict", "run", some / "few.npz").exit_code == 0
 

@@ -89,6 +89,7 @@ def test_rows_with_several_channels():
         (("--signal", "--interval", "fast"), "write a length and its unit, as in 0.01s or 2nm, not 'fast'."),
         (("--signal", "--interval", "0s"), "write a length and its unit"),
         (("--signal", "--feature-map", "gradients"), "--feature-map gradients is for images"),
+        (("--signal", "--feature-map", "frame"), "--feature-map frame is for images"),
         (("--feature-map", "shapes"), "--feature-map shapes is for signals: say that the rows are signals, with --signal."),
         (("--signal-shape", "3x7"), "--signal-shape 3x7 has 21 samples, but rows of signals.csv have 20."),
     ],

@@ -25,6 +25,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import FeatureMapCovariance, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
+from orbitgp.kernels.frame import Frame
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
 from orbitgp.saving import SavedFileError
@@ -531,6 +532,87 @@ class TestSideBySide:
     def test_no_map(self) -> None:
         with pytest.raises(ValueError, match="at least one feature map"):
             SideBySide()
+
+
+class TestFrame:
+    def test_the_whole_image_stays_as_it_is(self) -> None:
+        x = rand(3, 2, 5, 6)
+        assert torch.equal(Frame(learn=False)(x), x.flatten(1))
+
+    @pytest.mark.parametrize(("width", "height"), [(0.6, 0.85), (0.31, 1.0), (0.93, 0.47)])
+    def test_a_quadratic_image_is_enlarged_exactly(self, width: float, height: float) -> None:
+        """Cubic interpolation loses nothing of a parabola, as far as no place looks beyond the image."""
+
+        def image(share_x: float, share_y: float) -> Tensor:
+            rows, columns = (share * (torch.arange(n).double() - (n - 1) / 2) for n, share in ((9, share_y), (12, share_x)))
+            y, x = torch.meshgrid(rows, columns, indexing="ij")
+            return 0.3 * x**2 - 0.7 * x * y + 0.2 * y**2 + x - 2 * y + 1
+
+        seen = Frame(width=width, height=height, learn=False)(image(1.0, 1.0)[None]).reshape(9, 12)
+        inside = slice(None) if height < 0.8 else slice(1, -1), slice(None) if width < 0.8 else slice(1, -1)
+        torch.testing.assert_close(seen[inside], image(width, height)[inside], rtol=1e-12, atol=1e-12)
+
+    @pytest.mark.parametrize("share", [0.55, 1.3])
+    def test_weights_in_loops(self, share: float) -> None:
+        """Keys' cubic weights, written out for every pixel and place."""
+        size, x = 7, rand(2, 7, 1)
+        expected = torch.zeros(2, size).double()
+        for i, j in itertools.product(range(size), repeat=2):
+            t = abs(share * (i - 3) - (j - 3))
+            weight = 1.5 * t**3 - 2.5 * t**2 + 1 if t < 1 else (-0.5 * t**3 + 2.5 * t**2 - 4 * t + 2 if t < 2 else 0.0)
+            expected[:, i] += weight * x[:, j, 0]
+        torch.testing.assert_close(Frame(height=share, learn=False)(x), expected)
+
+    @pytest.mark.parametrize("shape", [(5, 4), (2, 3, 4), (1, 1)], ids=str)
+    @pytest.mark.parametrize("share", [0.8, 1.0])
+    def test_gradcheck_in_the_image_and_the_frame(self, shape: tuple[int, ...], share: float) -> None:
+        """At the whole image, too, where it starts: linear interpolation would have no gradient there."""
+        module = Frame(width=share, height=share)
+        raw = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
+
+        def features(x: Tensor, *values: Tensor) -> Tensor:
+            return torch.func.functional_call(module, dict(zip(raw, values, strict=True)), (x,))
+
+        assert torch.autograd.gradcheck(features, (rand(2, *shape).requires_grad_(), *raw.values()))
+
+    def test_another_map_sees_what_is_in_the_frame(self) -> None:
+        x, own = rand(4, 8, 9), OrientedGradients(cell=2.0)
+        module = Frame(own, width=0.7, height=0.9)
+        seen = Frame(width=0.7, height=0.9)(x).reshape(x.shape)
+        torch.testing.assert_close(module(x), own(seen))
+        assert module.named_constants() == pytest.approx({"width": 0.7, "height": 0.9})
+        assert "width=0.7, height=0.9" in repr(module)
+        assert "window=0.625" in repr(module)
+
+    def test_the_evidence_leaves_a_noisy_margin_out(self, tmp_path: Path) -> None:
+        X, y = digits(50)
+        wide = np.random.default_rng(0).uniform(0, 1, (50, 16, 16))
+        wide[:, 4:12, 4:12] = X
+        settings: dict[str, Any] = {"likelihood": "gaussian", "random_state": 0}
+        plain, framed = (InvariantGPClassifier(feature_map=own, **settings).fit(wide, y) for own in (None, Frame()))
+        assert all(share < 0.5 for share in framed.kernel_.feature_map.named_constants().values())
+        assert framed.evidence_.value > plain.evidence_.value + 100
+        framed.save(tmp_path / "model.safetensors")
+        loaded = InvariantGPClassifier.load(tmp_path / "model.safetensors")
+        assert loaded.predict_proba(wide).tobytes() == framed.predict_proba(wide).tobytes()
+
+    def test_a_map_within_is_saved(self, tmp_path: Path) -> None:
+        X, y = digits(20, classes=2)
+        own = Frame(OrientedGradients(4, cell=2.0))
+        estimator = InvariantGPRegressor(feature_map=own, max_steps=5).fit(X, y.astype(float))
+        learned = estimator.kernel_.feature_map
+        assert learned.raw_width != 0
+        assert learned.feature_map.raw_window != own.feature_map.raw_window
+        estimator.save(tmp_path / "model.safetensors")
+        loaded = InvariantGPRegressor.load(tmp_path / "model.safetensors")
+        assert repr(loaded.kernel_.feature_map) == repr(learned)
+        assert loaded.predict(X).tobytes() == estimator.predict(X).tobytes()
+
+    def test_bad_arguments(self) -> None:
+        with pytest.raises(ValueError, match="width must be positive and finite, got 0"):
+            Frame(width=0.0)
+        with pytest.raises(ValueError, match=r"Frame takes images .* shape \(5,\): set image_shape"):
+            Frame()(rand(3, 5))
 
 
 # The estimators

@@ -184,8 +184,8 @@ class TrainingSettings:
         str,
         _train(
             metavar="NAME",
-            help="What the function sees of an input: none (as it is), gradients (of an image), shapes or derivative (of a "
-            "signal), or a class, my.py:Spectrum.",
+            help="What the function sees of an input: none (as it is), gradients, framed-gradients or frame (of an image), "
+            "shapes or derivative (of a signal), or a class, my.py:Spectrum.",
         ),
     ] = "none"
     ard: Annotated[

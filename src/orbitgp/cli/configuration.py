@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,8 @@ def check(config: dict[str, Any], data: Data) -> None:
     if ard == "auto" and config["command"] != "learn":
         raise ValueError("--ard auto is for orbitgp learn: to compare, say --ard yes or --ard no, the same for all orbits.")
     feature_map = config["settings"]["feature_map"]
-    if feature_map == "gradients" and (data.has_signals or len(shape) not in (2, 3)):
-        raise ValueError(f"--feature-map gradients is for images, but the inputs have shape {shape}: {advice}")
+    if feature_map in ("gradients", "framed-gradients", "frame") and (data.has_signals or len(shape) not in (2, 3)):
+        raise ValueError(f"--feature-map {feature_map} is for images, but the inputs have shape {shape}: {advice}")
     if feature_map in ("shapes", "derivative") and not data.has_signals:
         raise ValueError(f"--feature-map {feature_map} is for signals: say that the rows are signals, with --signal.")
 
@@ -115,16 +116,20 @@ def needed_space(data: Data) -> int:
 def _feature_map(text: str) -> Any:
     from torch import nn
 
-    from orbitgp.kernels import OrientedGradients, ShapeHistograms, SmoothDerivative
+    from orbitgp.kernels import Frame, OrientedGradients, ShapeHistograms, SmoothDerivative
 
-    if text == "none":
-        return None
-    maps = {"gradients": OrientedGradients, "shapes": ShapeHistograms, "derivative": SmoothDerivative}
+    maps: dict[str, Callable[[], nn.Module | None]] = {
+        "none": lambda: None,
+        "gradients": OrientedGradients,
+        "framed-gradients": lambda: Frame(OrientedGradients()),
+        "frame": Frame,
+        "shapes": ShapeHistograms,
+        "derivative": SmoothDerivative,
+    }
     if text in maps:
         return maps[text]()
     if not is_own(text):
-        named = "none, gradients, shapes, derivative"
-        raise ValueError(f"--feature-map is {named} or a class of your own, as in my.py:Spectrum, not {text!r}.")
+        raise ValueError(f"--feature-map is {', '.join(maps)} or a class of your own, as in my.py:Spectrum, not {text!r}.")
     return make_own(text, nn.Module)
 
 

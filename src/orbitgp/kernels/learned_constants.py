@@ -28,11 +28,12 @@ class LearnedConstants(Module):
 
     def constants(self, dtype: torch.dtype) -> list[Tensor]:
         """All constants in this precision."""
-        return [raw.to(dtype).exp() for raw in self.parameters()]
+        return [raw.to(dtype).exp() for raw in self.parameters(recurse=False)]
 
     def named_constants(self) -> dict[str, float]:
         """All constants by name, as plain numbers."""
-        return {name.removeprefix("raw_"): raw.exp().item() for name, raw in self.named_parameters()}
+        own = self.named_parameters(recurse=False)
+        return {name.removeprefix("raw_"): raw.exp().item() for name, raw in own}
 
     def _described(self, **fixed: object) -> str:
         """What is fixed, then what is learned, as arguments of the constructor."""

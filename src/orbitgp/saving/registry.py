@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from orbitgp import likelihoods, orbits
-from orbitgp.kernels import SNV, OrientedGradients, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative
+from orbitgp.kernels import SNV, Frame, OrientedGradients, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative
 
 Arguments = dict[str, Any]
 Kind = TypeVar("Kind", bound=type)
@@ -82,7 +82,7 @@ def _same_names(value: object) -> Arguments:
 
 register_all(orbits, orbits.Orbit, "orbit")
 register_all(likelihoods, likelihoods.Likelihood, "likelihood")
-for feature_map in (OrientedGradients, SideBySide, SNV, SavitzkyGolay, SmoothDerivative, ShapeHistograms):
+for feature_map in (OrientedGradients, Frame, SideBySide, SNV, SavitzkyGolay, SmoothDerivative, ShapeHistograms):
     register(feature_map, name=f"feature_map:{feature_map.__name__}")
 register(nn.Flatten, name="torch:Flatten")
 register(nn.Sequential, lambda parts: {"*": list(parts)}, "torch:Sequential")

@@ -1,13 +1,14 @@
 """Defaults on the data of other experiments: nothing is set but the orbit, what the kernel sees and the likelihood.
 
 *sizes*: 312 to 60,000 digits of MNIST, the same ones that :mod:`experiments.small_data` takes for sparse models with settings
-of their own. *rotated*: 12,000 digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are
-learned, from near and far, must end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*:
-150 such digits, others for each seed, where the evidence is known to a few nats; every orbit that contains rotations, from
-three starts, for pixels and for gradients. *less time*, of sizes and rotated digits: the same in the time that sparse models
-with settings of their own took, before exact inference was the default.
+of their own. *reduced*: as many digits as USPS has, and as large, like :mod:`experiments.reduced_mnist`. *rotated*: 12,000
+digits (or ``--sizes``) at any angle, as in :mod:`experiments.rotated_mnist`: orbits that are learned, from near and far, must
+end with at least the evidence of the right answer, rotations fixed at ±180°. *few rotated*: 150 such digits, others for each
+seed, where the evidence is known to a few nats; every orbit that contains rotations, from three starts, for pixels and for
+gradients. *less time*, of all but these few: the same in the time that sparse models with settings of their own took, before
+exact inference was the default.
 
-Sizes and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares.
+Sizes, reduced and rotated digits have the Gaussian likelihood, like those experiments, so that the evidence compares.
 
 ``python -m experiments defaults --device cuda --jobs 3``
 """
@@ -15,23 +16,30 @@ Sizes and rotated digits have the Gaussian likelihood, like those experiments, s
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records, Settings
+from experiments.reduced_mnist import FULL_SIZE as REDUCED
+from experiments.reduced_mnist import ReducedMNIST
 from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
 from experiments.small_data import SmallData
+from experiments.views import FRAMED
 from orbitgp.datasets import Dataset, rotated_mnist
 
 LESS = ", less time"
-PARTS = ("sizes", "sizes" + LESS, "rotated", "rotated" + LESS, "few rotated")
+PARTS = ("sizes", "sizes" + LESS, "reduced", "reduced" + LESS, "rotated", "rotated" + LESS, "few rotated")
 SIZES = (312, 1250, 5000, 20_000, 60_000)
 OF_TIME = 0.9  # of what a sparse model took: the limit
 QUICK_SIZES, QUICK_SECONDS = (60, 120), 4.0
 GRADIENTS = "learned floor"
 OF_SIZES = {"none": ("none", "pixels"), "affine": ("affine", "pixels"), "affine, gradients": ("affine", GRADIENTS)}
+OF_REDUCED = OF_SIZES | {"affine, framed gradients": ("affine", FRAMED)}
+# Sparse models learned where the centres of their ranges lie: they enlarged all digits by a half and more.
+LIKE = {"affine, framed gradients": "affine, gradients"}
 OF_ROTATED = {
     "none": "none",
     FIXED: "rotation(180, learn=False)",
@@ -52,6 +60,7 @@ OF_FEW = {FIXED: OF_ROTATED[FIXED]} | {
 }
 BEFORE = {  # sparse models of the same digits, before exact inference was the default
     "sizes": harness.RESULTS / "small_data.jsonl",
+    "reduced": harness.RESULTS / "reduced_mnist.jsonl",
     "rotated": harness.RESULTS / "rotated_mnist.jsonl",
 }
 
@@ -75,7 +84,7 @@ class Default(DefaultFit):
             return RotatedMNIST(self.model, **size).data()
         if self.part == "few rotated":
             return rotated_mnist(num_train=self.num_train, num_test=self.num_test, seed=self.seed)
-        return SmallData(self.model, **size).data()
+        return (ReducedMNIST if self.part.startswith("reduced") else SmallData)(self.model, **size).data()
 
 
 def plan(options: argparse.Namespace) -> list[Default]:
@@ -85,13 +94,17 @@ def plan(options: argparse.Namespace) -> list[Default]:
     if "sizes" in options.parts:
         sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
         runs += [Default(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
+    if "reduced" in options.parts:
+        reduced: Settings = {"part": "reduced", "num_train": QUICK_SIZES[0] if options.quick else REDUCED}
+        runs += [Default(m, *OF_REDUCED[m], seed=s, **reduced) for s in seeds for m in OF_REDUCED]
     if "rotated" in options.parts:
         sizes = options.sizes or ((100,) if options.quick else (12_000,))
         rotated = [partial(Default, part="rotated", num_train=n, num_test=min(50_000, ALL_DIGITS - n)) for n in sizes]
         runs += [of_size(m, orbit, seed=s) for of_size in rotated for s in seeds for m, orbit in OF_ROTATED.items()]
     if not options.quick:
         for part in (part for part in BEFORE if part + LESS in options.parts):
-            runs += [timed(part, record) for (size, _), record in before(part).items() if size in (options.sizes or (size,))]
+            found = before(part).items()
+            runs += [timed(part, model, record) for (size, model), record in found if size in (options.sizes or (size,))]
     if "few rotated" in options.parts:
         few: Settings = {"part": "few rotated", "num_train": 100 if options.quick else FEW, "num_test": 1000}
         views = {"": "pixels", ", gradients": GRADIENTS}
@@ -106,20 +119,20 @@ def plan(options: argparse.Namespace) -> list[Default]:
     return [replace(run, num_test=500, max_seconds=QUICK_SECONDS) for run in runs] if options.quick else runs
 
 
-def timed(part: str, sparse: Record) -> Default:
+def timed(part: str, model: str, sparse: Record) -> Default:
     """The same digits and orbit as a sparse model had, in its time. A fit ends about when its limit is met, not before."""
-    model, data = sparse["settings"]["model"], sparse["data"]
-    orbit, view = OF_SIZES[model] if part == "sizes" else (OF_ROTATED[model], "pixels")
+    data = sparse["data"]
+    orbit, view = (OF_ROTATED[model], "pixels") if part == "rotated" else OF_REDUCED[model]
     size: Settings = {"num_train": data["train"], "num_test": data["test"]}
     return Default(model, orbit, view, part=part + LESS, max_seconds=OF_TIME * sparse["seconds"]["fit"], **size)
 
 
 def before(part: str) -> dict[tuple[int, str], Record]:
-    """The sparse models of the first seed whose orbits are among the defaults here, by their number of digits and name."""
+    """The sparse models of the first seed that stand beside defaults, by their number of digits and the name of these."""
     part = part.removesuffix(LESS)
-    known = OF_SIZES if part == "sizes" else OF_ROTATED
-    found = [(record, record["settings"]["model"]) for record in harness.load(BEFORE[part]).values()]
-    return {(r["data"]["train"], name): r for r, name in found if name in known and r["settings"]["seed"] == 0}
+    known: Mapping[str, Iterable[str]] = {"sizes": OF_SIZES, "reduced": OF_REDUCED, "rotated": OF_ROTATED}
+    first = [record for record in harness.load(BEFORE[part]).values() if record["settings"]["seed"] == 0]
+    return {(r["data"]["train"], m): r for m in known[part] for r in first if r["settings"]["model"] == LIKE.get(m, m)}
 
 
 def of_part(records: Records, part: str) -> list[Record]:

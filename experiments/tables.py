@@ -23,6 +23,7 @@ from experiments import (
     harness,
     mnist,
     odd_even,
+    reduced_mnist,
     rotated_digits,
     rotated_mnist,
     signals,
@@ -35,7 +36,7 @@ from experiments.harness import Claims, Experiment, Record, Records
 
 PAGES = ("README.md", "docs/results.md")
 COMPARISONS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, rotated_mnist, small_data)
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, rotated_mnist, small_data, reduced_mnist)
 }
 OTHERS = (
     toy,

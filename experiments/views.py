@@ -24,7 +24,7 @@ from experiments import harness
 from experiments.harness import Record, Records, Settings
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.exact import ExactGP
-from orbitgp.kernels import OrientedGradients, SideBySide
+from orbitgp.kernels import Frame, OrientedGradients, SideBySide
 from orbitgp.likelihoods import Dirichlet
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.training.diagnostics import hyperparameters
@@ -51,6 +51,7 @@ def gradients(parts: float = 7, orientations: int = 8, floor: bool = False) -> O
 
 
 View = Callable[[], nn.Module | None]
+FRAMED = "framed, learned floor"
 VIEWS: dict[str, View] = {
     "pixels": lambda: None,
     "gradients": gradients,
@@ -63,6 +64,8 @@ VIEWS: dict[str, View] = {
     "two fine scales, learned floor": lambda: SideBySide(gradients(9, floor=True), gradients(5, floor=True)),
     "three scales, learned floor": lambda: SideBySide(*(gradients(n, floor=True) for n in (10, 7, 4))),
     "12 directions, two scales, learned floor": lambda: SideBySide(gradients(7, 12, True), gradients(4, 12, True)),
+    FRAMED: lambda: Frame(gradients(floor=True)),
+    "framed pixels": Frame,
 }
 KERNELS = ("rbf", "matern")
 

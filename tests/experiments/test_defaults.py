@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from experiments import defaults, harness, tables
+from experiments import defaults, harness, reduced_mnist, tables
 
 
 def plan(*arguments):
@@ -15,7 +16,7 @@ def plan(*arguments):
 
 def test_the_plan_sets_nothing_but_the_problem():
     found = plan()
-    assert len({run.name() for run in found}) == len(found) == 2 * 5 * 3 + 6 + 5 + 2 * 10
+    assert len({run.name() for run in found}) == len(found) == 2 * 5 * 3 + 2 * 4 + 6 + 5 + 2 * 10
     assert {run.max_seconds for run in found if "less time" not in run.part} == {None}
     for part in defaults.BEFORE:
         limits = {name: 0.9 * r["seconds"]["fit"] for name, r in defaults.before(part).items()}
@@ -64,6 +65,22 @@ def test_less_time_is_held_against_the_sparse_record(record, failing, error, nat
     assert failing(claims) == [f"sizes in less time, {claim} than sparse before; not affine of 312" for claim in wrong]
 
 
+def test_a_frame_is_held_against_the_sparse_model_that_enlarged_its_digits():
+    beside = defaults.before("reduced")
+    assert {model for _, model in beside} == set(defaults.OF_REDUCED)
+    assert beside[7291, "affine, framed gradients"] is beside[7291, "affine, gradients"]
+
+
+def test_reduced_digits_are_means_of_four_pixels():
+    images = np.random.default_rng(0).random((2, 28, 28)).astype(np.float32)
+    small = reduced_mnist.reduced(images)
+    assert small.shape == (2, 16, 16)
+    assert small.dtype == np.float32
+    assert not small[:, 0].any()
+    assert small[1, 4, 9] == pytest.approx(images[1, 6:8, 16:18].mean())
+    assert 4 * small.sum() == pytest.approx(images.sum())
+
+
 @pytest.mark.slow
 def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(defaults, "QUICK_SECONDS", 0.05)
@@ -71,7 +88,8 @@ def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     models = ["--models", "none", "affine", "rotation, learned from 5°"]
     defaults.EXPERIMENT.main(["--quick", "--out", str(tmp_path), *models])
     found = harness.load(tmp_path / "defaults.jsonl").values()
-    assert [r["settings"]["part"] for r in found] == ["sizes", "sizes", "rotated", "rotated", "few rotated"]
+    parts = ["sizes", "sizes", "reduced", "reduced", "rotated", "rotated", "few rotated"]
+    assert [r["settings"]["part"] for r in found] == parts
     assert {r["settings"]["max_seconds"] for r in found} == {0.05}
     page = tables.table("defaults", tmp_path)
     assert page.startswith("| digits | model | test error |")

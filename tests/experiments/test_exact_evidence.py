@@ -16,7 +16,7 @@ FEW_MODELS = ("none, gradients", "affine, two scales", "deformation")
 def test_the_plan_is_what_the_page_says():
     found = exact_evidence.plan(exact_evidence.EXPERIMENT.parser().parse_args([]))
     in_pixels = [run.orbit for run in found if run.view == "pixels" and run.max_seconds is None]
-    assert len(found) == 20
+    assert len(found) == 22
     assert in_pixels == ["none", "rotation(10)", "affine", "deformation", "tangent", "affine*deformation*thickness"]
     assert {(run.dataset, run.num_train) for run in found} == {("mnist", 60_000)}
     limits = {run.model: run.max_seconds for run in found if run.max_seconds is not None}

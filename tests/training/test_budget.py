@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+import orbitgp.estimators.base
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.estimators.defaults import many_inducing
+from orbitgp.inference.cost import Workload
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
-from orbitgp.orbits import GaussianNoise, Identity, Orbit
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood
+from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90, Rotation
 from orbitgp.training.budget import (
     LEAST_STEPS,
     MOST_STEPS,
@@ -18,11 +24,14 @@ from orbitgp.training.budget import (
     affordable_steps,
     default_steps,
     evaluation_cost,
+    most_inducing,
     passes_within,
+    seconds_on,
     step_seconds,
 )
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
+from tests.likelihoods.own import Difference
 
 
 def steps(rows: int, points: int, orbit: Orbit | None = None, likelihood: Likelihood | None = None) -> tuple[int, float]:
@@ -151,3 +160,66 @@ class TestStepsThatACPUCanMake:
         run = Trainer(model, likelihood, x, torch.zeros(len(x), 1, dtype=torch.float64), options, free_steps=True)
         assert run.stochastic.options == run.options == affordable_steps(model, likelihood, x, options)
         assert run.stochastic.posterior.size == run.options.posterior_rows
+
+
+class TestInducingPointsOnAGPU:
+    """At the nominal speed of a GPU, where there is none to ask. 60,000 images, averages over eight, ten covariances."""
+
+    work = Workload(samples=32, dim=784, device=torch.device("cuda"))
+
+    def points(self, seconds: float, rows: int = 60_000, memory: float = 1e12, early: int = 16) -> int | None:
+        return most_inducing(self.work, early, rows, 8, 10, seconds, memory)
+
+    @pytest.fixture(autouse=True)
+    def nominal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def test_as_many_as_there_is_time_for(self) -> None:
+        found = [self.points(seconds) or 0 for seconds in np.geomspace(1.0, 1000.0, 30)]
+        assert found == sorted(found)
+        assert set(found) == {0, 512, 1024}
+        assert self.points(TrainerSettings.exact_seconds) == 1024
+        each = self.work.collapsed(60_000, 1024, 8, 10).seconds
+        assert self.points(20 * each / 2.2) is not None  # most evaluations have half of the draws
+        assert self.points(20 * each / 2.2, early=32) != 1024
+
+    def test_not_without_memory_for_the_most_draws_or_with_few_rows(self) -> None:
+        needed = self.work.collapsed(60_000, 512, 8, 10).bytes / 0.7
+        assert self.points(1000.0, memory=1.01 * needed) == 512
+        assert self.points(1000.0, memory=0.99 * needed) is None
+        assert [self.points(1000.0, rows) for rows in (2047, 2048, 4095, 4096)] == [None, 512, 512, 1024]
+
+    def test_the_time_is_that_of_an_exact_fit_or_the_limit(self) -> None:
+        found = [seconds_on(self.work.device, TrainerSettings(max_seconds=limit)) for limit in (None, 1000.0, 20.0)]
+        assert found == [150.0, 150.0, 20.0]
+
+    def test_the_default_where_every_step_may_see_all_data(self) -> None:
+        """A meta device is no CPU, and is reckoned as slow as one."""
+        x = torch.zeros(6000, 28, 28, device="meta")
+
+        def asked(orbit: Orbit, likelihood: Likelihood | None = None, **options: Any) -> int | None:
+            model = ExactGP(ScaleKernel(RBFKernel()), orbit, torch.zeros(2, 28, 28), 10)
+            model.x = x
+            return many_inducing(model, likelihood or Dirichlet(10), TrainerSettings(**{"exact_seconds": 1e7, **options}))
+
+        assert asked(Rotation()) == 1024
+        assert asked(Rotation(), exact_seconds=150.0) is None
+        assert asked(Rotation(), max_seconds=60.0) is None
+        assert asked(Rotation(), learning_rate=0.1) is None
+        assert asked(Rotation(), Difference()) is None
+        # Of a finite orbit all elements are seen from the first evaluation on: more of them cost more.
+        seconds = {orbit: next(s for s in np.geomspace(1e0, 1e7, 200) if asked(orbit, exact_seconds=s) == 1024)
+                   for orbit in (Flip(), Rotate90())}  # fmt: skip
+        two, four = seconds.values()
+        assert four > 1.2 * two
+
+    @pytest.mark.parametrize(("asked", "expected"), [(None, 24), (17, 17)])
+    def test_the_estimator_takes_that_many_unless_it_is_told(
+        self, asked: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(orbitgp.estimators.base, "many_inducing", lambda *given: 24)
+        x = np.random.default_rng(0).normal(size=(40, 2))
+        settings: dict[str, Any] = {"inference": "sparse", "num_inducing": asked, "max_steps": 2, "random_state": 0}
+        model = InvariantGPRegressor(Permutation.swap(0, 1), **settings).fit(x, x.sum(1))
+        assert len(model.model_.inducing) == expected
+        assert model.num_inducing is asked

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from orbitgp import InvariantGPRegressor, datasets
 from orbitgp.inference.collapsed import CollapsedGP
+from orbitgp.inference.cost import Cost
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import StoredRows
@@ -155,10 +156,44 @@ class TestWhichRuns:
             assert 4 * 8 <= size.rows < 3000
 
 
+class TestOnAGPU:
+    """Data on a device that is no CPU, and evaluations that take as long as is said."""
+
+    @pytest.fixture(params=[None, Permutation.swap(0, 1)], ids=["draws", "finite"])
+    def run(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+        """A second for each draw of an infinite orbit, and for a whole finite one."""
+
+        def cost(model: Any, likelihood: Any, x: Any, samples: int, rows: int) -> Cost:
+            return Cost(1e3 * samples, samples * (1.0 if request.param is None else 0.5))
+
+        run = trainer(request.param)
+        monkeypatch.setattr(collapsed_climb, "evaluation_cost", cost)
+        monkeypatch.setattr(collapsed_climb, "free_memory", lambda device: 1e5)
+        return run
+
+    def sized(self, run: Trainer, **options: Any) -> int | None:
+        size = climb_size(run.model, run.likelihood, torch.zeros(ROWS, 2, device="meta"), TrainerSettings(**options))
+        return None if size is None else size.draws
+
+    def test_few_evaluations_with_few_draws_are_enough(self, run: Trainer) -> None:
+        few, many = (320, 3200) if run.draws == 128 else (20, 100)
+        most = 32 if run.draws == 128 else 2
+        assert self.sized(run, exact_seconds=few - 1.0) is None
+        assert self.sized(run, exact_seconds=float(few)) == most
+        assert self.sized(run, exact_seconds=float(many)) == most
+        assert self.sized(run, exact_seconds=float(few), max_seconds=few - 1.0) is None
+
+    def test_not_without_memory(self, run: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+        """For the most draws, not for those of the first evaluations alone."""
+        most = 32 if run.draws == 128 else 2
+        monkeypatch.setattr(collapsed_climb, "free_memory", lambda device: 1e3 * most / 0.7 - 1)
+        assert self.sized(run, exact_seconds=1e6) is None
+
+
 class TestSomeRows:
     @pytest.mark.parametrize("likelihood", [Gaussian(), Bernoulli()])
     def test_they_are_climbed_and_q_is_that_of_all(self, likelihood: Likelihood, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(collapsed_climb, "_FEW_EVALUATIONS", 300)
+        monkeypatch.setattr(collapsed_climb, "FEW_EVALUATIONS", 300)
         run = trainer(Permutation.swap(0, 1), deepcopy(likelihood), rows=400, exact_seconds=1e-3)
         assert run.learn_rows is not None
         assert run.learn_rows < 400

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from orbitgp.estimators.beginning import Fit, Problem, Seeds, exact_model, sparse_model
 from orbitgp.estimators.data import ChecksData, Inputs, parts
-from orbitgp.estimators.defaults import Choice, InferenceName, choose_inference, initial_kernel
+from orbitgp.estimators.defaults import Choice, InferenceName, choose_inference, initial_kernel, many_inducing
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.images import check_images
 from orbitgp.estimators.saving import load_estimator, save_estimator
@@ -223,7 +223,10 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         if exact is not None and choice.inference == "exact":
             self._fit_exact(exact, choice, fit)
         else:
-            check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
+            if exact is not None and arguments["num_inducing"] is None:
+                points = many_inducing(exact, problem.likelihood, settings)
+                fit = fit._replace(arguments={**arguments, "num_inducing": points})
+            check_sparse_memory(x, orbit, fit.arguments["num_inducing"], settings)
             self._fit_sparse(sparse_model(fit, at_start), fit)
         self.interrupted_ = run.interrupted
         self.examples_ = _examples(x, targets)

@@ -19,14 +19,15 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from orbitgp.inference.cost import CONDITIONING, LEAST_SAMPLES, Workload, affordable, free_memory
+from orbitgp.inference.cost import CONDITIONING, FIRST_SAMPLES, LEAST_SAMPLES, Workload, affordable, free_memory
 from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.rows import Rows, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.training.budget import EVALUATIONS, PATIENCE
+from orbitgp.training.budget import EVALUATIONS, PATIENCE, for_learning, most_inducing, seconds_on
+from orbitgp.training.collapsed_climb import may_see_all
 from orbitgp.training.options import TrainerSettings
 
 Task = Literal["classification", "regression"]
@@ -199,6 +200,22 @@ def inducing_samples(asked: int | None, orbit: Orbit) -> int:
     if asked is None:
         return size if size is not None and size <= INDUCING_ELEMENTS else INDUCING_SAMPLES
     return asked if size is None else min(asked, size)
+
+
+def many_inducing(model: ExactGP, likelihood: Likelihood, settings: TrainerSettings) -> int | None:
+    """On a GPU, how many inducing points there is time for, if more than usual; None for the usual number.
+
+    Only where the bound of all rows is climbed: in the same time, stochastic steps with as many points come less far.
+    """
+    x, orbit = model.x, model.orbit
+    if x.device.type == "cpu" or not may_see_all(likelihood, len(x), settings):
+        return None
+    work = workload(model, likelihood, settings.climb_samples)
+    fixed = isinstance(orbit, FiniteOrbit) or settings.climb_samples is not None
+    covariances = (1 if likelihood.shares_curvature else likelihood.num_latents) * work.turns
+    averaged, limit = inducing_samples(settings.inducing_samples, orbit), seconds_on(x.device, for_learning(settings))
+    early = work.samples if fixed else FIRST_SAMPLES
+    return most_inducing(work, early, len(x), averaged, covariances, limit, free_memory(x.device))
 
 
 def _exact_choice(

@@ -37,7 +37,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
-        num_inducing: inducing points of sparse inference; no more are made than there are places for them.
+        num_inducing: inducing points of sparse inference; no more are made than there are places for them. By default 256, and
+            on a GPU up to 1,024 where there is time for them.
         num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
             Exact inference, and sparse inference of few data, enumerate every finite orbit. Of an infinite one they make so
             many draws once and for all, and by default as many as they find that it needs.

@@ -34,7 +34,16 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, BestStart
-from orbitgp.training.budget import EVALUATIONS, PATIENCE, ROWS_A_POINT, evaluation_cost, passes_within, step_seconds
+from orbitgp.training.budget import (
+    EVALUATIONS,
+    FEW_EVALUATIONS,
+    PATIENCE,
+    ROWS_A_POINT,
+    evaluation_cost,
+    passes_within,
+    seconds_on,
+    step_seconds,
+)
 from orbitgp.training.climb import Top
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
@@ -42,7 +51,7 @@ from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
-_FEW_EVALUATIONS, _FEW_DRAWS = 20, 4  # where there is no time for more; more rows gain more
+_FEW_DRAWS = 4  # where there is no time for more; more rows gain more
 _OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
 _OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
@@ -72,23 +81,27 @@ class ClimbSize(NamedTuple):
     evaluations: int
 
 
+def may_see_all(likelihood: Likelihood, rows: int, options: TrainerSettings) -> bool:
+    """Whether every step may see all data: nobody asks for parts of them, or for something that only stochastic steps have."""
+    if likelihood.couples or processes.count() > 1 or options.optimizer != "natural" or options.changed() & _STOCHASTIC:
+        return False
+    parts = [getattr(options, name) for name in ("batch_size", "posterior_rows") if name in options.changed()]
+    return min(parts, default=rows) >= rows
+
+
 def climb_size(
     model: InvariantGP, likelihood: Likelihood, x: Float[Tensor, "rows *features"] | Rows, options: TrainerSettings
 ) -> ClimbSize | None:
     """The most draws and rows with which a run can climb the collapsed bound; None where it takes stochastic steps.
 
     A finite orbit is enumerated, and ``climb_samples`` fixes the draws of another. About a hundred evaluations of the bound
-    may take as long as an exact fit may, or as the stochastic steps that they replace. On a CPU, a climb with the fewest draws
+    may take as long as an exact fit may, or as the stochastic steps that they replace. On a GPU there may be time for few of
+    them only, with few draws: they come further than stochastic steps. On a CPU, a climb with the fewest draws
     may take four times as long as an exact fit: in the same time, stochastic steps come less far. Where these would take
     longer than that, too, there are fewer evaluations, with fewer draws, and with fewer rows where that is not enough: q(u) is
     that of all rows in the end. Where the user has set no limit, that is the limit.
     """
-    if not isinstance(x, Tensor) or processes.count() > 1 or options.optimizer != "natural":
-        return None
-    if likelihood.couples or options.changed() & _STOCHASTIC:
-        return None
-    fewest = [getattr(options, name) for name in ("batch_size", "posterior_rows") if name in options.changed()]
-    if min(fewest, default=len(x)) < len(x):  # the user asks for parts of the data
+    if not isinstance(x, Tensor) or not may_see_all(likelihood, len(x), options):
         return None
 
     def fits(samples: int, seconds: float, rows: int = len(x), evaluations: int = EVALUATIONS) -> bool:
@@ -104,6 +117,9 @@ def climb_size(
         numbers = (MOST_SAMPLES, MOST_SAMPLES // 2, LEAST_SAMPLES)
     if x.device.type != "cpu":  # on a GPU, steps are in a lower precision than a climb can be
         found = next((samples for samples in numbers if fits(samples, options.exact_seconds)), None)
+        most, early = numbers[-1], FIRST_SAMPLES if len(numbers) > 1 else numbers[-1]
+        if found is None and fits(most, inf) and fits(early, seconds_on(x.device, options), evaluations=FEW_EVALUATIONS):
+            found = most
         return None if found is None else ClimbSize(found, len(x), options.max_steps)
 
     patience = min(PATIENCE * options.exact_seconds, inf if options.max_seconds is None else options.max_seconds)
@@ -119,9 +135,9 @@ def climb_size(
     few = numbers[-1]
     if len(numbers) > 1:  # nobody has fixed them; an orbit that the bound learns needs more than one that is kept
         few = FIRST_SAMPLES if likelihood.num_locals else _FEW_DRAWS
-    rows = bisect_left(range(1, len(x) + 1), True, key=lambda rows: not fits(few, patience, rows, _FEW_EVALUATIONS))
+    rows = bisect_left(range(1, len(x) + 1), True, key=lambda rows: not fits(few, patience, rows, FEW_EVALUATIONS))
     limited = options.max_seconds is not None or "max_steps" in options.changed()
-    evaluations = options.max_steps if limited else min(options.max_steps, _FEW_EVALUATIONS)
+    evaluations = options.max_steps if limited else min(options.max_steps, FEW_EVALUATIONS)
     return ClimbSize(few, min(max(rows, ROWS_A_POINT * len(model.inducing)), len(x)), evaluations)
 
 

@@ -101,7 +101,10 @@ def test_learn_with_a_feature_map(some):
     assert result.exit_code == 0, result.stderr
     found = json.loads(Path("run/result.json").read_text())
     assert "--feature-map framed-gradients" in found["again"]
-    assert "OrientedGradients" in Path("run/report.html").read_text()
+    assert found["feature_map"].startswith("Frame (width ")
+    assert "), OrientedGradients (window " in found["feature_map"]
+    assert found["feature_map"] in Path("run/report.html").read_text()
+    assert " ".join(found["feature_map"].split()) in " ".join(result.stdout.split())
     assert call("predict", "run", some / "few.npz").exit_code == 0
 
 

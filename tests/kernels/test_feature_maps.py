@@ -592,6 +592,9 @@ class TestFrame:
         plain, framed = (InvariantGPClassifier(feature_map=own, **settings).fit(wide, y) for own in (None, Frame()))
         assert all(share < 0.5 for share in framed.kernel_.feature_map.named_constants().values())
         assert framed.evidence_.value > plain.evidence_.value + 100
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in framed.kernel_.feature_map.named_constants().items())
+        assert f"g sees     Frame ({shares})" in framed.summary()
+        assert "g sees" not in plain.summary()
         framed.save(tmp_path / "model.safetensors")
         loaded = InvariantGPClassifier.load(tmp_path / "model.safetensors")
         assert loaded.predict_proba(wide).tobytes() == framed.predict_proba(wide).tobytes()

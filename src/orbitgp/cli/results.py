@@ -86,7 +86,7 @@ def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str
         "Orbit": config["orbit"],
         "Likelihood": type(model.likelihood_).__name__,
         "Kernel": _kernel(model),
-        "Feature map": type(model.feature_map).__name__ if model.feature_map is not None else "",
+        "Feature map": _feature_map(model),
         **_inference(model),
         "Seed": str(model.random_state),
         "Device": str(settings["device"]),
@@ -111,6 +111,12 @@ def _inference(model: Any) -> dict[str, str]:
             "Steps": f"{steps:,} evaluations of the evidence",
         }
     return {"Inference": "sparse", "Inducing points": f"{len(model.model_.inducing):,}", "Steps": f"{steps:,}"}
+
+
+def _feature_map(model: Any) -> str:
+    from orbitgp.report.words import seen_by_g
+
+    return "" if model.feature_map is None else seen_by_g(model.kernel_.feature_map)
 
 
 def _kernel(model: Any) -> str:
@@ -151,6 +157,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "learned": learned.to_dict(),
         "units": {name: quantity.unit for name, quantity in learned.quantities.items()},
         "plausible": model.plausible_,
+        "feature_map": _feature_map(model),
         "inference": model.inference_,
         "evidence": evidence.value,
         "evidence_stderr": evidence.stderr,
@@ -261,6 +268,8 @@ def print_result(result: dict[str, Any], folder: RunFolder) -> None:
             typer.echo(note)
     typer.echo("")
     print_line("task", result["task"])
+    if result.get("feature_map"):
+        print_line("g sees", result["feature_map"])
     error = f" ± {rounded(result['evidence_stderr'], 1)}" if result["evidence_stderr"] else ""
     count, learned = result["num_data"], result.get("num_learned", result["num_data"])
     data = f"{count:,} data" if learned == count else f"learned on {learned:,} of {count:,} data"

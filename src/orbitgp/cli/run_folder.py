@@ -86,6 +86,7 @@ class Result(TypedDict):
     task: str
     learned: dict[str, Any]
     plausible: NotRequired[dict[str, Any]]
+    feature_map: NotRequired[str]
     inference: NotRequired[str]
     evidence: float
     evidence_stderr: float

@@ -9,7 +9,7 @@ from io import BytesIO
 from typing import Any
 
 from orbitgp.plotting import show
-from orbitgp.report.words import finding_of, why_not_plausible
+from orbitgp.report.words import finding_of, seen_by_g, why_not_plausible
 
 
 def summary(model: Any, over_plain: float | None = None) -> str:
@@ -25,7 +25,9 @@ def _how(model: Any) -> list[tuple[str, str]]:
     last = model.history_[-1]
     how = "exact" if model.inference_ == "exact" else f"sparse, {len(model.model_.inducing):,} inducing points"
     why = why_not_plausible(model.inference_, model.describe(), model.plausible_)
+    sees = "" if model.feature_map is None else seen_by_g(model.kernel_.feature_map)
     return [
+        *[("g sees", sees)] * bool(sees),
         ("evidence", str(model.evidence_)),
         *[("plausible", why)] * bool(why),
         ("inference", f"{how}; {last['step']:,} steps, {last['seconds']:,.1f} s"),

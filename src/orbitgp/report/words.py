@@ -52,6 +52,15 @@ def nats(value: float | int, sign: bool = False) -> str:
     return f"{text} nats"
 
 
+def seen_by_g(feature_map: Any) -> str:
+    """The parts of a feature map by name, each with the constants that it has learned: what g sees, apart from the orbit."""
+    words = []
+    for part in (part for part in feature_map.modules() if hasattr(part, "named_constants")):
+        constants = ", ".join(f"{name} {value:.3g}" for name, value in part.named_constants().items())
+        words.append(f"{type(part).__name__} ({constants})")
+    return ", ".join(words) or type(feature_map).__name__
+
+
 def learned(description: Description) -> list[str]:
     """A phrase for each thing that the function is insensitive to. Where that is nothing at all, the phrases say so."""
     something = [name for name, quantity in description.quantities.items() if not quantity.is_nothing]

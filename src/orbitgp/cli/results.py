@@ -78,6 +78,8 @@ def report_content(
 
 def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str, str]:
     """The settings that the report lists."""
+    from orbitgp.report.words import seen_by_g
+
     settings = config["settings"]
     listed = {
         "Data": name_and_source(data),
@@ -86,7 +88,7 @@ def _listed_settings(data: Data, model: Any, config: dict[str, Any]) -> dict[str
         "Orbit": config["orbit"],
         "Likelihood": type(model.likelihood_).__name__,
         "Kernel": _kernel(model),
-        "Feature map": _feature_map(model),
+        "Feature map": seen_by_g(model),
         **_inference(model),
         "Seed": str(model.random_state),
         "Device": str(settings["device"]),
@@ -113,12 +115,6 @@ def _inference(model: Any) -> dict[str, str]:
     return {"Inference": "sparse", "Inducing points": f"{len(model.model_.inducing):,}", "Steps": f"{steps:,}"}
 
 
-def _feature_map(model: Any) -> str:
-    from orbitgp.report.words import seen_by_g
-
-    return "" if model.feature_map is None else seen_by_g(model.kernel_.feature_map)
-
-
 def _kernel(model: Any) -> str:
     kernel = model.kernel_ if model.feature_map is None else model.kernel_.base_kernel
     names = [type(part).__name__ for part in kernel.modules() if type(part).__name__.endswith("Kernel")]
@@ -143,6 +139,8 @@ def in_units_of_columns(data: Data, model: Any) -> list[str]:
 
 def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
     """The content of ``result.json``."""
+    from orbitgp.report.words import seen_by_g
+
     model = content.model
     learned = model.describe()
     evidence = model.evidence_
@@ -157,7 +155,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "learned": learned.to_dict(),
         "units": {name: quantity.unit for name, quantity in learned.quantities.items()},
         "plausible": model.plausible_,
-        "feature_map": _feature_map(model),
+        "feature_map": seen_by_g(model),
         "inference": model.inference_,
         "evidence": evidence.value,
         "evidence_stderr": evidence.stderr,

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.kernels.feature_maps import check_images
 from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.orbits.constants import constant
 
@@ -33,9 +34,7 @@ class Frame(LearnedConstants):
         self.feature_map = feature_map
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        if x.ndim not in (3, 4) or 0 in x.shape[1:]:
-            expected, shape = "Frame takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
-            raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
+        check_images(self, x)
         width, height = self.constants(x.dtype)
         down, across = _cubic(x.shape[-2], height), _cubic(x.shape[-1], width)
         seen = down @ (x @ across.mT)

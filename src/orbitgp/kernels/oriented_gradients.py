@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.kernels.feature_maps import check_images
 from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.orbits.constants import constant
 
@@ -52,9 +53,7 @@ class OrientedGradients(LearnedConstants):
         self.orientations, self.cell = orientations, cell
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        if x.ndim not in (3, 4) or 0 in x.shape[1:]:
-            expected, shape = "OrientedGradients takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
-            raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
+        check_images(self, x)
         window, smoothing, sharpness, power, floor = self.constants(x.dtype)
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)

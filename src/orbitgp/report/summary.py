@@ -25,7 +25,7 @@ def _how(model: Any) -> list[tuple[str, str]]:
     last = model.history_[-1]
     how = "exact" if model.inference_ == "exact" else f"sparse, {len(model.model_.inducing):,} inducing points"
     why = why_not_plausible(model.inference_, model.describe(), model.plausible_)
-    sees = "" if model.feature_map is None else seen_by_g(model.kernel_.feature_map)
+    sees = seen_by_g(model)
     return [
         *[("g sees", sees)] * bool(sees),
         ("evidence", str(model.evidence_)),

@@ -52,9 +52,11 @@ def nats(value: float | int, sign: bool = False) -> str:
     return f"{text} nats"
 
 
-def seen_by_g(feature_map: Any) -> str:
-    """The parts of a feature map by name, each with the constants that it has learned: what g sees, apart from the orbit."""
-    words = []
+def seen_by_g(model: Any) -> str:
+    """The parts of a model's feature map by name, with the constants that each has learned; nothing without a map."""
+    if model.feature_map is None:
+        return ""
+    feature_map, words = model.kernel_.feature_map, []
     for part in (part for part in feature_map.modules() if hasattr(part, "named_constants")):
         constants = ", ".join(f"{name} {value:.3g}" for name, value in part.named_constants().items())
         words.append(f"{type(part).__name__} ({constants})")

@@ -101,6 +101,11 @@ def for_learning(options: TrainerSettings) -> TrainerSettings:
     return replace(options, max_seconds=options.max_seconds / (1 + 2 * _AFTER))
 
 
+def short_climb(evaluation: Callable[[int], Cost], draws: int, early: int) -> Cost:
+    """A few evaluations of a bound: their time is that of the early ones, with few draws, their memory that of the last."""
+    return Cost(evaluation(draws).bytes, FEW_EVALUATIONS * evaluation(early).seconds)
+
+
 def most_inducing(
     work: Workload, early: int, rows: int, inducing_samples: int, covariances: int, seconds: float, memory: float
 ) -> int | None:
@@ -109,13 +114,14 @@ def most_inducing(
     Most evaluations have ``early`` draws. On one H200, 60,000 digits and affine maps in 60 s: 256 points -1,511,139 nats, 512
     -1,483,577, 1,024 -1,469,093.
     """
-    for points in (number for number in _MANY_POINTS if ROWS_A_POINT * number <= rows):
-        size = rows, points, inducing_samples, covariances
-        seconds_each = replace(work, samples=early).collapsed(*size).seconds
-        cost = Cost(work.collapsed(*size).bytes, FEW_EVALUATIONS * seconds_each)
-        if affordable(cost, seconds, memory) is None:
-            return points
-    return None
+
+    def fits(points: int) -> bool:
+        def evaluation(samples: int) -> Cost:
+            return replace(work, samples=samples).collapsed(rows, points, inducing_samples, covariances)
+
+        return affordable(short_climb(evaluation, work.samples, early), seconds, memory) is None
+
+    return next((points for points in _MANY_POINTS if ROWS_A_POINT * points <= rows and fits(points)), None)
 
 
 def seconds_on(device: torch.device, options: TrainerSettings) -> float:

@@ -26,7 +26,7 @@ from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, affordable, free_memory
+from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, Cost, affordable, free_memory
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
@@ -42,6 +42,7 @@ from orbitgp.training.budget import (
     evaluation_cost,
     passes_within,
     seconds_on,
+    short_climb,
     step_seconds,
 )
 from orbitgp.training.climb import Top
@@ -96,16 +97,19 @@ def climb_size(
 
     A finite orbit is enumerated, and ``climb_samples`` fixes the draws of another. About a hundred evaluations of the bound
     may take as long as an exact fit may, or as the stochastic steps that they replace. On a GPU there may be time for few of
-    them only, with few draws: they come further than stochastic steps. On a CPU, a climb with the fewest draws
-    may take four times as long as an exact fit: in the same time, stochastic steps come less far. Where these would take
-    longer than that, too, there are fewer evaluations, with fewer draws, and with fewer rows where that is not enough: q(u) is
-    that of all rows in the end. Where the user has set no limit, that is the limit.
+    them only, with few draws: they come further than stochastic steps. On a CPU, a climb with the fewest draws may take four
+    times as long as an exact fit: in the same time, stochastic steps come less far. Where these would take longer than that,
+    too, there are fewer evaluations, with fewer draws, and with fewer rows where that is not enough: q(u) is that of all rows
+    in the end. Where the user has set no limit, that is the limit.
     """
     if not isinstance(x, Tensor) or not may_see_all(likelihood, len(x), options):
         return None
 
+    def evaluation(samples: int, rows: int = len(x)) -> Cost:
+        return evaluation_cost(model, likelihood, x, samples, rows)
+
     def fits(samples: int, seconds: float, rows: int = len(x), evaluations: int = EVALUATIONS) -> bool:
-        cost = evaluation_cost(model, likelihood, x, samples, rows)
+        cost = evaluation(samples, rows)
         run = replace(cost, seconds=evaluations * cost.seconds)
         return affordable(run, seconds, free_memory(x.device)) is None
 
@@ -118,8 +122,9 @@ def climb_size(
     if x.device.type != "cpu":  # on a GPU, steps are in a lower precision than a climb can be
         found = next((samples for samples in numbers if fits(samples, options.exact_seconds)), None)
         most, early = numbers[-1], FIRST_SAMPLES if len(numbers) > 1 else numbers[-1]
-        if found is None and fits(most, inf) and fits(early, seconds_on(x.device, options), evaluations=FEW_EVALUATIONS):
-            found = most
+        if found is None:
+            short = short_climb(evaluation, most, early)
+            found = most if affordable(short, seconds_on(x.device, options), free_memory(x.device)) is None else None
         return None if found is None else ClimbSize(found, len(x), options.max_steps)
 
     patience = min(PATIENCE * options.exact_seconds, inf if options.max_seconds is None else options.max_seconds)

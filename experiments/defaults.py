@@ -17,7 +17,6 @@ have it, too, and then the default one.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -48,6 +47,7 @@ OF_ROTATED = {
     "affine, learned from 10°": "affine(angle=10)",
     "rotation * deformation": "rotation(10)*deformation",
 }
+OF_PART = {"sizes": OF_SIZES, "reduced": OF_REDUCED, "rotated": {m: (orbit, "pixels") for m, orbit in OF_ROTATED.items()}}
 ALL_DIGITS = 70_000  # of MNIST, from which rotated ones are drawn
 FEW, FEW_STARTS = 150, (5, 45, 120)  # rotated digits, and degrees that orbits are learned from
 CONTAIN_ROTATIONS = {
@@ -121,11 +121,9 @@ def plan(options: argparse.Namespace) -> list[Default]:
 
 def timed(part: str, model: str, sparse: Record) -> Default:
     """The same digits and orbit as a sparse model had, in its time. A fit ends about when its limit is met, not before."""
-    data = sparse["data"]
-    orbit, view = (OF_ROTATED[model], "pixels") if part == "rotated" else OF_REDUCED[model]
+    data, seconds = sparse["data"], OF_TIME * sparse["seconds"]["fit"]
     size: Settings = {"num_train": data["train"], "num_test": data["test"]}
-    size["likelihood"] = _likelihood(model)
-    return Default(model, orbit, view, part=part + LESS, max_seconds=OF_TIME * sparse["seconds"]["fit"], **size)
+    return Default(model, *OF_PART[part][model], _likelihood(model), seconds, part=part + LESS, **size)
 
 
 def _likelihood(model: str) -> str:
@@ -135,11 +133,10 @@ def _likelihood(model: str) -> str:
 def before(part: str) -> dict[tuple[int, str], Record]:
     """The sparse models of the first seed that stand beside defaults, by their number of digits and the name of these."""
     part = part.removesuffix(LESS)
-    known: Mapping[str, Iterable[str]] = {"sizes": OF_SIZES, "reduced": OF_REDUCED, "rotated": OF_ROTATED}
     first = [record for record in harness.load(BEFORE[part]).values() if record["settings"]["seed"] == 0]
     # Sparse models with gradients had learned where their ranges lie: they enlarged all digits, as a frame does.
     return {
-        (r["data"]["train"], m): r for m in known[part] for r in first if r["settings"]["model"] == m.replace("framed ", "")
+        (r["data"]["train"], m): r for m in OF_PART[part] for r in first if r["settings"]["model"] == m.replace("framed ", "")
     }
 
 

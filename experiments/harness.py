@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -417,6 +418,19 @@ def table(found: Sequence[Row], beside: Mapping[str, Mapping[str, str]] | None =
         further = [column.get(row.model, "") for column in beside.values()]
         cells.append([row.model, error, *further, f"{row.nll:.3f}", f"{row.ece:.4f}", evidence, f"{row.seconds:.0f}"])
     return markdown(["model", "test error", *beside, "NLL", "ECE", "evidence (nats)", "seconds"], cells)
+
+
+def table_with_learned(records: Records) -> str:
+    """Errors and bounds of the models, with what each has learned."""
+    found = rows(records)
+    return table(found, {"learned": learned(found)})
+
+
+def picks_less_error(where: str, found: Sequence[Row]) -> Claims:
+    """Of these models, the one that the bound picks has less error than the one without an orbit."""
+    none = next(row for row in found if row.model.startswith("none"))
+    picked = max(found, key=attrgetter("evidence"))
+    return {f"{where}: the bound picks {picked.model}, with less error than none": picked.error < none.error}
 
 
 def disagreements(found: Sequence[Row]) -> list[tuple[str, str]]:

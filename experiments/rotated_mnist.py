@@ -82,17 +82,17 @@ def allowance(row: harness.Row, other: harness.Row) -> float:
     return max(0.001 * row.train, 3 * (row.evidence_stderr**2 + other.evidence_stderr**2) ** 0.5)
 
 
-def table(records: Records) -> str:
-    """Errors and bounds with what was learned."""
-    found = harness.rows(records)
-    return harness.table(found, {"learned": harness.learned(found)})
-
-
 def plan(options: argparse.Namespace) -> list[RotatedMNIST]:
     """The models that were asked for."""
     return all_runs(options.seeds, options.models, **harness.chosen(options, FULL, QUICK))
 
 
 EXPERIMENT = harness.Experiment(
-    "rotated_mnist", __doc__, plan, table, check, models=list(MODELS), options=harness.model_options(MODELS)
+    "rotated_mnist",
+    __doc__,
+    plan,
+    harness.table_with_learned,
+    check,
+    models=list(MODELS),
+    options=harness.model_options(MODELS),
 )

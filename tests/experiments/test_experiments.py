@@ -155,7 +155,7 @@ def test_learned_rotations_are_held_against_the_fixed_one(tmp_path, record, fail
     few[4]["evidence"] = {"value": 400.0, "stderr": 1.0}
     assert failing(rotated_mnist.check(few)) == [f"{names[4]}: nearer to the fixed one than to none, in error and evidence"]
     todo = rotated_mnist.all_runs(1, names[:2], num_train=24, **tiny)
-    assert len(rotated_mnist.table(harness.execute(todo, tmp_path / "records.jsonl")).splitlines()) == 4
+    assert len(rotated_mnist.EXPERIMENT.table(harness.execute(todo, tmp_path / "records.jsonl")).splitlines()) == 4
 
 
 def test_small_data_reports_what_the_bound_picks(tmp_path, record, failing, tiny):

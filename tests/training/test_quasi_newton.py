@@ -139,6 +139,19 @@ def test_draws_double_until_they_do_not_matter():
     assert fixed.model.num_samples == 4
 
 
+def test_where_no_draws_were_doubled_half_as_many_tell_what_that_would_change():
+    x = torch.rand(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 4
+    y = torch.sin(2 * x[:, :1]) + torch.sin(x[:, 1:])
+    climber = make(GaussianNoise(0.5, learn=False).double(), x, y, most_samples=4)
+    value = climber.run().log_evidence
+    assert climber.model.num_samples == 4
+    other = abs(climber.model.log_evidence(climber.likelihood, y, None, climber.model.seed + 1) - value)
+    climber.model.num_samples = 2
+    half = abs(climber.model.log_evidence(climber.likelihood, y, None, climber.model.seed) - value)
+    assert half > other  # here; other draws alone would say too little
+    assert climber.evidence_error == pytest.approx(half / 2)
+
+
 def test_draws_are_not_enough_where_a_climb_with_more_of_them_gains(monkeypatch):
     """Two values that agree are no proof: where the evidence of 16 draws has its top, that of 32 is the same, but not level."""
     x, y = wave(12)

@@ -32,18 +32,33 @@ def test_what_follows_is_left() -> None:
     """By hand: 10,000 rows with S draws and one noise take 100 (1e4 S)^2 / 40e9 + (1e12 / 2) / 16e9 s to condition on.
 
     Before that, an evaluation of 1,000 rows may take 4 * 100 * (1e3 S)^2 / 40e9 + 4 * 1e9 / 16e9 s, and their evidence is
-    measured twice, in 100 (1e3 S)^2 / 40e9 + (1e9 / 2) / 16e9 s.
+    measured twice, in 100 (1e3 S)^2 / 40e9 + (1e9 / 2) / 16e9 s, and with half of the draws in a quarter of that.
     """
-    limit = TimeLimit(200.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
-    eight, sixteen = 16 + 31.25 + 0.89 + 2 * 0.19125, 64 + 31.25 + 2.81 + 2 * 0.67125
-    assert limit.to_learn(8) == pytest.approx(200 - eight)
-    assert limit.to_learn(16) == pytest.approx(200 - sixteen)
-    assert limit.to_learn(64) == pytest.approx(80.0)  # it takes more than its share
+    limit = TimeLimit(180.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
+    eight, sixteen = 16 + 31.25 + 0.89 + 2.25 * 0.19125, 64 + 31.25 + 2.81 + 2.25 * 0.67125
+    assert limit.to_learn(8) == pytest.approx(180 - eight)
+    assert limit.to_learn(16) == pytest.approx(180 - sixteen)
+    assert limit.to_learn(64) == pytest.approx(72.0)  # it takes more than its share
 
     limit.took(0.445, 1000, 8)  # this machine is twice as quick
-    assert limit.to_learn(8) == pytest.approx(200 - eight / 2)
+    assert limit.to_learn(8) == pytest.approx(180 - eight / 2)
     limit.took(99.0, 200, 8)  # of few rows, which tell nothing
-    assert limit.to_learn(8) == pytest.approx(200 - eight / 2)
+    assert limit.to_learn(8) == pytest.approx(180 - eight / 2)
+
+
+def test_the_posterior_has_as_many_draws_as_fit_a_quarter_of_the_time() -> None:
+    """What follows takes 47.68 s with 8 draws, 96.76 s with 16 and 293 s with 32, of the 400 s."""
+    limit = TimeLimit(400.0, 1000, 10_000, Workload(64, 92, CPU, one_noise=True))
+    assert limit.for_posterior(8) == 16
+    assert limit.for_posterior(32) == 32
+    assert limit.for_posterior(None) is None
+    last = 4 * 100 * 8000**2 / 40e9 + 0.25
+    assert limit.to_learn(8) == pytest.approx(400 - last - 96.76, abs=0.01)
+    limit.took(0.445 / 2, 1000, 8)  # this machine is four times as quick
+    assert limit.for_posterior(8) == 32
+    limit.took(1e-6, 1000, 8)
+    assert limit.for_posterior(8) == 64  # no more than the model may have
+    assert TimeLimit(None, 1000, 10_000, limit.work).for_posterior(8) == 8
 
 
 def test_what_else_may_follow() -> None:
@@ -58,7 +73,7 @@ def test_what_else_may_follow() -> None:
 
 def test_an_orbit_without_draws_is_not_measured_with_others() -> None:
     limit = TimeLimit(200.0, 1000, 10_000, Workload(8, 92, CPU, one_noise=True))
-    assert limit.to_learn(None) == pytest.approx(limit.to_learn(8) + 2 * 0.19125)
+    assert limit.to_learn(None) == pytest.approx(limit.to_learn(8) + 2.25 * 0.19125)
 
 
 class Evaluations:
@@ -120,7 +135,7 @@ def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(quasi_newton, "_SEARCH", 1.0)
     searching = noisy_inputs(80.0)
     searching.run()
-    assert searching.model.num_samples == 16
+    assert {record["num_samples"] for record in searching.history[:-1]} == {16}
 
 
 def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +151,19 @@ def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.Mo
         again.run()
         assert again.steps == whole.steps
         assert np.array_equal(again.learned.get(), whole.learned.get())
+
+
+def test_where_time_ends_the_posterior_has_more_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the user stops has not, and draws that the user fixed are kept."""
+    Evaluations(monkeypatch)
+    late, fixed = noisy_inputs(20.0), noisy_inputs(20.0, num_samples=16)
+    stopped = noisy_inputs(20.0, callback=lambda record: stopped.stop() if record["step"] >= 10 else None)
+    for run, samples in ((late, 32), (fixed, 16), (stopped, 16)):
+        end = run.run()
+        assert not run.converged
+        assert run.model.num_samples == run.history[-1]["num_samples"] == samples
+        assert end.log_evidence == run.model.log_evidence(run.likelihood, run.y, None, run.model.seed)
+    assert {record["num_samples"] for record in late.history[:-1]} == {16}
 
 
 class TimeForFewDraws(TimeLimit):

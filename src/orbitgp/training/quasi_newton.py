@@ -112,7 +112,7 @@ class QuasiNewton:
         self.seconds = 0.0
         self.stopped = False
         self.converged = False
-        self.draw_error = 0.0  # what the last doubling of draws has moved
+        self.draw_error: float | None = None  # what the last doubling of draws has moved
         self.evidence_error = 0.0  # two of these cover other draws
         self._clock = time.perf_counter()
         self._orbit = self.model.orbit  # which every record tells of, those of climbs without it, too
@@ -153,24 +153,37 @@ class QuasiNewton:
         seconds = self.options.max_seconds
         if seconds is None or not isinstance(self.model, ExactGP):
             return TimeLimit(seconds)
-        work = workload(self.model, self.likelihood, self.most_samples)
+        work = workload(self.model, self.likelihood, self.num_samples or self.most_samples)
         return TimeLimit(seconds, self._num_learned, len(self.x), work, pace=1 / reckoned_seconds(1.0, self.x.device))
 
     def run(self) -> Solution | CollapsedBound:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
-        self._clock = time.perf_counter() - self.seconds
-        self.model.num_samples = self._first_samples
         with progress_bar(self.progress, "evaluations") as self._bar:
-            try:
-                if self.learned.parameters:
-                    self._learn()
-            except Stopped:
-                self._stage_done()
+            self._learn_in_time()
             solution = self._posterior or self.objective.condition()
             self._measure_draws(solution)
             self._record(solution.log_evidence)
-        self.converged = self.converged or not self.learned.parameters
         return solution
+
+    def learn(self) -> None:
+        """The same without the posterior, for which no time is left."""
+        self.limit = TimeLimit(self.options.max_seconds)
+        with progress_bar(self.progress, "evaluations") as self._bar:
+            self._learn_in_time()
+
+    def _learn_in_time(self) -> None:
+        """All stages that there is time for. Where it ends before, the posterior may still have more draws."""
+        self._clock = time.perf_counter() - self.seconds
+        self.model.num_samples = self._first_samples
+        try:
+            if self.learned.parameters:
+                self._learn()
+        except Stopped:
+            self._stage_done()
+            samples = self.model.num_samples if self.stopped else self.limit.for_posterior(self.model.num_samples)
+            if samples != self.model.num_samples:
+                self.model.num_samples, self.draw_error, self._posterior = samples, None, None
+        self.converged = self.converged or not self.learned.parameters
 
     def _learn(self) -> None:
         """All stages: from every start, then with more and more rows, then with more and more draws."""
@@ -330,13 +343,18 @@ class QuasiNewton:
 
     def _measure_draws(self, solution: Solution | CollapsedBound) -> None:
         """What other draws change, or half as many: measured on the data learned from, and in proportion to all data."""
-        if self.model.num_samples is None:
+        samples = self.model.num_samples
+        if samples is None:
             return
         with self.objective.subset(self._num_learned):
             some = self._num_learned < len(self.x)
             here = self.objective.log_evidence() if some else solution.log_evidence
             other = self.objective.log_evidence(other=1)
-        self.evidence_error = max(self.draw_error, abs(other - here)) / 2 * len(self.x) / self._num_learned
+            if self.draw_error is None and self.num_samples is None:
+                self.model.num_samples = samples // 2
+                self.draw_error = abs(here - self.objective.log_evidence())
+                self.model.num_samples = samples
+        self.evidence_error = max(self.draw_error or 0.0, abs(other - here)) / 2 * len(self.x) / self._num_learned
 
     def _climb(self, enough: float, curvature: Curvature | None = None) -> Top:
         """To the top from here. The model is left there, or at the best point so far if the run is stopped."""

@@ -95,7 +95,7 @@ def climb(
     most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
     climber = QuasiNewton(exact, likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=most)
     climber.callback = lambda record: climber.stop() if stopped(record) else None
-    climber.run()
+    climber.learn()
     if not climber.stopped:
         logger.info("kernel and orbit start from the exact evidence of %d rows.", len(rows))
 

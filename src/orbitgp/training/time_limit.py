@@ -3,6 +3,9 @@
 When learning ends, an evaluation is still under way. Then the posterior of all rows is made, which takes as long as many
 evaluations of the rows that were learned from, and the evidence is measured with other draws. What that costs says how many
 evaluations it is worth, and evaluations on this machine say how long each of them takes.
+
+The posterior may have more draws than were learned with: making it once with twice the draws often gains more evidence than the
+last evaluations of a climb do, in the same time.
 """
 
 from __future__ import annotations
@@ -13,12 +16,16 @@ from math import inf
 from orbitgp.inference.cost import CONDITIONING, Workload
 
 _TELLING = 0.25  # of the rows that are learned from: as many tell how long evaluations take
-_MEASURES = 2  # of the evidence, without a gradient: with these draws and with others
+_MEASURES = 2.25  # of the evidence, without a gradient: with these draws, with others, and with half as many
+_POSTERIOR = 0.25  # of the time, for a posterior with more draws than were learned with
 
 
 @dataclass
 class TimeLimit:
-    """A limit for learning from some rows and conditioning on all; without ``work``, all of it is for learning."""
+    """A limit for learning from some rows and conditioning on all; without ``work``, all of it is for learning.
+
+    ``work`` has as many draws as the model may have.
+    """
 
     seconds: float | None
     learn_rows: int = 0
@@ -32,15 +39,28 @@ class TimeLimit:
             self.pace = seconds / self._with(self.work, samples).evaluation(rows).seconds
 
     def to_learn(self, samples: int | None) -> float:
-        """Seconds for learning, if the posterior will have so many draws: all but what follows takes, or its share."""
+        """Seconds for learning with so many draws: all but what follows takes, or its share."""
         if self.seconds is None:
             return inf
         if self.work is None:
             return self.seconds
+        last = self.pace * self._with(self.work, samples).evaluation(self.learn_rows).seconds
+        return self.seconds - min(last + self._after(self.for_posterior(samples)), CONDITIONING * self.seconds)
+
+    def for_posterior(self, samples: int | None) -> int | None:
+        """How many draws the posterior has when the time to learn ends with so many."""
+        if self.seconds is None or self.work is None or samples is None:
+            return samples
+        while 2 * samples <= self.work.samples and self._after(2 * samples) <= _POSTERIOR * self.seconds:
+            samples *= 2
+        return samples
+
+    def _after(self, samples: int | None) -> float:
+        """Seconds of what follows learning, with so many draws."""
+        assert self.work is not None
         work = self._with(self.work, samples)
-        after = work.evaluation(self.learn_rows).seconds + work.conditioning(self.rows).seconds
-        after += 0.0 if samples is None else _MEASURES * work.conditioning(self.learn_rows).seconds
-        return self.seconds - min(self.pace * after, CONDITIONING * self.seconds)
+        measures = 0.0 if samples is None else _MEASURES * work.conditioning(self.learn_rows).seconds
+        return self.pace * (work.conditioning(self.rows).seconds + measures)
 
     def allows(self, evaluations: int, rows: int, samples: int | None, spent: float) -> bool:
         """Whether so many evaluations may follow when so many seconds are spent."""

@@ -20,6 +20,8 @@ import argparse
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records, Settings
@@ -103,8 +105,8 @@ def plan(options: argparse.Namespace) -> list[Default]:
         runs += [of_size(m, orbit, seed=s) for of_size in rotated for s in seeds for m, orbit in OF_ROTATED.items()]
     if not options.quick:
         for part in (part for part in BEFORE if part + LESS in options.parts):
-            found = before(part).items()
-            runs += [timed(part, model, record) for (size, model), record in found if size in (options.sizes or (size,))]
+            found = [(n, m, seeds) for (n, m), seeds in before(part).items() if n in (options.sizes or (n,))]
+            runs += [timed(part, m, sparse[0], s) for _, m, sparse in found for s in seeds if s in sparse]
     if "few rotated" in options.parts:
         few: Settings = {"part": "few rotated", "num_train": 100 if options.quick else FEW, "num_test": 1000}
         views = {"": "pixels", ", gradients": GRADIENTS}
@@ -119,25 +121,35 @@ def plan(options: argparse.Namespace) -> list[Default]:
     return [replace(run, num_test=500, max_seconds=QUICK_SECONDS) for run in runs] if options.quick else runs
 
 
-def timed(part: str, model: str, sparse: Record) -> Default:
-    """The same digits and orbit as a sparse model had, in its time. A fit ends about when its limit is met, not before."""
+def timed(part: str, model: str, sparse: Record, seed: int) -> Default:
+    """The same orbit and as many digits as a sparse model had, in its time. A fit ends about when its limit is met."""
     data, seconds = sparse["data"], OF_TIME * sparse["seconds"]["fit"]
     size: Settings = {"num_train": data["train"], "num_test": data["test"]}
-    return Default(model, *OF_PART[part][model], _likelihood(model), seconds, part=part + LESS, **size)
+    return Default(model, *OF_PART[part][model], _likelihood(model), seconds, seed, part=part + LESS, **size)
 
 
 def _likelihood(model: str) -> str:
     return "auto" if model.endswith(DIRICHLET) else "gaussian"
 
 
-def before(part: str) -> dict[tuple[int, str], Record]:
-    """The sparse models of the first seed that stand beside defaults, by their number of digits and the name of these."""
+def before(part: str) -> dict[tuple[int, str], dict[int, Record]]:
+    """The sparse models that stand beside defaults, by number of digits and the name of these: a record for each seed."""
     part = part.removesuffix(LESS)
-    first = [record for record in harness.load(BEFORE[part]).values() if record["settings"]["seed"] == 0]
-    # Sparse models with gradients had learned where their ranges lie: they enlarged all digits, as a frame does.
-    return {
-        (r["data"]["train"], m): r for m in OF_PART[part] for r in first if r["settings"]["model"] == m.replace("framed ", "")
-    }
+    found: dict[tuple[int, str], dict[int, Record]] = {}
+    for record in harness.load(BEFORE[part]).values():
+        for model in OF_PART[part]:
+            # Sparse models with gradients had learned where their ranges lie: they enlarged all digits, as a frame does.
+            if record["settings"]["model"] == model.replace("framed ", ""):
+                found.setdefault((record["data"]["train"], model), {})[record["settings"]["seed"]] = record
+    return found
+
+
+def beside(group: list[Record], part: str) -> harness.Row | None:
+    """The sparse models of the same digits as these of one model; None where there are none."""
+    settings = group[0]["settings"]
+    seeds = before(part).get((settings["num_train"], settings["model"]), {})
+    found = [seeds[record["settings"]["seed"]] for record in group if record["settings"]["seed"] in seeds]
+    return harness.rows(found)[0] if len(found) == len(group) else None
 
 
 def of_part(records: Records, part: str) -> list[Record]:
@@ -179,44 +191,42 @@ def check(records: Records) -> Claims:
     return claims
 
 
-def row(record: Record) -> list[str]:
+def line(group: list[Record]) -> list[str]:
     """The cells of one model."""
-    settings, scores, seconds = record["settings"], record["metrics"], record["seconds"]
-    draws = record["evidence"].get("num_samples")
+    found, first = harness.rows(group)[0], group[0]
+    error, evidence = harness.error_and_evidence(found)
+    draws = sorted({record["evidence"]["num_samples"] for record in group if record["evidence"].get("num_samples")})
     return [
-        f"{settings['num_train']:,}",
-        settings["model"],
-        f"{100 * scores['error_rate']:.2f} %",
-        f"{scores['nll']:.4f}",
-        f"{record['evidence']['value']:,.0f}" + (f" (S = {draws})" if draws else ""),
-        harness.reach(record["orbit"]),
-        f"{seconds['fit']:.0f} + {seconds['predict']:.0f}",
+        f"{found.train:,}",
+        found.model,
+        error,
+        f"{found.nll:.4f}",
+        evidence + (f" (S = {', '.join(map(str, draws))})" if draws else ""),
+        harness.reach(found.orbit),
+        f"{found.seconds:.0f} + {first['seconds']['predict']:.0f}",
     ]
 
 
 def in_less_time(records: Records, part: str) -> Claims:
-    """No more errors and seconds than the sparse models before, and no less evidence; a claim names where it does not hold."""
+    """No more errors and seconds than the sparse models before, and no less evidence; a claim names where it does not hold.
+
+    Where there are several seeds, their means are compared, and errors to a standard error of the difference.
+    """
     wrong: dict[str, list[str]] = {"no more errors": [], "no less evidence": [], "no more seconds": []}
-    sparse = before(part)
-    for record in records:
-        size, model = record["settings"]["num_train"], record["settings"]["model"]
-        old = sparse[size, model]
-        holds = (
-            record["metrics"]["error_rate"] <= old["metrics"]["error_rate"],
-            record["evidence"]["value"] >= old["evidence"]["value"],
-            record["seconds"]["fit"] <= old["seconds"]["fit"],
-        )
+    for (size, model), group in harness.grouped(records, "num_train", "model").items():
+        new, old = harness.rows(group)[0], beside(group, part)
+        assert old is not None, f"no sparse model of the same seeds stands beside {model} of {size:,}"
+        allowed = float(np.hypot(new.error_stderr, old.error_stderr)) if new.seeds > 1 else 0.0
+        holds = (new.error <= old.error + allowed, new.evidence >= old.evidence, new.seconds <= old.seconds)
         for found, held in zip(wrong.values(), holds, strict=True):
             found += [] if held else [f"{model} of {size:,}"]
     named = {f"{part} in less time, {claim} than sparse before": found for claim, found in wrong.items() if records}
     return {claim + (f"; not {', '.join(found)}" if found else ""): not found for claim, found in named.items()}
 
 
-def words(sparse: Record) -> str:
+def words(sparse: harness.Row) -> str:
     """Error, bound and seconds of a sparse model."""
-    return (
-        f"{100 * sparse['metrics']['error_rate']:.2f} %, {sparse['evidence']['value']:,.0f}, {sparse['seconds']['fit']:.0f} s"
-    )
+    return ", ".join([*harness.error_and_evidence(sparse), f"{sparse.seconds:.0f} s"])
 
 
 def few_rotated(records: Records) -> str:
@@ -245,14 +255,14 @@ def table(records: Records) -> str:
             tables.append(few_rotated(of_part(records, part)))
             continue
         found = sorted(of_part(records, part), key=lambda record: record["settings"]["num_train"])
+        groups = harness.grouped(found, "num_train", "model").values()
         titles = ["digits", "model", "test error", "NLL", "evidence (nats)", "learned", "seconds"]
-        cells = [row(record) for record in found]
+        cells = [line(group) for group in groups]
         if part.removesuffix(LESS) in BEFORE:
             titles.append("sparse, before")
-            sparse = before(part)
-            for line, record in zip(cells, found, strict=True):
-                beside = sparse.get((record["settings"]["num_train"], record["settings"]["model"]))
-                line.append("" if beside is None else words(beside))
+            for cell, group in zip(cells, groups, strict=True):
+                sparse = beside(group, part)
+                cell.append("" if sparse is None else words(sparse))
         tables += [harness.markdown(titles, cells)] if found else []
     return "\n\n".join(tables)
 

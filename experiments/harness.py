@@ -411,13 +411,17 @@ def table(found: Sequence[Row], beside: Mapping[str, Mapping[str, str]] | None =
     beside = beside or {}
     cells = []
     for row in found:
-        error, evidence = f"{100 * row.error:.2f} %", f"{row.evidence:,.0f}"
-        if row.seeds > 1:
-            error = f"{100 * row.error:.2f} ± {100 * row.error_stderr:.2f} %"
-            evidence += f" ± {row.evidence_stderr:,.0f}"
+        error, evidence = error_and_evidence(row)
         further = [column.get(row.model, "") for column in beside.values()]
         cells.append([row.model, error, *further, f"{row.nll:.3f}", f"{row.ece:.4f}", evidence, f"{row.seconds:.0f}"])
     return markdown(["model", "test error", *beside, "NLL", "ECE", "evidence (nats)", "seconds"], cells)
+
+
+def error_and_evidence(row: Row) -> tuple[str, str]:
+    """Test error and evidence in words, of several seeds with their standard errors."""
+    if row.seeds == 1:
+        return f"{100 * row.error:.2f} %", f"{row.evidence:,.0f}"
+    return f"{100 * row.error:.2f} ± {100 * row.error_stderr:.2f} %", f"{row.evidence:,.0f} ± {row.evidence_stderr:,.0f}"
 
 
 def table_with_learned(records: Records) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from orbitgp.cli.feature_maps import OF_IMAGES, OF_SIGNALS, listed
 from orbitgp.cli.own import is_own
 
 if TYPE_CHECKING:
@@ -184,8 +185,8 @@ class TrainingSettings:
         str,
         _train(
             metavar="NAME",
-            help="What the function sees of an input: none (as it is), gradients, framed-gradients or frame (of an image), "
-            "shapes or derivative (of a signal), or a class, my.py:Spectrum.",
+            help=f"What the function sees of an input: none (as it is), {listed(OF_IMAGES)} (of an image), "
+            f"{listed(OF_SIGNALS)} (of a signal), or a class, my.py:Spectrum.",
         ),
     ] = "none"
     ard: Annotated[

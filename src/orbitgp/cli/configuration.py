@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings, option_words
+from orbitgp.cli.feature_maps import OF_IMAGES, OF_SIGNALS, make_feature_map
 from orbitgp.cli.own import is_own, make_own
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def check(config: dict[str, Any], data: Data) -> None:
     if ard == "auto" and config["command"] != "learn":
         raise ValueError("--ard auto is for orbitgp learn: to compare, say --ard yes or --ard no, the same for all orbits.")
     feature_map = config["settings"]["feature_map"]
-    if feature_map in ("gradients", "framed-gradients", "frame") and (data.has_signals or len(shape) not in (2, 3)):
+    if feature_map in OF_IMAGES and (data.has_signals or len(shape) not in (2, 3)):
         raise ValueError(f"--feature-map {feature_map} is for images, but the inputs have shape {shape}: {advice}")
-    if feature_map in ("shapes", "derivative") and not data.has_signals:
+    if feature_map in OF_SIGNALS and not data.has_signals:
         raise ValueError(f"--feature-map {feature_map} is for signals: say that the rows are signals, with --signal.")
 
 
@@ -113,26 +113,6 @@ def needed_space(data: Data) -> int:
     return 3 * int(data.x_train.nbytes) + 16_000_000
 
 
-def _feature_map(text: str) -> Any:
-    from torch import nn
-
-    from orbitgp.kernels import Frame, OrientedGradients, ShapeHistograms, SmoothDerivative
-
-    maps: dict[str, Callable[[], nn.Module | None]] = {
-        "none": lambda: None,
-        "gradients": OrientedGradients,
-        "framed-gradients": lambda: Frame(OrientedGradients()),
-        "frame": Frame,
-        "shapes": ShapeHistograms,
-        "derivative": SmoothDerivative,
-    }
-    if text in maps:
-        return maps[text]()
-    if not is_own(text):
-        raise ValueError(f"--feature-map is {', '.join(maps)} or a class of your own, as in my.py:Spectrum, not {text!r}.")
-    return make_own(text, nn.Module)
-
-
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings as arguments of an estimator."""
     from orbitgp.estimators.defaults import ard_kernel
@@ -141,6 +121,6 @@ def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     settings["random_state"] = settings.pop("seed")
     ard = settings.pop("ard") == "yes"
     settings["kernel"] = ard_kernel(len(config["read_options"]["features"])) if ard else None
-    settings["feature_map"] = _feature_map(settings["feature_map"])
+    settings["feature_map"] = make_feature_map(settings["feature_map"])
     settings["image_shape"] = tuple(shape) if shape else None
     return settings

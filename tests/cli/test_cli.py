@@ -114,6 +114,23 @@ def test_feature_maps_are_for_images(some):
     assert "--feature-map gradients is for images, but the inputs have shape (2,)" in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--feature-map", "gradient"),
+        ("--feature-map", "nowhere.py:Map"),
+        ("--likelihood", "poisson"),
+        ("--max-seconds", "0"),
+        ("--device", "abacus"),
+    ],
+)
+def test_a_refused_run_leaves_no_folder(some, words):
+    result = call("learn", some / "few.npz", *words, *QUICK, "--out", "run")
+    assert result.exit_code == 1
+    assert result.stderr.count("error:") == 1
+    assert not Path("run").exists()
+
+
 def test_show_says_it_again(learned):
     run, _ = learned
     result = call("show", run)

@@ -84,8 +84,11 @@ def learn(
         check_shared(len(data.y_train))
         folder = first_does(lambda: _new_folder(out, config, data))
     try:
-        _train(folder, config, data, json_, quiet)
+        with folder.removed_if_empty():
+            _train(folder, config, data, json_, quiet)
     except KeyboardInterrupt:
+        if not folder.path.exists():
+            raise
         typer.echo(f"stopped: go on with {folder.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 

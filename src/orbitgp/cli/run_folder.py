@@ -141,11 +141,12 @@ class RunFolder:
 
     @contextmanager
     def removed_if_empty(self) -> Iterator[None]:
-        """Remove the folder of a comparison if the block fails before a model is done."""
+        """Remove the folder if the block fails before anything is there to go on with."""
         try:
             yield
         except BaseException:
-            if not self.model.exists() and not any(self.models.glob("*")):
+            worth = [self.model, self.checkpoint, self.baseline, *self.models.glob("*")]
+            if not any(path.exists() for path in worth):
                 with suppress(OSError):
                     self.config.unlink(missing_ok=True)
                     if self.models.is_dir():

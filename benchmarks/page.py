@@ -35,6 +35,10 @@ TAIL = """## What was weighed
   pairs and no branches take 3, which is what the memory allows. They pay on x86, too, where torch has MKL for
   small products. The compiler is asked for when the package is installed; where there is none, and with
   `ORBITGP_NATIVE=0` in the environment, torch does all.
+- **No subnormal numbers**: Gaussian windows end in weights below 10⁻³⁸, with which products on an x86 CPU take many times as
+  long. Feature maps now have zeros there. Evaluations of the exact evidence with its gradient, 16 draws of affine maps and
+  oriented gradients of 16 × 16 pixels on one core (Intel Xeon, 2.5 GHz): 138 → 66 ms with 50 digits, 3.2 → 2.0 s with 500;
+  shapes of 100 signals: 1.4 → 0.7 s. Kernels and orbits have none that cost time.
 - **Interpolation** looks up the coefficients of a cell instead of four pixels. Compiled, the backward pass makes the
   slopes again: that costs less than to write them out and to read them back. In torch it keeps them, a million points
   at once, and looks up all four coefficients as one number.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from orbitgp.kernels.feature_maps import check_images
 from orbitgp.kernels.learned_constants import LearnedConstants
+from orbitgp.kernels.windows import windows
 from orbitgp.orbits.constants import constant
 
 
@@ -57,7 +58,7 @@ class OrientedGradients(LearnedConstants):
         window, smoothing, sharpness, power, floor = self.constants(x.dtype)
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
-        blur_y, blur_x = (_windows(n, n, cell * smoothing) for n in (height, width))
+        blur_y, blur_x = (windows(n, n, cell * smoothing) for n in (height, width))
         dx, dy = _separable(x, blur_y, _differences(blur_x)), _separable(x, _differences(blur_y), blur_x)
         squared = dx.square() + dy.square() + _FLAT
         # The logarithm of strength times tuning curve is linear in the direction, so one small product yields all of them.
@@ -66,7 +67,7 @@ class OrientedGradients(LearnedConstants):
         terms = torch.stack([dx * squared.rsqrt(), dy * squared.rsqrt(), 0.5 * squared.log2() - sharpness])
         cosine, sine = _compass(self.orientations, dtype=x.dtype, device=x.device)
         edges = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1).mm(terms.flatten(1)).exp2()
-        pool_y, pool_x = (_windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))
+        pool_y, pool_x = (windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))
         means = _separable(edges.unflatten(1, dx.shape), pool_x, pool_y).movedim(0, 1)
         return F.normalize((means + floor).pow(power).flatten(1), dim=1)
 
@@ -82,12 +83,6 @@ def _separable(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
     return (x @ across.mT).mT.contiguous() @ down.mT
 
 
-def _windows(size: int, number: int, width: Tensor) -> Tensor:
-    """Gaussian weights (number, size) of windows whose centres lie evenly; each sums to one."""
-    squared = _squared_distances(size, number, dtype=width.dtype, device=width.device)
-    return torch.softmax(-0.5 * squared / width.square(), 1)
-
-
 def _differences(blur: Tensor) -> Tensor:
     """Central differences after the blur; zero outside the image."""
     return 0.5 * (F.pad(blur[1:], (0, 0, 0, 1)) - F.pad(blur[:-1], (0, 0, 1, 0)))
@@ -97,9 +92,3 @@ def _differences(blur: Tensor) -> Tensor:
 def _compass(orientations: int) -> Tensor:
     angles = torch.arange(orientations, dtype=torch.float64) * (2 * pi / orientations)
     return torch.stack([angles.cos(), angles.sin()])
-
-
-@constant
-def _squared_distances(size: int, number: int) -> Tensor:
-    centres = (torch.arange(number, dtype=torch.float64) + 0.5) * (size / number) - 0.5
-    return (torch.arange(size, dtype=torch.float64) - centres[:, None]).square()

@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from orbitgp import _native
 from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.kernels.spectra import derivatives, differences
+from orbitgp.kernels.windows import windows, without_tails
 from orbitgp.orbits.constants import constant
 
 
@@ -69,8 +70,7 @@ class ShapeHistograms(LearnedConstants):
         x = x - x.mean(-1, keepdim=True)
         x = x / (x.square().mean(tuple(range(1, x.ndim)), keepdim=True) + torch.finfo(x.dtype).eps ** 2).sqrt()
         slope, curvature = _derivatives(x.reshape(-1, length), [2**scale * width for scale in range(self.scales)])
-        distance = _distances(length, self.windows, dtype=x.dtype, device=x.device) / (spread * length / self.windows)
-        weights = torch.softmax(-0.5 * distance.square(), 1)
+        weights = windows(length, self.windows, spread * length / self.windows)
         # The logarithm of strength times tuning curve is linear in the direction. A peak has the direction pi / 2.
         squared = slope.square() + curvature.square() / 2 + _FLAT
         inverse = squared.rsqrt()
@@ -107,7 +107,7 @@ def _near_derivatives(x: Float[Tensor, "rows length"], width: Tensor, reach: int
     """The same from samples within ``reach`` only, a stretch of the signal at a time: all stretches have one small matrix."""
     rows, length = x.shape
     r = (differences(_TILE + 2 * reach, dtype=x.dtype, device=x.device)[reach : reach + _TILE] / width)[None]
-    bands = (-0.5 * r.square()).exp() * torch.cat([torch.ones_like(r), r, r.square()])
+    bands = without_tails((-0.5 * r.square()).exp()) * torch.cat([torch.ones_like(r), r, r.square()])
     # The ones find out how much of the Gaussian lies within the signal.
     padded = F.pad(torch.cat([x, torch.ones_like(x[:1])]), (reach, reach + -length % _TILE))
     stretches = padded.unfold(1, _TILE + 2 * reach, _TILE)  # (rows + 1, stretches, samples)
@@ -199,9 +199,3 @@ def _far(dtype: torch.dtype) -> float:
 def _compass(directions: int) -> Float[Tensor, "2 directions"]:
     angles = torch.arange(directions, dtype=torch.float64) * (2 * pi / directions)
     return torch.stack([angles.cos(), angles.sin()])
-
-
-@constant
-def _distances(length: int, windows: int) -> Float[Tensor, "windows length"]:
-    centres = (torch.arange(windows, dtype=torch.float64) + 0.5) * (length / windows) - 0.5
-    return torch.arange(length, dtype=torch.float64) - centres[:, None]

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.kernels.learned_constants import LearnedConstants
+from orbitgp.kernels.windows import gaussian_weights
 from orbitgp.orbits.constants import constant
 
 Signals = Float[Tensor, "rows *shape"]
@@ -84,7 +85,7 @@ class SmoothDerivative(LearnedConstants):
 def smoothing(length: int, width: Float[Tensor, ""]) -> Float[Tensor, "length length"]:
     """The matrix that puts a signal under a Gaussian; its rows sum to one, also at the ends."""
     r = differences(length, dtype=width.dtype, device=width.device) / width
-    return torch.softmax(-0.5 * r.square(), 1)
+    return gaussian_weights(r)
 
 
 def derivatives(length: int, width: Float[Tensor, ""]) -> Float[Tensor, "both length"]:
@@ -94,7 +95,7 @@ def derivatives(length: int, width: Float[Tensor, ""]) -> Float[Tensor, "both le
     constants.
     """
     r = differences(length, dtype=width.dtype, device=width.device) / width
-    bell = torch.softmax(-0.5 * r.square(), 1)
+    bell = gaussian_weights(r)
     moments = (bell * r, bell * r.square())
     return torch.cat([moment - bell * moment.sum(1, keepdim=True) for moment in moments])
 

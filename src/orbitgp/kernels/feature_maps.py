@@ -46,10 +46,13 @@ class FeatureMapKernel(Kernel):
         return self.base_kernel.dtype  # of the kernel only: parameters of the map may have another
 
     def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
-        """phi(x), a few rows at a time. A map may need many times the memory of its input, so gradients compute it again."""
+        """phi(x), a few rows at a time.
+
+        A map may need many times the memory of its input. For the gradient of many rows, it is computed again.
+        """
         rows = as_inputs(x, self.image_shape)
         parts = rows.split(max(1, _PART[rows.is_cuda] // x.shape[-1]))
-        if len(parts) == 1 or not torch.is_grad_enabled():
+        if len(parts) <= _KEPT[rows.is_cuda] or not torch.is_grad_enabled():
             mapped = [self._mapped(part) for part in parts]
         else:
             mapped = [checkpoint(self._mapped, part, use_reentrant=False, preserve_rng_state=False) for part in parts]
@@ -99,3 +102,4 @@ class SideBySide(Module):
 
 
 _PART = {False: 2**18, True: 2**25}  # numbers mapped at once: few on a CPU, with its small cache, and more on a GPU
+_KEPT = {False: 4, True: 1}  # such parts whose intermediate results are kept for the gradient

@@ -64,7 +64,8 @@ class OrientedGradients(LearnedConstants):
         # The logarithm of strength times tuning curve is linear in the direction, so one small product yields all of them.
         # (In base two: 2^h takes two thirds of the time of e^h.)
         sharpness = sharpness / log(2)
-        terms = torch.stack([dx * squared.rsqrt(), dy * squared.rsqrt(), 0.5 * squared.log2() - sharpness])
+        inverse = squared.rsqrt()
+        terms = torch.stack([dx * inverse, dy * inverse, 0.5 * squared.log2() - sharpness])
         cosine, sine = _compass(self.orientations, dtype=x.dtype, device=x.device)
         edges = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1).mm(terms.flatten(1)).exp2()
         pool_y, pool_x = (windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))

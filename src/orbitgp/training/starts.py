@@ -160,7 +160,7 @@ class _Ruler:
     def start(self, share: float, multiple: float) -> Start:
         """All reaches multiplied. One that comes close to everything, where a start is wide, takes in everything."""
         reaches = zip(self.orbit.reaches(), self.orbit.widest_reaches(), strict=True)
-        whole = [widest / abs(float(reach.detach())) for reach, widest in reaches]
+        whole = [widest / float(reach.detach().abs().max()) for reach, widest in reaches]
         return tuple(multiple if multiple < all_of_it / 2 or share < WIDE else all_of_it for all_of_it in whole)
 
     def _moved(self, kept: tuple[int, ...], multiple: float) -> float:

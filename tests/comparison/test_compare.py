@@ -407,3 +407,19 @@ def test_profile_of_noise(symmetric):
         profile(*symmetric, "noise", "degrees")
     with pytest.raises(ValueError, match="at least one value"):
         profile(*symmetric, "noise", "scale", [])
+    with pytest.raises(
+        TypeError, match="a profile takes an orbit by name, as in 'rotation' or 'scale\\*noise', got GaussianNoise"
+    ):
+        profile(*symmetric, GaussianNoise(), "scale")
+
+
+def test_orbits_name_the_columns_of_a_data_frame(symmetric):
+    pandas = pytest.importorskip("pandas")
+    x, y = symmetric
+    names = [f"c{i}" for i in range(x.shape[1])]
+    frame = pandas.DataFrame(x, columns=names)
+    found = compare(frame, y, ["none", "swap(c0, c1)"], max_steps=3, refine_seconds=0.0)
+    assert found.models["swap(c0,c1)"].orbit_.describe().title == "Permutation of c0 and c1"
+    curve = profile(frame, y, "swap(c1, c0)*noise", "scale", [0.2], max_steps=3, refine_seconds=0.0)
+    again = profile(x, y, "swap(c1, c0)*noise", "scale", [0.2], max_steps=3, refine_seconds=0.0, columns=names)
+    assert curve.bounds == again.bounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +105,18 @@ def test_every_quantity_of_every_name_can_be_fixed():
             held = fixed(name, quantity, value)
             found = held.describe()[quantity]
             assert (max(found) if isinstance(found, tuple) else found) == pytest.approx(value, rel=1e-4)
+
+
+def test_quantities_of_a_product_have_the_names_that_it_gives_them():
+    for text in ("noise*noise", "scale*noise", "rotation*scale*noise", "flip*rotate90*scale*noise", "tangent*deformation"):
+        names = quantity_names(text)
+        for name in names:
+            found = fixed(text, name, 1.7).describe()[name]
+            assert max(np.atleast_1d(found)) == pytest.approx(1.7, rel=1e-4)
+        assert set(names) == set(make_orbit(text).describe().quantities) - {"elements"}
+    with pytest.raises(ValueError, match="no quantity 'scale': it has gaussiannoise1"):
+        fixed("noise*noise", "scale", 1.0)
+    assert fixed("swap(a, b)*noise", "scale", 0.3, (2,), ("a", "b")).describe()["scale"] == pytest.approx(0.3)
 
 
 def test_completion_knows_the_same_names_without_loading_them():

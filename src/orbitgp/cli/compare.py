@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -22,6 +23,7 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
+from orbitgp.cli.own import is_own
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_next, print_notes, print_reading, report_content, result_of, test_errors
 from orbitgp.cli.run_folder import RunFolder
@@ -151,7 +153,7 @@ def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
 def _check_orbits(config: dict[str, Any], data: Data) -> None:
     _orbits(config, data)
     if config["compare"]["profile"] is not None:
-        _profiled(config["orbits"], config["compare"]["profile"])
+        _profiled(config["orbits"], config["compare"]["profile"], data.read_options.features)
 
 
 def _workers(jobs: int | None, backend: str | None, device: str) -> int:
@@ -193,10 +195,12 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int
         ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
     curve = None
     if (profile := asked["profile"]) is not None:
-        profiled = orbit_text(config, _profiled(orbits, profile))
-        chosen = asked["values"] or grid(profiled, profile, shape)
+        columns = data.read_options.features
+        profiled = orbit_text(config, _profiled(orbits, profile, columns))
+        chosen = asked["values"] or grid(profiled, profile, shape, columns)
         with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
-            curve = comparison.profile(orbit=profiled, quantity=profile, values=chosen, watch=progress.watch, **common)
+            held = {"orbit": profiled, "quantity": profile, "values": chosen, "columns": columns}
+            curve = comparison.profile(**held, watch=progress.watch, **common)
     if not quiet:
         typer.echo("writing the report …", err=True)
     model = ranking.models[ranking.best]
@@ -230,13 +234,13 @@ def _default_orbits(data: Data) -> tuple[str, ...]:
     return ("none", "rotation", "affine") if data.has_images else ("none", "noise")
 
 
-def _profiled(orbits: list[str], quantity: str) -> str:
+def _profiled(orbits: list[str], quantity: str, columns: Sequence[str]) -> str:
     """The first orbit that has this quantity."""
     from orbitgp.orbits.parse import quantity_names
 
     known: list[str] = []
-    for text in orbits:
-        names = quantity_names(text)
+    for text in (orbit for orbit in orbits if not is_own(orbit)):
+        names = quantity_names(text, columns)
         if quantity in names:
             return text
         known += names

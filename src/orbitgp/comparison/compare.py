@@ -58,8 +58,9 @@ def compare(
         keep: a folder for every model that is done. The same call goes on with them after it was stopped.
         settings: arguments of the estimator: ``num_inducing``, ``max_steps``, ``likelihood``, …
     """
+    columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
-    named = named_orbits(orbits, features(X, settings))
+    named = named_orbits(orbits, features(X, settings), columns)
     kind = estimator_for(y, task)
     if X.ndim > 2:
         check_images(X, *named.values())
@@ -74,12 +75,12 @@ def compare(
     return Comparison(standings, models, plain)
 
 
-def named_orbits(orbits: Orbits, shape: tuple[int, ...]) -> dict[str, Orbit]:
-    """Orbits by name, in their order."""
+def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] = ()) -> dict[str, Orbit]:
+    """Orbits by name, in their order. Orbits given as texts may name columns."""
     if isinstance(orbits, str | Orbit):
         raise TypeError("orbits must be a list of orbits, or a dictionary of them by name.")
     pairs = list(orbits.items()) if isinstance(orbits, Mapping) else [(_name(value), value) for value in orbits]
-    named = {str(name): _orbit(value, shape) for name, value in pairs}
+    named = {str(name): _orbit(value, shape, columns) for name, value in pairs}
     if len(named) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"two orbits are called {twice!r}: give each a name of its own, in a dictionary.")
@@ -94,14 +95,19 @@ def _name(value: str | Orbit | None) -> str:
     return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # what is no orbit is refused later
 
 
-def _orbit(value: str | Orbit | None, shape: tuple[int, ...]) -> Orbit:
+def _orbit(value: str | Orbit | None, shape: tuple[int, ...], columns: Sequence[str]) -> Orbit:
     if value is None:
         return Identity()
     if isinstance(value, str):
-        return make_orbit(value, shape)
+        return make_orbit(value, shape, columns)
     if not isinstance(value, Orbit):
         raise TypeError(f"an orbit is an orbitgp.orbits.Orbit, its name or None, got {type(value).__name__}.")
     return value
+
+
+def column_names(X: Any) -> list[str]:
+    """The names of the columns of a data frame; none for other inputs."""
+    return [str(name) for name in getattr(X, "columns", ())]
 
 
 def features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.compare import estimator_for, features
+from orbitgp.comparison.compare import column_names, estimator_for, features
 from orbitgp.comparison.parallel import Job, Kept, Watch, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.verdict import Standing, leaders
@@ -104,24 +104,28 @@ def profile(
     random_state: int = 0,
     watch: Watch | None = None,
     keep: str | PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
     **settings: Any,
 ) -> Profile:
     """The evidence with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
 
-    A range is held at ± its value, a factor f at 1/f to f. Other arguments are those of :func:`orbitgp.compare`.
+    A range is held at ± its value, a factor f at 1/f to f. ``columns`` are those that the orbit may name, where X is no data
+    frame. Other arguments are those of :func:`orbitgp.compare`.
     """
+    if not isinstance(orbit, str):
+        raise TypeError(f"a profile takes an orbit by name, as in 'rotation' or 'scale*noise', got {type(orbit).__name__}.")
+    columns = column_names(X) if columns is None else columns
     X, y = np.asarray(X), np.asarray(y)
     shape = features(X, settings)
-    if quantity not in quantity_names(orbit):
-        fixed(orbit, quantity, 1.0, shape)  # raises an error that lists the quantities
-    chosen = list(dict.fromkeys(float(value) for value in (grid(orbit, quantity, shape) if values is None else values)))
+    if quantity not in quantity_names(orbit, columns):
+        fixed(orbit, quantity, 1.0, shape, columns)  # raises an error that lists the quantities
+    chosen = grid(orbit, quantity, shape, columns) if values is None else list(dict.fromkeys(float(value) for value in values))
     if not chosen:
         raise ValueError("a profile needs at least one value.")
-    unit = make_orbit(orbit, shape).describe().quantities[quantity].unit
+    unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
     kind = estimator_for(y, task)
-    planned = [
-        Job(f"{quantity} = {v:.12g}", fixed(orbit, quantity, v, shape), random_state, kind, settings, "profile") for v in chosen
-    ]
+    held = [(f"{quantity} = {value:.12g}", fixed(orbit, quantity, value, shape, columns)) for value in chosen]
+    planned = [Job(name, at_value, random_state, kind, settings, "profile") for name, at_value in held]
     keeper = None if keep is None else Kept(Path(keep), X, y)
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keeper=keeper)
     standings, _ = train_and_refine(planned, len(X), train, refine_seconds, n_jobs)
@@ -129,9 +133,9 @@ def profile(
     return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
 
 
-def grid(orbit: str, quantity: str, shape: tuple[int, ...]) -> list[float]:
+def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[str] = ()) -> list[float]:
     """Default values: fixed angles for degrees, multiples of the initial value for the rest."""
-    found = make_orbit(orbit, shape).describe().quantities[quantity]
+    found = make_orbit(orbit, shape, columns).describe().quantities[quantity]
     if found.unit == "°":
         return list(DEGREES)
     start = max(abs(end) for end in found.value) if isinstance(found.value, tuple) else found.value

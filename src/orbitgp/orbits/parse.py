@@ -158,7 +158,11 @@ def _known(name: str) -> str:
 def make_orbit(text: str, features: Sequence[int] | None = None, columns: Sequence[str] = ()) -> Orbit:
     """The orbit that a text stands for. If ``features``, the shape of one input, is given, the orbit is checked against it.
     ``columns`` are the names of the coordinates of vectors, for orbits such as ``swap(left, right)``."""
-    return product([_with_columns(factor, columns) for factor in parse(text)], features)
+    return product(_read(text, columns), features)
+
+
+def _read(text: str, columns: Sequence[str]) -> list[Factor]:
+    return [_with_columns(factor, columns) for factor in parse(text)]
 
 
 def product(factors: Sequence[Factor], features: Sequence[int] | None = None) -> Orbit:
@@ -203,20 +207,28 @@ def with_axis(text: str, interval: float, unit: str) -> str:
     return "*".join(str(factor) for factor in factors)
 
 
-def quantity_names(text: str) -> list[str]:
-    """The quantities of this orbit that :func:`fixed` can hold fixed."""
-    return [name for factor in parse(text) for name in NAMES[factor.name].quantities]
+def quantity_names(text: str, columns: Sequence[str] = ()) -> list[str]:
+    """The quantities of this orbit that :func:`fixed` can hold fixed, as ``describe()`` names them."""
+    return list(_quantities(_read(text, columns)))
 
 
-def fixed(text: str, quantity: str, value: float, features: Sequence[int] | None = None) -> Orbit:
+def fixed(text: str, quantity: str, value: float, features: Sequence[int] | None = None, columns: Sequence[str] = ()) -> Orbit:
     """The orbit with one quantity, as ``describe()`` names it, held at a value (a half-width, a factor), the rest learned."""
-    factors = parse(text)
-    for i, factor in enumerate(factors):
-        if quantity in NAMES[factor.name].quantities:
-            return product([*factors[:i], _fixed(factor, quantity, value), *factors[i + 1 :]], features)
-    names = quantity_names(text)
-    there = f"it has {', '.join(names)}" if names else "it has nothing to fix"
-    raise ValueError(f"the orbit {text} has no quantity {quantity!r}: {there}.")
+    factors = _read(text, columns)
+    found = _quantities(factors)
+    if quantity not in found:
+        there = f"it has {', '.join(found)}" if found else "it has nothing to fix"
+        raise ValueError(f"the orbit {text} has no quantity {quantity!r}: {there}.")
+    i, name = found[quantity]
+    return product([*factors[:i], _fixed(factors[i], name, value), *factors[i + 1 :]], features)
+
+
+def _quantities(factors: Sequence[Factor]) -> dict[str, tuple[int, str]]:
+    """The quantities of a product, by the names that it gives them: which factor has it, and what it is called there."""
+    own = [(i, name) for i, factor in enumerate(factors) for name in _make(factor).describe().quantities]
+    own = [(i, name) for i, name in own if name in NAMES[factors[i].name].quantities]
+    names = [name for name in product(factors).describe().quantities if name.split(".")[-1] in {name for _, name in own}]
+    return dict(zip(names, own, strict=True))
 
 
 def _fixed(factor: Factor, quantity: str, value: float) -> Factor:

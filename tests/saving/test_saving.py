@@ -382,6 +382,18 @@ def content(path: Path) -> tuple[dict[str, Any], bytes]:
     return json.loads(data[8:end]), data[end:]
 
 
+@saving.register
+class Halved(nn.Module):
+    """Half of the inputs at random, unless it is in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(x)
+
+
 class TestEstimators:
     @pytest.mark.slow
     @pytest.mark.parametrize("labels", [
@@ -440,6 +452,38 @@ class TestEstimators:
         assert clone(loaded).fit(X, y).evidence_ == fitted.evidence_
         loaded.save(tmp_path / "again.safetensors")
         assert content(tmp_path / "again.safetensors") == content(tmp_path / "model.safetensors")
+
+    @pytest.mark.parametrize("inference", ["exact", "sparse"])
+    @pytest.mark.parametrize(
+        "kernel",
+        [
+            ScaleKernel(RBFKernel(active_dims=(0, 1))),
+            ScaleKernel(RBFKernel(active_dims=(0,))) * ScaleKernel(RBFKernel(active_dims=(1,))),
+        ],
+    )
+    def test_a_kernel_that_shares_its_columns_with_its_part(self, tmp_path: Path, kernel: Any, inference: Any) -> None:
+        x, y = table()
+        model = InvariantGPRegressor(None, kernel, inference=inference, max_steps=3, random_state=0).fit(x, y)
+        model.save(tmp_path / "model")
+        back = InvariantGPRegressor.load(tmp_path / "model")
+        assert_array_equal(back.predict(x), model.predict(x))
+
+    def test_a_feature_map_in_evaluation_mode_is_so_again(self, tmp_path: Path) -> None:
+        x, y = table()
+        model = InvariantGPRegressor(feature_map=Halved().eval(), max_steps=3, random_state=0).fit(x, y)
+        model.save(tmp_path / "model")
+        back = InvariantGPRegressor.load(tmp_path / "model")
+        for _ in range(2):
+            assert_array_equal(back.predict(x), model.predict(x))
+
+    def test_fitted_to_a_data_frame(self, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        x, y = table()
+        frame = pandas.DataFrame(x, columns=[f"c{i}" for i in range(x.shape[1])])
+        model = InvariantGPRegressor("swap(c0, c1)", max_steps=3, random_state=0).fit(frame, y)
+        model.save(tmp_path / "model")
+        back = InvariantGPRegressor.load(tmp_path / "model")  # warns of nothing
+        assert_array_equal(back.predict(frame), model.predict(frame))
 
     def test_tuples_and_devices_among_the_arguments(self, tmp_path: Path) -> None:
         X, y = pictures()
@@ -691,6 +735,17 @@ class TestBadFiles:
         change(config, tensors)
         write(tmp_path / "file", kind, config, tensors)
         assert words in self.sentence(tmp_path / "file")
+
+    @pytest.mark.parametrize("change", [lambda noise: noise[:3], lambda noise: -noise, lambda noise: noise.repeat(1, 2)])
+    def test_noise_of_an_exact_model(self, tmp_path: Path, change: Any) -> None:
+        InvariantGPRegressor(max_steps=3).fit(*table()).save(tmp_path / "good")
+        kind, config, tensors = read(tmp_path / "good")
+        write(tmp_path / "file", kind, config, {**tensors, "posterior.noise": change(tensors["posterior.noise"])})
+        assert "its noise must be positive, for 20 data" in self.sentence(tmp_path / "file")
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(IsADirectoryError, match="is a folder: name the file in it"):
+            InvariantGPRegressor.load(tmp_path)
 
     def test_unharmed(self, good: Path, tmp_path: Path) -> None:
         """What the tests above change is all that is wrong with their files."""

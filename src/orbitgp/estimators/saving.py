@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +31,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.saving.container import Contents, SavedFileError, read, versions, write
-from orbitgp.saving.modules import pack, put, unpack
+from orbitgp.saving.modules import distinct, pack, put, unpack
 from orbitgp.saving.registry import class_name
 from orbitgp.saving.values import Inexpressible, Tensors, decode, encode
 from orbitgp.training.options import TrainingOptions
@@ -117,15 +118,14 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
 
 
 def _check_predicts(estimator: Any) -> None:
-    """Predict for one row, as the user will: what a header left out, or has in the wrong place, shows here.
-
-    An exact model keeps the factor that this takes, so the first prediction does not make it again.
-    """
+    """Predict for one row, as the user will: what a header left out, or has in the wrong place, shows here."""
     model, device = estimator.model_, estimator.device
     point = (model.x if isinstance(model, ExactGP) else model.inducing.detach())[:1]
     estimator.device = "cpu"
     try:
-        predicted = estimator.predict(point.numpy())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")  # the model's own have none
+            predicted = estimator.predict(point.numpy())
     finally:
         estimator.device = device
     if len(predicted) != 1:
@@ -176,7 +176,7 @@ def _read_posterior(posterior: Mapping[str, Any], tensors: Tensors, learned: Map
     model: InvariantGP | ExactGP
     if posterior.get("exact"):
         model = ExactGP(*parts, tensors["posterior.x"], *common, posterior["num_samples"], posterior["seed"])
-        model.noise = tensors["posterior.noise"]  # one column, or one for each latent function
+        model.noise = _checked_noise(tensors["posterior.noise"], len(model.x), model.num_latents)
     else:
         draws = tensors.get("posterior.inducing_draws")
         model = InvariantGP(
@@ -187,13 +187,20 @@ def _read_posterior(posterior: Mapping[str, Any], tensors: Tensors, learned: Map
             jitter=posterior["jitter"],
             inducing_samples=draws.shape[1] if draws is not None else 1,
         )
-    state = {name: tensor for name, tensor in model.state_dict().items() if not _of_posterior(name)}
+    state = {name: tensor.detach() for name, tensor in distinct(model).items() if not _of_posterior(name)}
     state.update({name.removeprefix("posterior."): t for name, t in tensors.items() if name.startswith("posterior.")})
     put(model, state)
     for name, parameter in model.named_parameters():
         if _of_posterior(name):
             parameter.requires_grad_(name not in posterior["fixed"])
     return model
+
+
+def _checked_noise(noise: Tensor, rows: int, latents: int) -> Tensor:
+    """The noise of all data: one column, or one for each latent function."""
+    if noise.shape not in ((rows, 1), (rows, latents)) or not bool((noise > 0).all()):
+        raise SavedFileError(f"its noise must be positive, for {rows} data and 1 or {latents} outputs.")
+    return noise
 
 
 def _of_posterior(name: str) -> bool:

@@ -55,6 +55,8 @@ def write(path: Path, kind: str, config: Any, tensors: Tensors) -> None:
 
 def read(path: Path) -> Contents:
     """Read a file and check that it is whole."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name the file in it.")
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

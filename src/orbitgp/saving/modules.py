@@ -37,7 +37,8 @@ def pack(module: nn.Module, tensors: Tensors, path: str) -> dict[str, Any]:
         else:
             shared[name] = first
     fixed = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-    packed = {"class": class_name(type(module)), "build": None, "fixed": fixed, "shared": shared}
+    evaluating = [name for name, part in module.named_modules() if not part.training]
+    packed = {"class": class_name(type(module)), "build": None, "fixed": fixed, "shared": shared, "evaluating": evaluating}
     arguments: Tensors = {}
     lacks = f"{class_name(type(module))}, changed after it was made"
     try:
@@ -63,15 +64,20 @@ def unpack(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Mod
     put(module, {name.removeprefix(f"{path}."): t for name, t in tensors.items() if name.startswith(f"{path}.")})
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name not in packed["fixed"])
+    for name in packed.get("evaluating", ()):  # older files do not say
+        module.get_submodule(name).training = False
     return module
+
+
+def distinct(module: nn.Module) -> Tensors:
+    """The parameters and buffers of a module. One that occurs under several names has the first."""
+    present = module.state_dict(keep_vars=True)
+    return dict({id(tensor): (name, tensor) for name, tensor in reversed(present.items())}.values())
 
 
 def put(module: nn.Module, state: Tensors) -> None:
     """Put these tensors into the module: the same names and shapes, whatever their precision."""
-    # A tensor that occurs under several names is stored under the first.
-    present = module.state_dict(keep_vars=True)
-    here = {id(tensor): (name, tensor) for name, tensor in reversed(present.items())}
-    own = dict(here.values())
+    present, own = module.state_dict(keep_vars=True), distinct(module)
     for name in sorted(own.keys() ^ state.keys()):
         where = "the file has none" if name in own else f"{class_name(type(module))} has none"
         raise SavedFileError(f"{name!r} does not fit: {where}.")

@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.kernels import SNV, SavitzkyGolay, ShapeHistograms, SmoothDerivative, shape_histograms
+from orbitgp.kernels import SNV, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative, shape_histograms
 from orbitgp.kernels.spectra import derivatives, smoothing
 from orbitgp.orbits import TimeShift
 
@@ -26,6 +26,15 @@ def test_snv_is_what_numpy_computes():
     expected = (array - array.mean(-1, keepdims=True)) / array.std(-1, keepdims=True)
     np.testing.assert_allclose(SNV()(x), expected)
     assert SNV()(torch.ones(2, 5)).eq(0).all()
+
+
+@pytest.mark.parametrize("feature_map", [SNV(), SideBySide(SNV(), SmoothDerivative(1))])
+def test_maps_of_several_channels_give_one_vector(feature_map):
+    x = signals(12, 2, 30).numpy()
+    model = InvariantGPRegressor(TimeShift(), feature_map=feature_map, max_steps=2).fit(x, x[:, 0, 3])
+    assert model.predict(x).shape == (12,)
+    features = model.kernel_.map(torch.tensor(x).flatten(1))
+    assert features.shape == (12, 60 * (2 if isinstance(feature_map, SideBySide) else 1))
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])

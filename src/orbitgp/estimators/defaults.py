@@ -92,14 +92,19 @@ def ard_kernel(dim: int) -> ScaleKernel:
 def _check_map(feature_map: nn.Module, x: Float[Tensor, "rows *features"]) -> None:
     name, shape = type(feature_map).__name__, tuple(x.shape[1:])
     try:
-        mapped = feature_map(x.double())
+        mapped, first = feature_map(x.double()), feature_map(x[:1].double())
     except Exception as error:
         raise ValueError(f"the feature map {name} cannot be evaluated on inputs of shape {shape}: {_reason(error)}") from error
-    if not isinstance(mapped, Tensor) or mapped.ndim != 2 or len(mapped) != len(x) or not mapped.shape[1]:
+    if not isinstance(mapped, Tensor) or mapped.ndim < 2 or len(mapped) != len(x) or not mapped[0].numel():
         got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
         raise ValueError(f"the feature map {name} must take {len(x)} inputs to vectors ({len(x)}, D), but gives {got}.")
     if not mapped.isfinite().all():
         raise ValueError(f"the feature map {name} takes the first inputs to numbers that are not finite.")
+    if not torch.allclose(first, mapped[:1], rtol=1e-4, atol=1e-4 * float(mapped.abs().max())):
+        raise ValueError(
+            f"the feature map {name} takes an input alone to other numbers than with another beside it, or at another time: "
+            "put it into evaluation mode, with .eval()."
+        )
 
 
 @torch.no_grad()

@@ -59,11 +59,11 @@ class FeatureMapKernel(Kernel):
         return torch.cat(mapped).reshape(*x.shape[:-1], mapped[0].shape[-1])
 
     def _mapped(self, rows: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        """The map in the precision of its input; its parameters are cast."""
+        """The map in the precision of its input; its parameters are cast. What it yields with several axes is a vector here."""
         state = (*self.feature_map.named_parameters(), *self.feature_map.named_buffers())
         cast = {name: t.to(rows.dtype) for name, t in state if t.is_floating_point()}
         mapped: Tensor = torch.func.functional_call(self.feature_map, cast, (rows,))
-        return mapped
+        return mapped.flatten(1)
 
     def forward(
         self, x1: Float[Tensor, "*batch1 n dim"], x2: Float[Tensor, "*batch2 m dim"], diag: bool = False, **params: Any
@@ -95,7 +95,7 @@ class SideBySide(Module):
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
         weights = torch.softmax(2 * self.log_weights, 0).sqrt().to(x.dtype)
-        return torch.cat([weight * part(x) for weight, part in zip(weights, self.maps, strict=True)], 1)
+        return torch.cat([weight * part(x).flatten(1) for weight, part in zip(weights, self.maps, strict=True)], 1)
 
     def saved_arguments(self) -> dict[str, Any]:
         return {"*": list(self.maps)}

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from sklearn.exceptions import NotFittedError
+from torch import nn
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.likelihoods import Bernoulli, Gaussian
-from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90, Rotation
+from orbitgp.orbits import FiniteOrbit, Flip, GaussianNoise, Orbit, Permutation, Rotate90, Rotation
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
@@ -53,7 +55,30 @@ CLASSIFICATION_DATA = [
     ("indicator targets", X, np.eye(12), ValueError, "should be a 1d array"),
 ]
 
+
+class Still(Orbit):
+    """Forgets that there are several samples of each input."""
+
+    num_draws = 1
+
+    def transform(self, x: Any, u: Any) -> Any:
+        return x
+
+
+class TwoOfThree(FiniteOrbit):
+    """Says that it has three elements, and gives two."""
+
+    size = 3
+
+    def elements(self, x: Any) -> Any:
+        return torch.stack([x, -x], 1)
+
+
 SETTINGS = [
+    ({"orbit": Still()}, ValueError, r"shape \(4,\) have the shape \(2, 3, 4\), but Still.transform gives \(2, 4\)"),
+    ({"orbit": TwoOfThree()}, ValueError, r"have the shape \(2, 3, 4\), but TwoOfThree.elements gives \(2, 2, 4\)"),
+    ({"feature_map": nn.Dropout(0.5)}, ValueError, r"Dropout takes an input alone to other numbers .* with .eval\(\)"),
+    ({"feature_map": nn.BatchNorm1d(4)}, ValueError, "BatchNorm1d cannot be evaluated"),
     ({"orbit": 3}, TypeError, "orbit must be an orbitgp.orbits.Orbit, its name or None, got int"),
     (
         {"orbit": GaussianNoise},
@@ -206,3 +231,14 @@ def test_columns_of_very_different_units_get_a_hint() -> None:
     # Neither a constant column, up to rounding, nor a kernel with a lengthscale for each.
     for kernel, x in ((None, wide[:, :1] * [1.0, 0.0] + [0.0, 1e6]), (RBFKernel(ard_num_dims=2), wide)):
         InvariantGPRegressor(kernel=kernel, max_steps=1, random_state=0).fit(x, wide[:, 0])
+
+
+def test_no_levels_of_quantiles() -> None:
+    model = InvariantGPRegressor(max_steps=2).fit(X, y)
+    with pytest.raises(ValueError, match="levels must be probabilities between 0 and 1"):
+        model.predict_quantiles(X, [])
+
+
+def test_normalize_y_is_a_yes_or_a_no() -> None:
+    with pytest.raises(TypeError, match="normalize_y must be True or False, got 'no'"):
+        InvariantGPRegressor(normalize_y="no").fit(X, y)

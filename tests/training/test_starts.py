@@ -194,11 +194,11 @@ def test_richer_families_of_images_are_not_behind(part, whole):
 
 
 def test_a_scale_for_each_feature_finds_the_one_that_matters():
-    x = np.random.default_rng(0).normal(size=(30, 3))
+    x = np.random.default_rng(0).normal(size=(20, 2))
     y = np.sin(2 * x[:, 0])
-    model = InvariantGPRegressor(GaussianNoise(0.2, num_features=3), num_samples=16, random_state=0).fit(x, y)
-    first, *others = model.orbit_.scale.detach().abs().tolist()
+    model = InvariantGPRegressor(GaussianNoise(0.2, num_features=2), num_samples=8, random_state=0).fit(x, y)
+    first, second = model.orbit_.scale.detach().abs().tolist()
     assert first < 0.1
-    assert min(others) > 1.0
+    assert second > 1.0
     plain = InvariantGPRegressor(random_state=0).fit(x, y)
-    assert model.evidence_.value > plain.evidence_.value + 10
+    assert model.evidence_.value > plain.evidence_.value + 5

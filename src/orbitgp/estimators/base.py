@@ -33,6 +33,7 @@ from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
     asks_for_sparse,
     check_arguments,
+    check_orbit,
     check_sparse_memory,
     predict_samples,
     trainer_settings,
@@ -209,6 +210,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
 
         orbit = self._initial_orbit(x)
         settings = trainer_settings(arguments, orbit, seeds.training)
+        check_orbit(orbit, first(x, 2))
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(first(x, 1), settings.num_samples, settings.num_groups, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
@@ -285,7 +287,8 @@ class InvariantEstimator(ChecksData, BaseEstimator):
 
     def _initial_orbit(self, x: Inputs) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
-        orbit = make_orbit(self.orbit) if isinstance(self.orbit, str) else deepcopy(self.orbit) or Identity()
+        columns = list(getattr(self, "feature_names_in_", ()))
+        orbit = make_orbit(self.orbit, columns=columns) if isinstance(self.orbit, str) else deepcopy(self.orbit) or Identity()
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         orbit.check(x.shape[1:])
         if x.ndim > 2:

@@ -100,6 +100,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         self, X: Any, levels: Sequence[float] | Float[np.ndarray, " levels"] = (0.05, 0.5, 0.95)
     ) -> Float[np.ndarray, "rows *outputs levels"]:
         """The values below which a new observation lies with these probabilities: (N, levels), or (N, outputs, levels)."""
+        if np.ndim(levels) != 1 or not len(levels):
+            raise ValueError(f"levels must be probabilities between 0 and 1, as in (0.05, 0.5, 0.95), got {levels!r}.")
         law = self._law(X)
         columns = [law.quantile(float(level)).numpy() * self.target_scale_ + self.target_mean_ for level in levels]
         return np.stack([self._shaped(column) for column in columns], axis=-1)

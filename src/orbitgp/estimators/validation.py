@@ -13,6 +13,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
@@ -55,7 +56,19 @@ def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     one_of("inference", arguments["inference"], get_args(InferenceName))
     for name, kind, described in _OBJECTS:
         _check_object(name, arguments[name], kind, described)
+    if not isinstance(arguments.get("normalize_y", True), bool | np.bool_):
+        raise TypeError(f"normalize_y must be True or False, got {arguments['normalize_y']!r}.")
     return checked
+
+
+@torch.no_grad()
+def check_orbit(orbit: Orbit, x: Float[Tensor, "rows *features"]) -> None:
+    """Refuse an orbit whose transformations of these inputs do not have the shape of inputs."""
+    method, count = ("elements", orbit.size) if isinstance(orbit, FiniteOrbit) else ("transform", 3)
+    found, expected = tuple(orbit.fixed(x, count).points[:, 0].shape), (len(x), count, *x.shape[1:])
+    if found != expected:
+        what = f"the {count} samples of {len(x)} inputs of shape {tuple(x.shape[1:])} have the shape {expected}"
+        raise ValueError(f"{what}, but {type(orbit).__name__}.{method} gives {found}.")
 
 
 def asks_for_sparse(arguments: Mapping[str, Any]) -> bool:

@@ -98,7 +98,8 @@ class Evidence:
             return f"{self.value:,.1f}{error} nats ({', '.join([said, *details])})"
         if self.upper is not None and self.converged:
             matters = self.stderr > 0.1 * max(1.0, self.upper - self.value)  # beside the width, and the rounding of the ends
-            low, high = (f"{end:,.0f}{error if matters else ''}" for end in (self.value, self.upper))
+            digits = 0 if self.upper - self.value >= 1 else 1
+            low, high = (f"{end:,.{digits}f}{error if matters else ''}" for end in (self.value, self.upper))
             return f"between {low} and {high} nats ({', '.join([*details, *samples])})"
         slack = [] if self.slack is None else [f"slack about {self.slack:,.0f}"]
         return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"

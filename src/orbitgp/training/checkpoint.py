@@ -67,7 +67,7 @@ class Checkpoint:
         self.saved = read_checkpoint(path) if path.exists() else None
         if self.saved is not None and not resume:
             raise FileExistsError(
-                f"{path} holds a run of {self.saved.steps} of {self.saved.max_steps} steps: "
+                f"{path} holds a run of {self.saved.steps} steps: "
                 "pass resume=True to go on with it, or delete it to start over."
             )
         self.seeds: list[int] = []

@@ -74,6 +74,8 @@ class Evidence:
     def interval(self) -> tuple[float, float]:
         """Where the log marginal likelihood lies: two errors around an exact value, or from a lower bound upwards.
 
+        With sampled draws it is that of a model with so many draws. The interval covers other draws, and half or twice as many.
+        That of infinitely many may lie outside, where few data leave a wide orbit.
         The upper end of a bound is ``upper``, or twice the estimated slack above it, or infinite where neither is known.
         """
         low = self.value - 2 * self.stderr

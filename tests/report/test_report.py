@@ -224,7 +224,9 @@ def test_scores_are_those_of_the_metrics(classifier):
     assert [case.row for case in scores.wrong] == sorted((c.row for c in scores.wrong), key=lambda r: -confident[r])
     odd = y_test.copy()
     odd[:3] = "never seen"
-    assert "3 test cases" in score(model, x_test, odd).notes[0]
+    scores = score(model, x_test, odd)
+    assert "3 of 80 test cases" in scores.notes[0]
+    assert scores.plain["error"] == pytest.approx((np.sum(guess[3:] != labels[3:]) + 3) / 80)
     with pytest.raises(ValueError, match="no test case"):
         score(model, x_test[:1], np.array(["never seen"]))
 

@@ -82,8 +82,11 @@ def predict(
         from orbitgp.report.cases import score
 
         x = new.x if new.with_target is None else new.x[new.with_target]
-        for name, value in score(model, x, new.y, cases=0).numbers.items():
+        scores = score(model, x, new.y, cases=0)
+        for name, value in scores.numbers.items():
             typer.echo(f"{name}: {value}", err=True)
+        for note in scores.notes:
+            typer.echo(f"note: {note}", err=True)
 
 
 def _own(orbit: str | None, feature_map: str | None) -> dict[str, Any]:
@@ -143,7 +146,8 @@ def _predictions(model: Any, new: Inputs, proba: bool) -> DataFrame:
         table["prediction"] = model.classes_[probabilities.argmax(1)]
         table["probability"] = probabilities.max(1).round(6)
         if proba:
-            table[[f"p({label})" for label in model.classes_]] = probabilities.round(6)
+            named = [f"{label:.7g}" if isinstance(label, float) else label for label in model.classes_]  # as they are written
+            table[[f"p({name})" for name in named]] = probabilities.round(6)
         return table
     mean, std = model.predict(new.x, return_std=True)
     if mean.ndim == 1:

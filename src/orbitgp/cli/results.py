@@ -149,7 +149,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "summary": content.finding.text,
         "supported": content.finding.supported,
         "data": content.title,
-        "notes": list(content.notes),
+        "notes": [*content.notes, *([] if scores is None else scores.notes)],
         "task": config["task_reason"],
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
@@ -262,7 +262,7 @@ def print_result(result: dict[str, Any], folder: RunFolder) -> None:
 
     typer.echo(result["summary"])
     for note in result["notes"]:
-        if note.startswith(("Columns are standardised", "A lengthscale")):
+        if note.startswith(("Columns are standardised", "A lengthscale")) or "test cases" in note:
             typer.echo(note)
     typer.echo("")
     print_line("task", result["task"])

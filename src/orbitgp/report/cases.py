@@ -69,16 +69,18 @@ def score(
 
 def _classes(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
     known = np.isin(y, model.classes_)
-    if not known.all():
-        notes.append(f"{(~known).sum():,} test cases of classes that were not trained on are left out.")
-    rows = np.flatnonzero(known)
+    rows, strange = np.flatnonzero(known), int((~known).sum())
+    if strange:
+        notes.append(
+            f"{strange:,} of {len(y):,} test cases are of classes that were not trained on: they count as errors only."
+        )
     if not len(rows):
         raise ValueError("no test case is of a class that was trained on.")
     labels = np.searchsorted(model.classes_, y[rows])
     probs = model.predict_proba(x[rows]).astype(np.float64)
     probs /= probs.sum(1, keepdims=True)
     plain = {
-        "error": error_rate(probs, labels),
+        "error": (error_rate(probs, labels) * len(rows) + strange) / len(y),
         "nll": nll(probs, labels),
         "brier": brier(probs, labels),
         "ece": ece(probs, labels),
@@ -97,12 +99,12 @@ def _classes(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores
     doubtful = np.flatnonzero(confidence < CERTAIN)
     uncertain = doubtful[np.argsort(-entropy[doubtful], kind="stable")]
     certain = f"None: even the least certain prediction has a confidence of {percent(confidence.min())}."
-    error = f"{100 * plain['error']:.{_places(len(rows))}f} %"
+    error = f"{100 * plain['error']:.{_places(len(y))}f} %"
     return Scores(
-        count=len(rows),
+        count=len(y),
         headline=("test error", error),
         numbers={
-            "Error": f"{error} ({len(missed):,} of {len(rows):,})",
+            "Error": f"{error} ({len(missed) + strange:,} of {len(y):,})",
             "Negative log likelihood": f"{_four_places(plain['nll'])} nats",
             "Brier score": _four_places(plain["brier"]),
             "Expected calibration error": f"{100 * plain['ece']:.1f} %",

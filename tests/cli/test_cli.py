@@ -753,7 +753,7 @@ def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch
         stopped = call(*data, "--out", "stopped")
     assert stopped.exit_code == 130, stopped.stderr
     assert "models that are done (1) are kept: go on with orbitgp compare --resume stopped" in stopped.stderr
-    assert "1 models done" in call("show", "stopped").stdout
+    assert "1 model done" in call("show", "stopped").stdout
     second = trained[1]
     trained.clear()
     with monkeypatch.context() as patch:
@@ -905,3 +905,50 @@ def test_a_configuration_that_is_none_is_one_sentence(here, text):
 
 def test_errors_do_not_steer_the_terminal():
     assert _sentence(ValueError("\x1b[2Jgone")) == "\ufffd[2Jgone."
+
+
+def test_test_cases_of_classes_not_trained_on_are_errors():
+    lines = [f"{i},{i % 7},{i % 3}" for i in range(30)]
+    Path("train.csv").write_text("\n".join(["a,b,target", *lines]))
+    Path("test.csv").write_text(
+        "\n".join(["a,b,target", *(line[:-2] + ",9" if line.endswith(",2") else line for line in lines)])
+    )
+    learned = call("learn", "train.csv", "--test", "test.csv", "--no-baseline", *QUICK, "--out", "run")
+    assert learned.exit_code == 0, learned.stderr
+    note = "10 of 30 test cases are of classes that were not trained on: they count as errors only."
+    found = json.loads(Path("run/result.json").read_text())
+    assert found["test"]["count"] == 30
+    assert found["test"]["error"] >= 1 / 3
+    assert note in found["notes"]
+    assert note in " ".join(learned.stdout.split())
+    predicted = call("predict", "run", "test.csv", "--out", "p.csv")
+    wrong = round(30 * found["test"]["error"])
+    assert f"({wrong} of 30)" in predicted.stderr
+    assert note in " ".join(predicted.stderr.split())
+
+
+def test_some_of_the_data_are_of_the_same_task_as_all():
+    Path("some.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 7},{i % 3}" for i in range(30))]))
+    result = call("learn", "some.csv", "--max-data", "5", "--no-baseline", *QUICK, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(Path("run/config.json").read_text())["task"] == "classification"
+
+
+def test_arrays_of_another_shape_are_refused_where_columns_are_standardised():
+    Path("some.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 7},{i / 3}" for i in range(12))]))
+    assert call("learn", "some.csv", "--no-baseline", *QUICK, "--out", "run").exit_code == 0
+    np.save("three.npy", np.zeros((4, 3)))
+    result = call("predict", "run", "three.npy")
+    assert result.exit_code == 1
+    assert "the inputs in three.npy have shape (3,), but those of training (2,)." in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"), [("1e200,1,1", "column 'a' holds numbers so large"), ("1,1,1e200", "the targets are so large")]
+)
+def test_numbers_whose_variance_is_infinite_are_refused(row, sentence):
+    Path("large.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 7},{i / 3}" for i in range(12)), row]))
+    result = call("learn", "large.csv", "--no-baseline", *QUICK, "--out", "run")
+    assert result.exit_code == 1
+    assert sentence in " ".join(result.stderr.split())
+    assert "warning" not in result.stderr

@@ -205,9 +205,8 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int
         typer.echo("writing the report …", err=True)
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best
-    # The evidence without invariance, where it is certain that the best model has more.
-    over = ranking.over_plain()
-    plain = None if over is None else model.evidence_.value - over
+    others = {name: other.evidence_.value for name, other in ranking.models.items() if name != ranking.best}
+    plain = None if ranking.plain is None else others.get(ranking.plain)
     certain = ranking.plain not in ranking.tied
     content = report_content(data, model, starts[ranking.best], config, plain, certain, ranking, curve)
     result = result_of(content, folder, config)

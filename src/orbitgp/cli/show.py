@@ -51,6 +51,7 @@ def _unfinished(folder: RunFolder, config: dict[str, Any], json_: bool) -> None:
         return
     done = f"{steps}{'' if total is None else f' of {total}'} steps"
     if config["command"] == "compare":
-        done = f"{len(list(folder.models.glob('*')))} models"
+        count = len(list(folder.models.glob("*")))
+        done = f"{count} model{'' if count == 1 else 's'}"
     typer.echo(f"{', '.join(config['orbits'])} on {config['name']}: {done} done.")
     typer.echo(f"Go on with {folder.resume_command()}")

@@ -121,7 +121,10 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         self._flat_targets = targets.ndim == 1
         values = targets.reshape(len(targets), -1).astype(np.float64)
         # A target that does not vary, up to rounding, has its own size for a unit.
-        mean, spread = values.mean(0), values.std(0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, spread = values.mean(0), values.std(0)
+        if not np.isfinite(spread).all():
+            raise ValueError("the targets are so large that their variance is infinite: measure them in a larger unit.")
         varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
         unit = np.where(varies, spread, np.where(mean != 0, np.abs(mean), 1.0))
         self.target_mean_: np.ndarray = mean if self.normalize_y else np.zeros_like(mean)

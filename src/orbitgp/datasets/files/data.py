@@ -97,11 +97,12 @@ class Data:
     notes: list[str] = field(default_factory=list)
     rows_train: list[str] | None = None  # names of the rows, where they have any
     rows_test: list[str] | None = None
+    task_of_all: Task | None = None  # what all targets look like, where only some were chosen to train on
 
     @property
     def task(self) -> Task:
         """What the targets look like: classes, or numbers to regress on."""
-        return task_of(self.y_train)
+        return self.task_of_all or task_of(self.y_train)
 
     @property
     def task_reason(self) -> str:
@@ -172,6 +173,8 @@ def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarra
         raise DatasetError(f"the inputs in {where} hold a value that is not finite in row {row + 1}.")
     if options.scales is not None:
         shift, unit = np.array(options.scales).T
+        if x.shape[1:] != shift.shape:
+            raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those of training {shift.shape}.")
         x = (x - shift) / unit
     if options.invert and (ends := unusual_ends(x)) is not None:
         raise DatasetError(
@@ -198,7 +201,11 @@ def standardised(data: Data, shared: Sequence[set[int]] = ()) -> Data:
     for column in range(x.shape[1]):
         group = next((sorted(some) for some in shared if column in some), [column])
         if not np.isin(x[:, group], (0, 1)).all():
-            scales[column] = float(x[:, group].mean()), float(x[:, group].std()) or 1.0
+            with np.errstate(over="ignore", invalid="ignore"):
+                scales[column] = float(x[:, group].mean()), float(x[:, group].std()) or 1.0
+            if not np.isfinite(scales[column]).all():
+                name = data.read_options.features[column]
+                raise DatasetError(f"column {name!r} holds numbers so large that their variance is infinite: mend them.")
     options = replace(data.read_options, scales=tuple(scales))
     shift, unit = np.array(scales).T
     test = None if data.x_test is None else (data.x_test - shift) / unit

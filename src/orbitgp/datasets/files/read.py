@@ -60,6 +60,7 @@ def load(
         raise DatasetError(f"there is no file or folder {spec}, and no data set of that name: {', '.join(NAMES)}.")
     else:
         data = _from_path(path, options)
+    data = replace(data, task_of_all=data.task)
     if test is not None:
         held_out = load_inputs(test, data.read_options)
         if held_out.y is None or held_out.with_target is not None:

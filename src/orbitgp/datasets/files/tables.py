@@ -5,6 +5,7 @@ Columns of numbers are inputs as they are, and columns of words become inputs of
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,9 +181,10 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
         return values.astype(np.float64)
     except (ValueError, TypeError):
         row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
+    drop = f"--drop {shlex.quote(str(column.name))}"
     raise DatasetError(
         f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {column.index[row]}: "
-        f"every input must be a number; leave the column out with --drop {column.name}, or turn it into numbers."
+        f"every input must be a number; turn it into one, or train without the column, with {drop}."
     )
 
 

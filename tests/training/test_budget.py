@@ -25,11 +25,14 @@ from orbitgp.training.budget import (
     default_steps,
     evaluation_cost,
     most_inducing,
+    pass_seconds,
     passes_within,
+    rest_of,
     seconds_on,
     step_seconds,
 )
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.time_limit import Rest
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -56,18 +59,44 @@ def test_samples_and_local_parameters_cost_more() -> None:
     assert steps(5000, 64, likelihood=Bernoulli())[1] > plain
 
 
-def test_what_follows_a_run_takes_a_quarter_of_its_limit() -> None:
+class TestWhatFollowsARun:
     model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.1).double(), torch.randn(64, 3).double())
     problem = model, Gaussian(), torch.zeros(5000, 3, dtype=torch.float64)
+    one = pass_seconds(*problem, 5000, 64)
 
-    def passes(seconds: float | None, rows: int = 5000) -> float:
-        return passes_within(*problem, rows, 64, TrainerSettings(max_seconds=seconds), least=2.0, most=8.0)
+    def passes(self, rest: Rest, rows: int = 5000, least: float = 2.0, beside: float = 0.0) -> float:
+        return passes_within(*self.problem, rows, 64, rest, least, most=8.0, beside=beside)
 
-    one = evaluation_cost(*problem, 64, 5000).seconds / 3
-    assert passes(None) == passes(1e6 * one) == 8.0
-    assert passes(20 * one) == pytest.approx(5.0)
-    assert passes(10 * one, rows=2500) == pytest.approx(5.0, rel=0.1)
-    assert passes(0.1 * one) == 2.0
+    def test_takes_a_sixth_of_the_limit(self) -> None:
+        assert self.passes(Rest(None)) == self.passes(Rest(1e6 * self.one)) == 8.0
+        assert self.passes(Rest(30 * self.one)) == pytest.approx(5.0)
+        assert self.passes(Rest(30 * self.one), beside=2.0) == pytest.approx(3.0)
+        assert self.passes(Rest(15 * self.one), rows=2500) == pytest.approx(5.0, rel=0.1)
+        assert self.passes(Rest(0.1 * self.one)) == 2.0
+
+    def test_takes_half_of_what_is_left(self) -> None:
+        assert self.passes(Rest(30 * self.one, spent=22 * self.one)) == pytest.approx(4.0)
+        assert self.passes(Rest(30 * self.one, spent=31 * self.one), least=0.0) == 0.0
+
+    def test_takes_fewer_passes_on_a_slower_machine(self) -> None:
+        assert self.passes(Rest(30 * self.one, pace=2.0), least=0.0) == pytest.approx(2.5)
+
+    def test_a_pass_takes_at_least_a_third_of_an_evaluation(self) -> None:
+        """By hand: a value of the kernel takes 2 * 3 * (3 + 8) operations; 64 samples meet 64 points, and each other."""
+        algebra = (6 + 8) * (5000 + 64) * 64**2 / 3 + 4 * 11 * 64**2 / 3
+        kernel = 2 * 3 * 11 * 5000 * 64 * (64 + 3 * 64)
+        assert self.one == pytest.approx((algebra + kernel) / 16e9)
+        assert self.one > evaluation_cost(*self.problem, 64, 5000).seconds / 3
+
+    def test_at_the_nominal_speed_without_a_limit(self) -> None:
+        """150 seconds, whatever was spent, on every machine, for a kernel between samples and inducing points alone."""
+        found = [passes_within(*self.problem, 10**9, 64, rest, 0.0, 8.0, 3.0) for rest in (Rest(None), Rest(None, 1e9, 7.0))]
+        seconds = evaluation_cost(*self.problem, 64, 10**9).seconds / 3
+        assert found == [pytest.approx(150 / seconds)] * 2
+
+    def test_learning_has_two_thirds(self) -> None:
+        assert rest_of(TrainerSettings(max_seconds=8.0)) == Rest(12.0)
+        assert rest_of(TrainerSettings()) == Rest(None)
 
 
 @pytest.mark.parametrize(("given", "learning"), [(None, None), (12.0, 8.0)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fit_to_kill
@@ -23,11 +24,12 @@ from orbitgp.inference.rows import StoredRows
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation
 from orbitgp.training import collapsed_climb
-from orbitgp.training.budget import MOST_STEPS, PATIENCE
+from orbitgp.training.budget import MOST_STEPS, PATIENCE, pass_seconds
 from orbitgp.training.checkpoint import read_checkpoint
 from orbitgp.training.collapsed_climb import climb_size
 from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings, TrainingOptions
+from orbitgp.training.time_limit import Rest
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -324,6 +326,38 @@ class TestLimits:
         assert len(run.run()) == 1
         assert run.steps == 0
         assert not run.converged
+
+    @pytest.mark.parametrize(
+        ("limit", "pace", "expected"), [(None, 9.0, 512), (1e6, 1.0, 512), (1.0, 1.0, 128), (1.0, 2.0, 64), (0.0, 1.0, 16)]
+    )
+    def test_the_last_posterior_has_as_many_draws_as_there_is_time_for(
+        self, limit: float | None, pace: float, expected: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A ``limit`` of 1 is one with a sixth for a quarter of the draws. They are no fewer than were learned with."""
+        run = trainer(max_steps=1)
+        run.run()
+        assert run.climb is not None
+        assert run.climb.model.num_samples == 16
+        seen: list[int | None] = []
+        monkeypatch.setattr(CollapsedGP, "set_posterior", lambda model, *_: seen.append(model.num_samples))
+        unit = 6 * 1.001 * pass_seconds(run.model, run.likelihood, run.x, ROWS, 512) / 4
+        run.climb.polish(Rest(None if limit is None else limit * unit, pace=pace))
+        assert seen == [expected]
+
+    def test_the_last_bound_tells_the_pace(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [0.0]
+        plain = CollapsedGP.condition
+
+        def slow(*given: Any) -> Any:
+            now[0] += 5.0
+            return plain(*given)
+
+        monkeypatch.setattr(CollapsedGP, "condition", slow)
+        monkeypatch.setattr(collapsed_climb, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+        run = trainer(max_steps=1)
+        run.run()
+        assert run.climb is not None
+        assert run.climb.pace == pytest.approx(5.0 / pass_seconds(run.model, run.likelihood, run.x, ROWS, 16))
 
     def test_a_run_that_is_asked_to_stop_does(self) -> None:
         run = trainer()

@@ -14,11 +14,11 @@ from orbitgp.inference.cost import Workload
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity
-from orbitgp.training import quasi_newton
+from orbitgp.training import quasi_newton, time_limit
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
-from orbitgp.training.time_limit import TimeLimit
+from orbitgp.training.time_limit import Rest, TimeLimit
 
 CPU = torch.device("cpu")
 
@@ -74,6 +74,26 @@ def test_what_else_may_follow() -> None:
 def test_an_orbit_without_draws_is_not_measured_with_others() -> None:
     limit = TimeLimit(200.0, 1000, 10_000, Workload(8, 92, CPU, one_noise=True))
     assert limit.to_learn(None) == pytest.approx(limit.to_learn(8) + 2.25 * 0.19125)
+
+
+def test_the_rest_is_halved_and_what_is_done_tells_how_long_more_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time_limit, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    rest = Rest(60.0, spent=20.0)
+    assert rest.share() == 10.0  # a sixth
+    rest.spent = 48.0
+    assert rest.share() == 6.0  # half of what is left
+    with rest.timed(2.0):
+        now[0] += 4.0
+    assert (rest.spent, rest.pace) == (52.0, 2.0)
+    assert rest.share() == 2.0  # which takes 4 s here
+    with rest.timed(1.0):
+        now[0] += 10.0
+    assert rest.share() == 0.0
+    free = Rest(None)
+    with free.timed(1.0):
+        now[0] += 10.0
+    assert free.share() == math.inf
 
 
 class Evaluations:

@@ -26,9 +26,11 @@ from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.training import screening
+from orbitgp.training.budget import pass_seconds, step_seconds
 from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.stochastic_steps import StochasticSteps
+from orbitgp.training.time_limit import Rest
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -368,6 +370,8 @@ def test_the_time_budget_is_kept(monkeypatch):
     assert clock.now < 26.0  # two looks at the clock for each step
     assert trainer.steps > 10
     assert trainer.fraction() >= 1.0
+    each = step_seconds(trainer.model, trainer.likelihood, trainer.x, trainer.options)
+    assert trainer.stochastic.pace == pytest.approx(history[-1]["seconds"] / trainer.steps / each)
     assert (
         trainer.stochastic.optimizer.param_groups[0]["lr"] < 0.2 * trainer.stochastic.rates.first[0]
     )  # the schedule came to its end
@@ -501,6 +505,28 @@ def test_the_end_takes_less_than_training_where_data_are_many(monkeypatch):
         monkeypatch.setattr(trainer.stochastic.posterior, "polish", lambda passes, rows: seen.append(passes))
         trainer.polish()
     assert seen == [1, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("limit", "pace", "expected"),
+    [
+        (None, 5.0, (6, 30)),
+        (10.0, 1.0, (6, 30)),
+        (3.5, 1.0, (3, 30)),
+        (3.5, 3.0, (1, 30)),
+        (0.52, 1.0, (1, 15)),
+        (0.0, 1.0, (1, 10)),
+    ],
+)
+def test_the_end_takes_no_more_than_its_share_of_the_time(limit, pace, expected, monkeypatch):
+    """``limit``: passes over all 30 data that a sixth of it is enough for. An update sees 10 of them."""
+    trainer = make_trainer(posterior_rows=10, polish_passes=6)
+    trainer.stochastic.steps = 400
+    seen = []
+    monkeypatch.setattr(trainer.stochastic.posterior, "polish", lambda *given: seen.append(given))
+    each = pass_seconds(trainer.model, trainer.likelihood, trainer.x, 30, 4)
+    trainer.stochastic.polish(Rest(None if limit is None else 6 * limit * each, pace=pace))
+    assert seen == [expected]
 
 
 # What is learned, and what is not

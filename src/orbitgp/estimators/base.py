@@ -7,6 +7,7 @@ A fit copies the orbit and the kernel, places inducing points on orbit samples o
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
@@ -267,7 +268,16 @@ class InvariantEstimator(ChecksData, BaseEstimator):
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
         """Learn by the bound, and keep where that leads."""
         problem, settings, free = fit.problem, for_learning(fit.settings), fit.arguments["max_steps"] is None
-        trainer = Trainer(model, problem.likelihood, fit.x, problem.y, settings, progress=bool(self.verbose), free_steps=free)
+        trainer = Trainer(
+            model,
+            problem.likelihood,
+            fit.x,
+            problem.y,
+            settings,
+            progress=bool(self.verbose),
+            free_steps=free,
+            seconds_before=time.perf_counter() - fit.run.begun,
+        )
         fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
         try:
             with fit.run.around(trainer, list(fit.seeds), problem.shift):

@@ -13,7 +13,7 @@ from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.rows import Rows, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.orbits.sampling import whole_groups
-from orbitgp.training.budget import passes_within
+from orbitgp.training.budget import pass_seconds, passes_within
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
@@ -23,6 +23,7 @@ NOISE_ERRORS = 5.0  # by which a lower bound may lie above an upper one, by chan
 EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES, FEW_SAMPLES = 64, 8  # at least so many orbit samples for each datum, and where these take too long
 PASSES = (2.0, 8.0)  # over all data: at least two tell an error
+LOCAL_PASSES = 4  # that local parameters are found from
 
 
 def exact_evidence(climber: QuasiNewton, solution: Solution | CollapsedBound) -> Evidence:
@@ -46,22 +47,30 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
         samples = whole_groups(EVIDENCE_SAMPLES, groups)
     problem = trainer.model, trainer.likelihood, trainer.x
     rows = min(len(trainer.x), EVIDENCE_ROWS) if on_disk(trainer.x) else len(trainer.x)
+    local_passes = LOCAL_PASSES if trainer.likelihood.num_locals else 0
 
     def passes(least: float = 0.0) -> float:
-        return passes_within(*problem, rows, samples, settings, least, PASSES[1])
+        """How many there is time for, beside those for local parameters and one for the slack."""
+        return passes_within(*problem, rows, samples, trainer.rest, least, PASSES[1], local_passes + 1)
 
     while samples is not None and samples > FEW_SAMPLES and passes() < PASSES[0]:
         samples = whole_groups(-(-samples // 2), groups)
-    evidence = measure_evidence(
-        *problem,
-        trainer.y,
-        samples,
-        groups,
-        settings.sampler,
-        passes=int(passes(PASSES[0])),
-        generator=generator,
-        most_rows=rows,
-    )
+    if settings.max_seconds is not None and passes() < PASSES[0]:
+        local_passes = min(local_passes, 1)
+    whole = samples is None and rows == len(trainer.x)  # whole orbits of all data have no noise
+    count = 1 if whole else int(passes(PASSES[0]))
+    with trainer.rest.timed((count + local_passes + 1) * pass_seconds(*problem, rows, samples)):
+        evidence = measure_evidence(
+            *problem,
+            trainer.y,
+            samples,
+            groups,
+            settings.sampler,
+            passes=count,
+            local_passes=local_passes,
+            generator=generator,
+            most_rows=rows,
+        )
     evidence = replace(evidence, num_learned=trainer.learn_rows)
     upper = _upper(trainer, evidence)
     return evidence if upper is None else bounded(evidence, upper)
@@ -77,15 +86,16 @@ def bounded(evidence: Evidence, upper: float) -> Evidence:
 
 
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
-    """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, and not too many data."""
+    """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, few data, and time."""
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
     if isinstance(x, Rows) or likelihood.num_locals or likelihood.couples:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
     size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
     work = Workload(size, model.covariance.num_features(x), x.device, double=True)
-    quick = work.conditioning(len(x)).seconds < UPPER_SECONDS
-    if not quick and len(x) > UPPER_ROWS:
+    seconds = trainer.rest.share()
+    quick = work.conditioning(len(x)).seconds < min(UPPER_SECONDS, seconds)
+    if not quick and (len(x) > UPPER_ROWS or pass_seconds(model, likelihood, x, len(x), samples) > seconds):
         return None
     bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
     return bounds.upper

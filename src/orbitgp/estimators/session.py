@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -35,6 +36,7 @@ class Run:
             raise TypeError(f"callback must be a function of one record, got {callback!r}.")
         if not isinstance(every, Real) or isinstance(every, bool):
             raise TypeError(f"checkpoint_every must be a number of seconds, got {every!r}.")
+        self.begun = time.perf_counter()
         self.callback: Callback | None = callback
         self.warning: str | None = None
         self.interrupted = False

@@ -22,6 +22,7 @@ from orbitgp.inference.rows import Rows, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.options import TrainerSettings
+from orbitgp.training.time_limit import Rest
 
 PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
 SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by default
@@ -33,6 +34,8 @@ _STEP_SIZES = {"posterior_samples", "posterior_rows", "batch_size"}
 _FEW_SAMPLES, _LEAST_BATCH = 8, 128
 _MANY_POINTS = 1024, 512  # inducing points on a GPU, where there is time; more were not measured
 _REFIT = 1 / 3  # of an evaluation with its gradient: what a refit of q(u) takes, and a pass over all rows without a gradient
+_VALUES = 3.0  # times what is reckoned: what values of the kernel take in a pass beside the algebra, if inputs are small
+_PAIRS = 3.0  # values between a sample and an inducing point: what one between two samples of a row takes
 _AFTER = 0.25  # of the time for learning: what the last q(u) may take when that is spent, and what measuring the bound may
 
 Inputs = Float[Tensor, "rows *features"] | Rows
@@ -101,6 +104,11 @@ def for_learning(options: TrainerSettings) -> TrainerSettings:
     return replace(options, max_seconds=options.max_seconds / (1 + 2 * _AFTER))
 
 
+def rest_of(options: TrainerSettings) -> Rest:
+    """What follows a run that has such a limit of time for learning."""
+    return Rest(None if options.max_seconds is None else options.max_seconds * (1 + 2 * _AFTER))
+
+
 def short_climb(evaluation: Callable[[int], Cost], draws: int, early: int) -> Cost:
     """A few evaluations of a bound: their time is that of the early ones, with few draws, their memory that of the last."""
     return Cost(evaluation(draws).bytes, FEW_EVALUATIONS * evaluation(early).seconds)
@@ -130,20 +138,32 @@ def seconds_on(device: torch.device, options: TrainerSettings) -> float:
     return min(options.exact_seconds, limit)
 
 
+def pass_seconds(model: InvariantGP, likelihood: Likelihood, x: Inputs, rows: int, samples: int | None) -> float:
+    """One pass over so many rows, with so many samples of each, without a gradient."""
+    drawn = model.samples_per_row(samples)
+    algebra, all_of_it = (evaluation_cost(model, likelihood, x, number, rows).seconds for number in (0, drawn))
+    kernel = _VALUES * (all_of_it - algebra) * (1 + _PAIRS * drawn / model.num_points)
+    return _REFIT * (algebra + kernel)
+
+
 def passes_within(
     model: InvariantGP,
     likelihood: Likelihood,
     x: Inputs,
     rows: int,
     samples: int | None,
-    options: TrainerSettings,
+    rest: Rest,
     least: float,
     most: float,
+    beside: float = 0.0,
 ) -> float:
-    """How many passes over so many rows, with so many samples of each, may follow a run, in a share of its time.
+    """How many passes over so many rows, with so many samples of each, may follow a run, and so many ``beside`` them.
 
-    A pass with a part of the samples is that part of one.
+    They take a share of what is left. Without a limit they take, without those beside them, a share of the time for a run at
+    the nominal speed. A pass with a part of the samples is that part of one.
     """
-    limit = SECONDS if options.max_seconds is None else options.max_seconds
-    seconds = _REFIT * evaluation_cost(model, likelihood, x, model.samples_per_row(samples), rows).seconds
-    return min(max(least, _AFTER * limit / seconds), most)
+    if rest.seconds is None:
+        refit = _REFIT * evaluation_cost(model, likelihood, x, model.samples_per_row(samples), rows).seconds
+        return min(max(least, _AFTER * SECONDS / refit), most)
+    within = rest.share() / pass_seconds(model, likelihood, x, rows, samples)
+    return min(max(least, within - beside), most)

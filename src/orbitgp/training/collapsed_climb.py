@@ -13,6 +13,7 @@ take too long, too, it climbs the bound of some rows, and all rows have their sa
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ from orbitgp.training.budget import (
     PATIENCE,
     ROWS_A_POINT,
     evaluation_cost,
+    pass_seconds,
     passes_within,
     seconds_on,
     short_climb,
@@ -50,6 +52,7 @@ from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.time_limit import Rest
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _FEW_DRAWS = 4  # where there is no time for more; more rows gain more
@@ -151,6 +154,7 @@ class CollapsedClimb(QuasiNewton):
     """One run of learning by the collapsed bound, from where the model is: :meth:`run`, then :meth:`polish` for q(u)."""
 
     model: CollapsedGP
+    pace: float = 1.0  # seconds of this machine for one that was reckoned, of a pass over the data
 
     @property
     def size(self) -> ClimbSize:
@@ -167,15 +171,18 @@ class CollapsedClimb(QuasiNewton):
             self._learn_what_is_free()
             return super().run()
 
-    def polish(self) -> None:
+    def polish(self, rest: Rest) -> None:
         """With all else fixed, the best q(u): that on many fixed draws of the orbit, or as many as there is time for."""
-        draws, sparse = None, self.model.sparse
+        draws, local, sparse = None, None, self.model.sparse
+        pass_over = sparse, self.likelihood, self.x, len(self.x)
+        if self.likelihood.num_locals:
+            with rest.timed(pass_seconds(*pass_over, self.model.num_samples)):
+                local = self.objective.condition().local
         if not isinstance(self.model.orbit, FiniteOrbit):
             least = (self.model.num_samples or 1) / _POSTERIOR_DRAWS
-            whole = passes_within(sparse, self.likelihood, self.x, len(self.x), _POSTERIOR_DRAWS, self.options, least, most=1.0)
-            draws = int(_POSTERIOR_DRAWS * whole)
-        local = self.objective.condition().local if self.likelihood.num_locals else None
-        CollapsedGP(sparse, self.x, draws).set_posterior(self.likelihood, self.y, local)
+            draws = int(_POSTERIOR_DRAWS * passes_within(*pass_over, _POSTERIOR_DRAWS, rest, least, most=1.0))
+        with rest.timed(pass_seconds(*pass_over, draws)):
+            CollapsedGP(sparse, self.x, draws).set_posterior(self.likelihood, self.y, local)
 
     def summary(self) -> str:
         """What happened, in words."""
@@ -207,6 +214,17 @@ class CollapsedClimb(QuasiNewton):
         """Climb from here with the rows that are learned from, until an iteration gains less than ``enough``."""
         with self.objective.subset(self._num_learned):
             return self._climb(self._enough(0.0) if enough is None else enough)
+
+    def _condition(self) -> Solution | CollapsedBound:
+        """The bound of the present rows. How long that takes tells the pace of the passes that follow."""
+        start = time.perf_counter()
+        found = super()._condition()
+        took = time.perf_counter() - start
+        self.pace = took / pass_seconds(self.model.sparse, self.likelihood, self.x, len(self.model.x), self.model.num_samples)
+        return found
+
+    def _measure_draws(self, solution: Solution | CollapsedBound) -> None:
+        """What other draws change is not asked here: the bound is measured on fresh ones."""
 
     def _enough(self, noise: float) -> float:
         """Nats an iteration, below which a climb ends. Nothing finer is sought than a small part of the slack."""

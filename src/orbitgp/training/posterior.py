@@ -156,20 +156,21 @@ class PosteriorUpdates:
         self.minibatches.load_state_dict(state["minibatches"])
 
     @property
-    def _num_samples(self) -> int | None:
+    def num_samples(self) -> int | None:
+        """How many orbit samples of each datum an update sees; None for whole orbits."""
         return self.options.posterior_samples or self.options.num_samples
 
     def _pieces(self, size: int) -> list[Rows]:
         """The rows of one update, in pieces whose samples fit into memory."""
         count = len(self.x)
         rows = self.minibatches.take(size) if size < count else torch.arange(count, device=self.x.device)
-        return [rows[piece] for piece in chunks(self.x, self.model, self._num_samples, size)]
+        return [rows[piece] for piece in chunks(self.x, self.model, self.num_samples, size)]
 
     def _drawn(self, pieces: list[Rows], num_samples: int | None = None) -> Iterator[tuple[Rows, Samples]]:
         """Fresh orbit samples of each piece, or of what this process holds of it."""
         for piece, following in zip(pieces, [*pieces[1:], self.minibatches.upcoming(len(pieces[0]))], strict=True):
             part = owned(self.x, piece)
-            samples = self.sample(part, num_samples or self._num_samples)
+            samples = self.sample(part, num_samples or self.num_samples)
             prefetch(self.x, following)
             if len(part.rows):
                 yield part.rows, samples

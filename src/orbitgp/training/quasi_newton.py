@@ -160,7 +160,7 @@ class QuasiNewton:
         """Find the best start, climb, double the draws until they do not matter, and condition on all data."""
         with progress_bar(self.progress, "evaluations") as self._bar:
             self._learn_in_time()
-            solution = self._posterior or self.objective.condition()
+            solution = self._posterior or self._condition()
             self._measure_draws(solution)
             self._record(solution.log_evidence)
         return solution
@@ -300,7 +300,7 @@ class QuasiNewton:
         enough_draws = self.model.num_samples is not None and self.model.num_samples >= LEAST_SAMPLES
         many_rows = self._num_learned > _LEAST_RUNG
         with self.objective.subset(self._num_learned):
-            posterior = self.objective.condition() if many_rows and self._num_learned == len(self.x) else None
+            posterior = self._condition() if many_rows and self._num_learned == len(self.x) else None
             again = self.objective.value() if posterior is None else posterior.log_evidence + self.objective.log_prior()
             self.draw_error = abs(again - top.value)
             if enough_draws and many_rows and self.draw_error < TOLERANCE:
@@ -340,6 +340,10 @@ class QuasiNewton:
         if self.model.num_samples is None or self.num_samples is not None or len(self.model.x) <= _LEAST_RUNG:
             return 0.0
         return abs(self.objective.log_evidence(other=1) - self.objective.log_evidence())
+
+    def _condition(self) -> Solution | CollapsedBound:
+        """The posterior of the present rows."""
+        return self.objective.condition()
 
     def _measure_draws(self, solution: Solution | CollapsedBound) -> None:
         """What other draws change, or half as many: measured on the data learned from, and in proportion to all data."""

@@ -35,6 +35,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing, Samples
 from orbitgp.training import convergence
 from orbitgp.training.adam import Adam
+from orbitgp.training.budget import pass_seconds, step_seconds
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.learning_rates import LearningRates, parameter_groups, schedule
@@ -43,6 +44,7 @@ from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
+from orbitgp.training.time_limit import Rest
 
 
 @dataclass
@@ -88,6 +90,7 @@ class StochasticSteps:
         self.minibatches = minibatches(self.x, self.generator)
         self.steps = 0
         self.seconds = 0.0
+        self.pace = 1.0  # seconds of this machine for one that was reckoned, of a step
         self.hold = 0.5  # of the budget: rates hold for so long, then they fall for as long again
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
@@ -110,6 +113,7 @@ class StochasticSteps:
     def run(self, keeps_orbit: bool = False) -> None:
         """Take steps until the bound has stopped rising or the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
         every = min(max(1, self.options.max_steps // 100), _MOST_STEPS_A_RECORD)
+        steps, seconds = self.steps, self.seconds
         with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
             bar.update(self.steps)
             while self.fraction() < 1.0 and not self.stopped:
@@ -125,6 +129,9 @@ class StochasticSteps:
                     self.after_step(self)
         if self.bounds:  # the run was stopped between two records, or all its time went into the choice of a start
             self.record()
+        if self.steps > steps:
+            reckoned = step_seconds(self.model, self.likelihood, self.x, self.options)
+            self.pace = (self.seconds - seconds) / ((self.steps - steps) * reckoned)
         if isinstance(self.gradient, Replayed):
             self.gradient.release()
 
@@ -202,18 +209,26 @@ class StochasticSteps:
 
         return Replayed(self._gradient, version, [self.generator], parameters)
 
-    def polish(self) -> None:
+    def polish(self, rest: Rest) -> None:
         """With all else fixed, q(u) from an average over passes over all data, where it was found in closed form.
 
         Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
-        that is less than one pass, it is a part of one for data on disk; others are all seen.
+        that is less than one pass, it is a part of one for data on disk; others are all seen, if there is time.
         """
-        if not self.natural:
+        if not self.natural or not self.options.polish_passes:
             return
         seen = self.steps // self.options.posterior_every * self.posterior.size
         enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
         rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)
-        self.posterior.polish(min(self.options.polish_passes, max(1, enough)), rows)
+        passes = min(self.options.polish_passes, max(1, enough))
+
+        def seconds(rows: int) -> float:
+            return pass_seconds(self.model, self.likelihood, self.x, rows, self.posterior.num_samples)
+
+        within = min(float(passes), rest.share() / seconds(rows))
+        rows, passes = max(min(rows, self.posterior.size), int(min(1.0, within) * rows)), max(1, int(within))
+        with rest.timed(passes * seconds(rows)):
+            self.posterior.polish(passes, rows)
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""

@@ -6,17 +6,25 @@ evaluations it is worth, and evaluations on this machine say how long each of th
 
 The posterior may have more draws than were learned with: making it once with twice the draws often gains more evidence than the
 last evaluations of a climb do, in the same time.
+
+A sparse fit makes passes over all rows when learning is over: for the last q(u), for the evidence, and for its upper bound.
+Each of these may take a sixth of the time, but only half of what is left. It says how long passes take on this machine.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 
+from orbitgp.inference import processes
 from orbitgp.inference.cost import CONDITIONING, Workload
 
 _TELLING = 0.25  # of the rows that are learned from: as many tell how long evaluations take
 _MEASURES = 2.25  # of the evidence, without a gradient: with these draws, with others, and with half as many
+_PART = 1 / 6  # of the time for a sparse fit: what each part that follows learning may take
 _POSTERIOR = 0.25  # of the time, for a posterior with more draws than were learned with
 
 
@@ -72,3 +80,30 @@ class TimeLimit:
     @staticmethod
     def _with(work: Workload, samples: int | None) -> Workload:
         return work if samples is None else replace(work, samples=samples)
+
+
+@dataclass
+class Rest:
+    """What is left of a limit for a sparse fit when learning is over; without ``seconds`` there is no limit."""
+
+    seconds: float | None
+    spent: float = 0.0
+    pace: float = 1.0  # seconds of this machine for one that was reckoned
+
+    def share(self) -> float:
+        """What the next part of the fit may take, in seconds that are reckoned."""
+        if self.seconds is None:
+            return inf
+        seconds = min(_PART * self.seconds, max(0.0, self.seconds - self.spent) / 2)
+        # Processes that share the data must make the same passes, and have different clocks.
+        share: float = processes.firsts(seconds / self.pace)
+        return share
+
+    @contextmanager
+    def timed(self, reckoned: float) -> Iterator[None]:
+        """Count what this takes, and learn from it how long the rest takes. It was reckoned to take so many seconds."""
+        start = time.perf_counter()
+        yield
+        took = time.perf_counter() - start
+        self.spent += took
+        self.pace = took / reckoned

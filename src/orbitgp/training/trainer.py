@@ -25,19 +25,22 @@ from orbitgp.inference.rows import Rows
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training import screening
-from orbitgp.training.budget import affordable_steps, default_steps
+from orbitgp.training.budget import affordable_steps, default_steps, rest_of
 from orbitgp.training.collapsed_climb import ClimbSize, CollapsedClimb, climb_size
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import Stateful, copied_to
 from orbitgp.training.stochastic_steps import StochasticSteps
+from orbitgp.training.time_limit import Rest
 
 
 class Engine(Stateful, Protocol):
     """What learns, from where the model is. It owns its clock, its history, and the state from which it continues."""
 
     steps: int
+    seconds: float
+    pace: float  # seconds of this machine for one that was reckoned
     history: list[Record]
     stopped: bool
 
@@ -57,8 +60,8 @@ class Engine(Stateful, Protocol):
     def summary(self) -> str:
         """What happened, in words."""
 
-    def polish(self) -> None:
-        """With all else fixed, find the last q(u)."""
+    def polish(self, rest: Rest) -> None:
+        """With all else fixed, find the last q(u), in a share of the rest of the time."""
 
 
 @dataclass
@@ -68,6 +71,7 @@ class Trainer:
     ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds everything
     that the rest of the run depends on, so that a run that continues from it ends where it would have ended. ``free_steps``:
     the user has set no ``max_steps``, so stochastic steps, if the run takes them, may be as many as take ten minutes.
+    ``seconds_before`` of the limit of time went into what came before, and ``rest`` is what is left when learning is over.
     """
 
     model: InvariantGP
@@ -79,6 +83,7 @@ class Trainer:
     progress: bool = False
     after_step: Callable[[Trainer], None] | None = None
     free_steps: bool = False
+    seconds_before: float = 0.0
 
     def __post_init__(self) -> None:
         sized = self.model, self.likelihood, self.x
@@ -89,9 +94,11 @@ class Trainer:
                 self.options = replace(self.options, max_steps=default_steps(*sized, self.options))
         problem = self.model, self.likelihood, self.x, self.y, self.options
         self.stochastic = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
+        self.stochastic.seconds = self.seconds_before
         self.climb = self._new_climb(size)
         self.screened = not screening.is_needed(self.likelihood, self.options)
         self.keeps_orbit = False
+        self.rest = rest_of(self.options)
         self._begin: dict[str, Any] | None = None  # the state in which the climb began
 
     def _new_climb(self, size: ClimbSize | None) -> CollapsedClimb | None:
@@ -227,7 +234,8 @@ class Trainer:
 
     def polish(self) -> None:
         """With all else fixed, find the last q(u)."""
-        self.engine.polish()
+        self.rest.spent, self.rest.pace = self.engine.seconds, self.engine.pace
+        self.engine.polish(self.rest)
 
     def _report(self, record: Record) -> None:
         if self.callback is not None:

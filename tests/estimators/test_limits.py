@@ -1,0 +1,189 @@
+"""A limit of time covers all of a sparse fit: what comes before learning, learning, the last q(u), and the evidence."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+import orbitgp.estimators.base
+import orbitgp.estimators.evidence
+import orbitgp.estimators.session
+from orbitgp import InvariantGPRegressor
+from orbitgp.estimators.evidence import sparse_evidence
+from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
+from orbitgp.orbits import GaussianNoise, Orbit, Permutation
+from orbitgp.training import collapsed_climb, quasi_newton, stochastic_steps, time_limit
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.time_limit import Rest
+from orbitgp.training.trainer import Trainer
+
+CLOCKED = (
+    orbitgp.estimators.base,
+    orbitgp.estimators.session,
+    collapsed_climb,
+    quasi_newton,
+    stochastic_steps,
+    time_limit,
+)
+
+
+class Machine:
+    """A clock that counts values of the kernel between data and inducing points, so many a second, and upper bounds."""
+
+    def __init__(self, speed: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        plain, bounds = InvariantGP._kernel_means, orbitgp.estimators.evidence.two_sided_bounds
+
+        def counted(model: InvariantGP, samples: Any, *rest: Any) -> Any:
+            self.now += samples.points[..., 0].numel() * model.num_points / speed
+            return plain(model, samples, *rest)
+
+        def bounded(model: InvariantGP, likelihood: Likelihood, x: Any, y: Any, samples: int, max_iterations: int) -> Any:
+            values = model.num_points if max_iterations == 0 else len(x) * samples
+            self.now += len(x) * samples * values / speed
+            return bounds(model, likelihood, x, y, samples, max_iterations=max_iterations)
+
+        monkeypatch.setattr(InvariantGP, "_kernel_means", counted)
+        monkeypatch.setattr(orbitgp.estimators.evidence, "two_sided_bounds", bounded)
+        for module in CLOCKED:
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+
+def fitted(rows: int = 120, **options: Any) -> InvariantGPRegressor:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(rows, 2))
+    y = np.sin(x[:, 0]) + 0.1 * generator.normal(size=rows)
+    options = {"num_inducing": 10, "random_state": 0, **options}
+    return InvariantGPRegressor(GaussianNoise(0.2), **options).fit(x, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 30}], ids=["climb", "steps"])
+@pytest.mark.parametrize("speed", [1e5, 1e6])
+def test_a_fit_ends_within_its_limit(speed: float, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At these speeds, the posterior and the evidence without a limit take longer than the whole fit may."""
+    machine = Machine(speed, monkeypatch)
+    limit = 1e7 / speed
+    model = fitted(max_seconds=limit, **options)
+    assert 0.5 * limit < machine.now < 1.1 * limit
+    assert not model.converged_
+    assert np.isfinite(model.evidence_.value)
+    assert model.evidence_.stderr > 0
+    assert model.evidence_.slack is not None
+
+
+def trainer(
+    orbit: Orbit | None = None,
+    likelihood: Likelihood | None = None,
+    rows: int = 24,
+    seconds_before: float = 0.0,
+    **options: Any,
+) -> Trainer:
+    """A run that climbs the bound of a few rows."""
+    likelihood = likelihood or Gaussian()
+    x = 4 * torch.rand(rows, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64) - 2
+    y = torch.sin(2 * x[:, :1])
+    y = likelihood.encode((y[:, 0] > 0).long()) if isinstance(likelihood, Bernoulli) else y
+    model = InvariantGP(ScaleKernel(RBFKernel()).double(), orbit or GaussianNoise(0.3).double(), x[:8])
+    settings = TrainerSettings(**{"start_rows": 0, **options})
+    return Trainer(model, likelihood, x, y, settings, seconds_before=seconds_before)
+
+
+def scored(rest: Rest, orbit: Orbit | None = None, likelihood: Likelihood | None = None, **options: Any) -> tuple[Any, Trainer]:
+    run = trainer(orbit, likelihood, max_steps=5, **options)
+    run.run()
+    run.rest = rest
+    return sparse_evidence(run, torch.Generator().manual_seed(0)), run
+
+
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What is asked of those who measure the bound."""
+    seen: list[dict[str, Any]] = []
+    plain = orbitgp.estimators.evidence.measure_evidence
+
+    def measured(*given: Any, **options: Any) -> Any:
+        seen.append(options)
+        return plain(*given, **options)
+
+    monkeypatch.setattr(orbitgp.estimators.evidence, "measure_evidence", measured)
+    return seen
+
+
+@pytest.mark.parametrize(("likelihood", "local"), [(Gaussian(), 0), (Bernoulli(), 1)])
+def test_without_time_the_evidence_has_as_few_passes_as_tell_an_error(
+    likelihood: Likelihood, local: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = passes(monkeypatch)
+    late, run = scored(Rest(10.0, spent=11.0), likelihood=likelihood, max_seconds=10.0)
+    assert (late.num_samples, late.upper) == (8, None)
+    assert (seen[0]["passes"], seen[0]["local_passes"]) == (2, local)
+    assert late.stderr > 0
+    assert late.slack is not None
+    run.rest = Rest(1e9)
+    early = sparse_evidence(run, torch.Generator().manual_seed(1))
+    assert early.num_samples == 64
+    assert (seen[1]["passes"], seen[1]["local_passes"]) == (8, 4 * local)
+    assert (early.upper is None) == bool(local)
+    # Both measure the same bound.
+    assert late.value == pytest.approx(early.value, abs=10 * late.stderr + 0.1)
+
+
+def test_whole_orbits_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = passes(monkeypatch)
+    evidence, _ = scored(Rest(None), Permutation.swap(0, 1), num_samples=None)
+    assert seen[0]["passes"] == 1
+    assert evidence.stderr == 0.0
+
+
+def test_an_upper_bound_without_products_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is time for one pass, and none for all pairs of samples."""
+    asked: list[int] = []
+    plain = orbitgp.estimators.evidence.two_sided_bounds
+
+    def bounds(*given: Any, max_iterations: int) -> Any:
+        asked.append(max_iterations)
+        return plain(*given, max_iterations=max_iterations)
+
+    monkeypatch.setattr(orbitgp.estimators.evidence, "two_sided_bounds", bounds)
+    _, run = scored(Rest(None), rows=120)
+    asked.clear()
+    uppers = []
+    for share in np.geomspace(1e-7, 1.0, 15):
+        monkeypatch.setattr(Rest, "share", lambda _, share=share: float(share))
+        uppers.append(sparse_evidence(run, torch.Generator().manual_seed(0)).upper)
+    assert uppers[0] is None
+    assert len(asked) == sum(upper is not None for upper in uppers)
+    assert asked == sorted(asked)
+    assert set(asked) == {0, 100}
+
+
+def test_the_clock_begins_with_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(1e9, monkeypatch)
+    seen = []
+
+    def run(trainer: Trainer) -> None:
+        seen.append(trainer.stochastic.seconds)
+        raise InterruptedError
+
+    plain = orbitgp.estimators.base.sparse_model
+
+    def slow(*given: Any) -> InvariantGP:
+        machine.now += 3.0
+        return plain(*given)
+
+    monkeypatch.setattr(orbitgp.estimators.base, "sparse_model", slow)
+    monkeypatch.setattr(Trainer, "run", run)
+    with pytest.raises(InterruptedError):
+        fitted()
+    assert seen == [3.0]
+
+
+def test_a_run_counts_what_came_before() -> None:
+    run = trainer(max_seconds=5.0, seconds_before=6.0)
+    run.run()
+    assert run.steps == 0

@@ -155,7 +155,7 @@ def passes_within(
     rest: Rest,
     least: float,
     most: float,
-    beside: float = 0.0,
+    beside: int = 0,
 ) -> float:
     """How many passes over so many rows, with so many samples of each, may follow a run, and so many ``beside`` them.
 

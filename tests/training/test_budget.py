@@ -64,13 +64,13 @@ class TestWhatFollowsARun:
     problem = model, Gaussian(), torch.zeros(5000, 3, dtype=torch.float64)
     one = pass_seconds(*problem, 5000, 64)
 
-    def passes(self, rest: Rest, rows: int = 5000, least: float = 2.0, beside: float = 0.0) -> float:
+    def passes(self, rest: Rest, rows: int = 5000, least: float = 2.0, beside: int = 0) -> float:
         return passes_within(*self.problem, rows, 64, rest, least, most=8.0, beside=beside)
 
     def test_takes_a_sixth_of_the_limit(self) -> None:
         assert self.passes(Rest(None)) == self.passes(Rest(1e6 * self.one)) == 8.0
         assert self.passes(Rest(30 * self.one)) == pytest.approx(5.0)
-        assert self.passes(Rest(30 * self.one), beside=2.0) == pytest.approx(3.0)
+        assert self.passes(Rest(30 * self.one), beside=2) == pytest.approx(3.0)
         assert self.passes(Rest(15 * self.one), rows=2500) == pytest.approx(5.0, rel=0.1)
         assert self.passes(Rest(0.1 * self.one)) == 2.0
 
@@ -90,7 +90,7 @@ class TestWhatFollowsARun:
 
     def test_at_the_nominal_speed_without_a_limit(self) -> None:
         """150 seconds, whatever was spent, on every machine, for a kernel between samples and inducing points alone."""
-        found = [passes_within(*self.problem, 10**9, 64, rest, 0.0, 8.0, 3.0) for rest in (Rest(None), Rest(None, 1e9, 7.0))]
+        found = [passes_within(*self.problem, 10**9, 64, rest, 0.0, 8.0, 3) for rest in (Rest(None), Rest(None, 1e9, 7.0))]
         seconds = evaluation_cost(*self.problem, 64, 10**9).seconds / 3
         assert found == [pytest.approx(150 / seconds)] * 2
 

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 
+import torch
+
 from orbitgp.inference import processes
 from orbitgp.inference.cost import CONDITIONING, Workload
 
@@ -104,6 +106,8 @@ class Rest:
         """Count what this takes, and learn from it how long the rest takes. It was reckoned to take so many seconds."""
         start = time.perf_counter()
         yield
+        if torch.cuda.is_initialized():  # a GPU may still be at work
+            torch.cuda.synchronize()
         took = time.perf_counter() - start
         self.spent += took
         self.pace = took / reckoned

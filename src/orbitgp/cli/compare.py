@@ -205,8 +205,8 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int
         typer.echo("writing the report …", err=True)
     model = ranking.models[ranking.best]
     config["orbit"] = ranking.best
-    others = {name: other.evidence_.value for name, other in ranking.models.items() if name != ranking.best}
-    plain = None if ranking.plain is None else others.get(ranking.plain)
+    behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
+    plain = None if behind is None else model.evidence_.value - behind.nats
     certain = ranking.plain not in ranking.tied
     content = report_content(data, model, starts[ranking.best], config, plain, certain, ranking, curve)
     result = result_of(content, folder, config)

@@ -25,7 +25,7 @@ import numpy as np
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records, Settings
-from experiments.reduced_mnist import DIRICHLET, ReducedMNIST
+from experiments.reduced_mnist import DIRICHLET, OTHERS, ReducedMNIST, of_test_digits
 from experiments.reduced_mnist import FULL_SIZE as REDUCED
 from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
 from experiments.small_data import SmallData
@@ -88,6 +88,10 @@ class Default(DefaultFit):
             return rotated_mnist(num_train=self.num_train, num_test=self.num_test, seed=self.seed)
         return (ReducedMNIST if self.part.startswith("reduced") else SmallData)(self.model, **size).data()
 
+    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
+        found = super().scores(probs, labels)
+        return found | of_test_digits(probs, labels) if self.part.startswith("reduced") else found
+
 
 def plan(options: argparse.Namespace) -> list[Default]:
     """The parts that were asked for; small sizes first."""
@@ -97,7 +101,7 @@ def plan(options: argparse.Namespace) -> list[Default]:
         sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
         runs += [Default(m, *OF_SIZES[m], num_train=n, seed=s) for n in sizes for s in seeds for m in OF_SIZES]
     if "reduced" in options.parts:
-        reduced: Settings = {"part": "reduced", "num_train": QUICK_SIZES[0] if options.quick else REDUCED}
+        reduced: Settings = {"part": "reduced", "num_train": QUICK_SIZES[0] if options.quick else REDUCED, "num_test": OTHERS}
         runs += [Default(m, *OF_REDUCED[m], _likelihood(m), seed=s, **reduced) for s in seeds for m in OF_REDUCED]
     if "rotated" in options.parts:
         sizes = options.sizes or ((100,) if options.quick else (12_000,))

@@ -177,8 +177,12 @@ class Training(Run):
             "evidence": asdict(model.evidence_),
             "orbit": model.orbit_.describe().to_dict(),
             "learned": hyperparameters(model.model_.kernel, model.likelihood_),
-            "metrics": scores(probs, labels),
+            "metrics": self.scores(probs, labels),
         }
+
+    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
+        """How well the probabilities predict the test labels."""
+        return scores(probs, labels)
 
 
 def scores(probs: np.ndarray, labels: np.ndarray) -> Record:

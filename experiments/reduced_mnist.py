@@ -1,11 +1,13 @@
 """As many digits as USPS has, and as large: 7,291 of MNIST, reduced to 16 x 16 pixels.
 
 The models of :mod:`experiments.small_data`, sparse, with settings of their own, and the same with the Dirichlet likelihood, the
-default. They are what :mod:`experiments.defaults` holds exact inference against on data of that size. The 10,000 digits to test
-are all of MNIST's, where USPS has 2,007.
+default. They are what :mod:`experiments.defaults` holds exact inference against on data of that size.
+
+All other digits of MNIST are tested: its own 10,000 test digits, and the 52,709 training digits that no model of the seed sees.
+An error of 0.9 % of 10,000 digits is known to 0.1 %, which is more than the models with gradients differ by.
 
 ``python -m experiments reduced-mnist --device cuda``. The record was made by the library before exact inference: at a783b1a,
-with this file, as it is at c17d3ad, put beside the experiments there.
+with this file put beside the experiments there.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import harness, small_data
-from experiments.harness import Claims, Records
-from orbitgp.datasets import Dataset
+from experiments.harness import Claims, Record, Records
+from orbitgp.datasets import Dataset, mnist
 
 FULL_SIZE = 7291
+TEST_DIGITS = 10_000  # of MNIST: the first of those that are tested
+OTHERS = 70_000 - FULL_SIZE
 DIRICHLET = ", Dirichlet"
 GAUSSIAN = {name: small_data.MODELS[name] for name in ("none", "affine", "affine, gradients")}
 MODELS = GAUSSIAN | {name + DIRICHLET: {**model, "likelihood": "dirichlet"} for name, model in GAUSSIAN.items()}
@@ -31,10 +35,30 @@ class ReducedMNIST(small_data.SmallData):
     """One model of some small digits, which the seed chooses."""
 
     num_train: int = FULL_SIZE
+    num_test: int = OTHERS
 
     def data(self) -> Dataset:
-        data = super().data()
-        return replace(data, name="MNIST, 16 x 16", x_train=reduced(data.x_train), x_test=reduced(data.x_test))
+        data = mnist()
+        order = np.random.default_rng(self.seed).permutation(len(data.y_train))
+        train, others = np.split(order, [self.num_train])
+        x, y = reduced(data.x_train), data.y_train
+        return replace(
+            data,
+            name="MNIST, 16 x 16",
+            x_train=x[train],
+            y_train=y[train],
+            x_test=np.concatenate([reduced(data.x_test), x[others]])[: self.num_test],
+            y_test=np.concatenate([data.y_test, y[others]])[: self.num_test],
+        )
+
+    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
+        return super().scores(probs, labels) | of_test_digits(probs, labels)
+
+
+def of_test_digits(probs: np.ndarray, labels: np.ndarray) -> Record:
+    """The error of MNIST's own test digits, which come first."""
+    wrong = probs.argmax(1) != labels
+    return {"error_of_test_digits": float(wrong[:TEST_DIGITS].mean())}
 
 
 def reduced(images: Float[np.ndarray, "rows height width"]) -> Float[np.ndarray, "rows half_height half_width"]:
@@ -60,4 +84,9 @@ def check(records: Records) -> Claims:
     return claims
 
 
-EXPERIMENT = harness.Experiment("reduced_mnist", __doc__, plan, harness.table_with_learned, check, models=list(MODELS), seeds=1)
+def table(records: Records) -> str:
+    """Errors and bounds with what was learned."""
+    return harness.table_with_learned(records)
+
+
+EXPERIMENT = harness.Experiment("reduced_mnist", __doc__, plan, table, check, models=list(MODELS), seeds=1)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments import defaults, harness, reduced_mnist, tables
+from experiments import defaults, harness, reduced_mnist, small_data, tables
+from orbitgp.datasets import Dataset
 
 
 def plan(*arguments):
@@ -95,6 +96,30 @@ def test_reduced_digits_are_means_of_four_pixels():
     assert not small[:, 0].any()
     assert small[1, 4, 9] == pytest.approx(images[1, 6:8, 16:18].mean())
     assert 4 * small.sum() == pytest.approx(images.sum())
+
+
+def test_all_digits_that_a_model_has_not_seen_are_tested(monkeypatch):
+    rng = np.random.default_rng(1)
+    x_train, x_test = (rng.random((count, 28, 28)).astype(np.float32) for count in (30, 10))
+    whole = Dataset(x_train, np.arange(30), x_test, np.arange(30, 40), "MNIST", "a test")
+    for module in (reduced_mnist, small_data):
+        monkeypatch.setattr(module, "mnist", lambda: whole)
+    data = reduced_mnist.ReducedMNIST("none", num_train=20, seed=3).data()
+    # The same digits as without reducing them, and after the test digits all others.
+    assert data.y_train.tolist() == small_data.SmallData("none", num_train=20, num_test=10, seed=3).data().y_train.tolist()
+    assert data.y_test[:10].tolist() == list(range(30, 40))
+    assert sorted([*data.y_train, *data.y_test]) == list(range(40))
+    assert np.array_equal(data.x_train, reduced_mnist.reduced(x_train[data.y_train]))
+    assert np.array_equal(data.x_test[10:], reduced_mnist.reduced(x_train[data.y_test[10:]]))
+
+
+def test_errors_of_the_own_test_digits_are_told_apart(monkeypatch):
+    monkeypatch.setattr(reduced_mnist, "TEST_DIGITS", 2)
+    probs, labels = np.eye(3)[[0, 1, 2, 2]], np.array([0, 2, 2, 2])
+    for run in (reduced_mnist.ReducedMNIST("none"), defaults.Default("none", "none", part="reduced")):
+        found = run.scores(probs, labels)
+        assert (found["error_rate"], found["error_of_test_digits"]) == (0.25, 0.5)
+    assert "error_of_test_digits" not in defaults.Default("none", "none").scores(probs, labels)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ import numpy as np
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records, Settings
-from experiments.reduced_mnist import DIRICHLET, OTHERS, ReducedMNIST, of_test_digits
+from experiments.reduced_mnist import DIRICHLET, OTHERS, ReducedMNIST, of_test_digits, own_error
 from experiments.reduced_mnist import FULL_SIZE as REDUCED
 from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
 from experiments.small_data import SmallData
@@ -199,6 +199,8 @@ def line(group: list[Record]) -> list[str]:
     """The cells of one model."""
     found, first = harness.rows(group)[0], group[0]
     error, evidence = harness.error_and_evidence(found)
+    if first["settings"]["part"].startswith("reduced"):
+        error += f" ({own_error(group)} of MNIST's test digits)"
     draws = sorted({record["evidence"]["num_samples"] for record in group if record["evidence"].get("num_samples")})
     return [
         f"{found.train:,}",

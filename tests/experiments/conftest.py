@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments import augmentation, defaults, figure1, harness, likelihoods, mnist, rotated_mnist, small_data
+from experiments import augmentation, defaults, figure1, harness, likelihoods, mnist, reduced_mnist, rotated_mnist, small_data
 from orbitgp.datasets import Dataset
 
 TINY = {
@@ -25,7 +25,7 @@ def few_digits(monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.random((40, 8, 8), dtype=np.float32), np.arange(40) % 10
     data = Dataset(x[:24], y[:24], x[24:], y[24:], name="noise", source="a seed")
-    for module in (mnist, small_data, harness, likelihoods, figure1, augmentation):
+    for module in (mnist, small_data, reduced_mnist, harness, likelihoods, figure1, augmentation):
         monkeypatch.setattr(module, "mnist", lambda: data)
     for module in (rotated_mnist, defaults):
         monkeypatch.setattr(module, "rotated_mnist", lambda num_train, num_test, seed=0: data)

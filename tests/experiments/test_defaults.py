@@ -74,18 +74,18 @@ def test_a_frame_is_held_against_the_sparse_model_that_enlarged_its_digits():
 
 
 def test_several_seeds_are_held_against_the_sparse_models_of_the_same_seeds(record, failing):
-    """Sparse models of gradients had 0.90, 0.85 and 0.89 %; their mean is known to 0.015 %."""
+    """Sparse models of gradients had 1.05, 1.13 and 1.04 %; their mean is known to 0.03 %."""
 
     def made(seed, error):
-        made = record("affine, gradients", error, 1e5, train=7291, seconds={"fit": 16.0}, seed=seed)
+        made = record("affine, gradients", error, 1e5, train=7291, seconds={"fit": 15.0}, seed=seed)
         made["settings"] |= {"part": "reduced, less time", "num_train": 7291, "view": "learned floor"}
         return made
 
     claim = "reduced in less time, no more errors than sparse before; not affine, gradients of 7,291"
-    assert failing(defaults.check([made(seed, 0.0088) for seed in range(3)])) == []
-    assert failing(defaults.check([made(seed, 0.0089) for seed in range(3)])) == []
-    assert failing(defaults.check([made(seed, 0.0090) for seed in range(3)])) == [claim]
-    assert failing(defaults.check([made(1, 0.0086)])) == [claim]  # one seed, without a standard error
+    assert failing(defaults.check([made(seed, 0.0107) for seed in range(3)])) == []
+    assert failing(defaults.check([made(seed, 0.0110) for seed in range(3)])) == []
+    assert failing(defaults.check([made(seed, 0.0111) for seed in range(3)])) == [claim]
+    assert failing(defaults.check([made(1, 0.0114)])) == [claim]  # one seed, without a standard error
 
 
 def test_reduced_digits_are_means_of_four_pixels():

@@ -16,27 +16,31 @@ def gram() -> torch.Tensor:
     return 3.0 * torch.exp(-torch.cdist(x, x).square())
 
 
-def dirichlet_noise() -> torch.Tensor:
-    return Dirichlet(L, 0.01).observations(torch.eye(L, dtype=torch.float64)[torch.randint(L, (N,))])[1]
+def dirichlet_noise(labels: torch.Tensor | None = None) -> torch.Tensor:
+    labels = torch.randint(L, (N,)) if labels is None else labels
+    return Dirichlet(L, 0.01).observations(torch.eye(L, dtype=torch.float64)[labels])[1]
 
 
 NOISES = {
     "one for all": lambda: torch.full((N, 1), 0.1, dtype=torch.float64),
     "one column, each its own": lambda: torch.rand(N, 1, dtype=torch.float64) + 0.01,
     "Dirichlet": dirichlet_noise,
+    "Dirichlet, most of one class and none of another": lambda: dirichlet_noise(torch.tensor([0] * 20 + [1, 1, 2, 2])),
     "columns that are equal": lambda: (torch.rand(N, 1, dtype=torch.float64) + 0.01).expand(N, L),
     "all different": lambda: torch.rand(N, L, dtype=torch.float64) + 0.01,
 }
 
 
+@pytest.mark.parametrize("at_once", [N, 1])
 @pytest.mark.parametrize("invert", [True, False])
 @pytest.mark.parametrize("name", NOISES)
-def test_everything_equals_the_dense_inverses(name, invert):
+def test_everything_equals_the_dense_inverses(name, invert, at_once, monkeypatch):
+    monkeypatch.setattr("orbitgp.inference.noisy_covariance._AT_ONCE", at_once)
     k, noise = gram(), NOISES[name]()
     system = NoisyCovariance(k, noise, invert)
     dense = [torch.linalg.inv(k + torch.diag(column)) for column in noise.unbind(1)]
     every = dense if len(dense) == L else dense * L
-    right, cross = torch.randn(N, L, dtype=torch.float64), torch.randn(N, 5, dtype=torch.float64)
+    right, cross = torch.randn(N, L, 2, dtype=torch.float64), torch.randn(N, 5, dtype=torch.float64)
     torch.testing.assert_close(
         system.solve(right), torch.stack([c @ r for c, r in zip(every, right.unbind(1), strict=True)], 1)
     )
@@ -44,9 +48,10 @@ def test_everything_equals_the_dense_inverses(name, invert):
     torch.testing.assert_close(system.explained(cross), torch.stack([(cross * (c @ cross)).sum(0) for c in dense], 1))
     for latent, c in enumerate(dense):
         torch.testing.assert_close(system.solve_for(latent, cross), c @ cross)
-    torch.testing.assert_close(system.diagonals(), torch.stack([c.diagonal() for c in dense], 1))
+    diagonals = torch.stack([c.diagonal() for c in dense], 1)
+    torch.testing.assert_close(system.diagonals(), diagonals)
     system.invert()
-    torch.testing.assert_close(system.total(L), torch.stack(every).sum(0))
+    torch.testing.assert_close(system.total_and_diagonals(L), (torch.stack(every).sum(0), diagonals))
     assert system.jitter == 0.0
 
 
@@ -57,6 +62,12 @@ def test_the_diagonal_of_an_inverse_is_the_same_in_blocks_of_any_size(block, mon
     k, noise = gram(), NOISES["one column, each its own"]()
     expected = torch.linalg.inv(k + torch.diag(noise[:, 0])).diagonal()
     torch.testing.assert_close(NoisyCovariance(k, noise).diagonals()[:, 0], expected)
+
+
+def test_few_rows_are_updated_for_all_functions_at_once(monkeypatch):
+    assert len(NoisyCovariance(gram(), dirichlet_noise()).updates) == 1
+    monkeypatch.setattr("orbitgp.inference.noisy_covariance._AT_ONCE", 1)
+    assert len(NoisyCovariance(gram(), dirichlet_noise(torch.arange(N) % 3)).updates) == 3
 
 
 def test_a_dirichlet_takes_one_factorisation_for_all_classes():

@@ -126,10 +126,11 @@ def _solve(
     system = NoisyCovariance(gram, noise[:, :1] if shared else noise, invert)
     residual, bias = targets - means, None
     if learns_mean:  # at its best: generalised least squares, for each latent function
-        ones = system.solve(torch.ones_like(residual))
+        weights, ones = system.solve(torch.stack([residual, torch.ones_like(residual)], 2)).unbind(2)
         bias = (ones * residual).sum(0) / ones.sum(0)
-        residual = residual - bias
-    weights = system.solve(residual)
+        residual, weights = residual - bias, weights - bias * ones
+    else:
+        weights = system.solve(residual[:, :, None])[:, :, 0]
     fit = (residual * weights).sum()
     logdets = system.logdets.sum() * (residual.shape[1] / len(system.logdets))
     value = constant - 0.5 * (fit + logdets + residual.numel() * math.log(2 * math.pi))

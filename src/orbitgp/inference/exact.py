@@ -192,8 +192,9 @@ class ExactGP(nn.Module):
         seen, solution, kept = self._solved(likelihood, y, local, few=few, with_gradient=True)
         system, weights = solution.system, solution.weights
         observed = Observations.of(likelihood.quadratic(y, solution.local))
-        gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
-        to_noise = 0.5 * (weights.square() - system.diagonals())
+        total, diagonals = system.total_and_diagonals(self.num_latents)
+        gradient = 0.5 * (weights @ weights.mT - total)
+        to_noise = 0.5 * (weights.square() - diagonals)
         # d/dt = -alpha; of the quadratic's own constants autograd takes care.
         backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
         to_seen = orbit_gram.pull_back(self.covariance.of_features, seen, gradient, self._learns_inputs(), kept)

@@ -15,6 +15,7 @@ eigenvalues lie between min noise/r and 1. Where noises differ everywhere, each 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -26,15 +27,20 @@ from orbitgp.kernels.cholesky import cholesky
 Square = Float[Tensor, "rows rows"]
 
 _FEW = 0.5  # of the entries of the noise may differ from the largest of their row, for the update to pay
+_AT_ONCE = 256  # rows of each function: so few are updated for all functions at once, as each step takes no time of its own
 _LEAST_BLOCK, _BLOCKS = 128, 16  # columns of an inverse at a time: as fast as any, and little memory
 
 
 class _Update(NamedTuple):
-    """The rows of one function whose noise is smaller, and root with root root^T = (D^-1 - A_RR)^-1."""
+    """The rows of some functions whose noise is smaller, and root with root root^T = (D^-1 - A_RR)^-1 of each.
 
-    rows: Int[Tensor, " few"]
-    root: Float[Tensor, "few few"]
-    logdet: Float[Tensor, ""]
+    A function with fewer such rows than the others has some with d = 0 besides, for which its root is zero.
+    """
+
+    functions: Int[Tensor, " functions"]
+    rows: Int[Tensor, "functions few"]
+    root: Float[Tensor, "functions few few"]
+    logdets: Float[Tensor, " functions"]
 
 
 class NoisyCovariance:
@@ -56,11 +62,12 @@ class NoisyCovariance:
         self.inverses: list[Square] = []
         if invert:
             self.invert()
-        self.updates = [self._update(column) if alike else None for column in lower.unbind(1)]
-        logdets = [2 * factor.diagonal().log().sum() for factor in self.factors]
-        self.logdets = torch.stack(
-            [logdets[self._which(latent)] + (0.0 if u is None else u.logdet) for latent, u in enumerate(self.updates)]
+        self.updates = self._updates(lower.mT) if alike else []
+        self.logdets = torch.stack([2 * factor.diagonal().log().sum() for factor in self.factors]).repeat(
+            noise.shape[1] // len(self.factors)
         )
+        for update in self.updates:
+            self.logdets[update.functions] += update.logdets
 
     def invert(self) -> None:
         """Make the inverses."""
@@ -70,30 +77,48 @@ class NoisyCovariance:
         """The factorisation that serves this latent function."""
         return latent if len(self.factors) > 1 else 0
 
-    def _update(self, lower: Float[Tensor, " rows"]) -> _Update | None:
-        rows = (lower > 0).nonzero()[:, 0]
-        if not len(rows):
-            return None
-        root_d = lower[rows].sqrt()
-        inner = -root_d[:, None] * self._submatrix(rows) * root_d
-        inner.diagonal().add_(1.0)
+    def _updates(self, lower: Float[Tensor, "latents rows"]) -> list[_Update]:
+        """All functions at once where that are few rows, else each of them for itself."""
+        smaller = lower > 0
+        counts: list[int] = smaller.sum(1).tolist()
+        most = max(counts)
+        functions = torch.arange(len(counts), device=lower.device)
+        # Those with d > 0 come first, in their order.
+        rows = smaller.byte().argsort(dim=1, descending=True, stable=True)
+        if most <= _AT_ONCE:
+            return [self._update(functions, rows[:, :most], lower)] if most else []
+        return [
+            self._update(functions[one : one + 1], rows[one : one + 1, :count], lower[one : one + 1])
+            for one, count in enumerate(counts)
+            if count
+        ]
+
+    def _update(
+        self,
+        functions: Int[Tensor, " functions"],
+        rows: Int[Tensor, "functions few"],
+        lower: Float[Tensor, "functions rows"],
+    ) -> _Update:
+        root_d = lower.gather(1, rows).sqrt()
+        inner = -root_d[:, :, None] * self._submatrices(rows) * root_d[:, None]
+        inner.diagonal(dim1=1, dim2=2).add_(1.0)
         factor = cholesky(inner).lower
         # (D^-1 - A_RR)^-1 = D^1/2 (I - D^1/2 A_RR D^1/2)^-1 D^1/2 = root root^T
-        root = root_d[:, None] * _inverse_of_triangle(factor).mT
-        return _Update(rows, root, 2 * factor.diagonal().log().sum())
+        root = root_d[:, :, None] * _inverse_of_triangle(factor).mT
+        return _Update(functions, rows, root, 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1))
 
-    def _submatrix(self, rows: Int[Tensor, " few"]) -> Float[Tensor, "few few"]:
-        """A_RR."""
+    def _submatrices(self, rows: Int[Tensor, "functions few"]) -> Float[Tensor, "functions few few"]:
+        """A_RR of each function."""
         if self.inverses:
-            return self.inverses[0][rows][:, rows]
-        half = torch.linalg.solve_triangular(self.factors[0], self._unit_columns(rows), upper=False)
-        return half.mT @ half
+            return self.inverses[0][rows[:, :, None], rows[:, None]]
+        halves = (torch.linalg.solve_triangular(self.factors[0], self._unit_columns(some), upper=False) for some in rows)
+        return torch.stack([half.mT @ half for half in halves])
 
-    def _columns(self, rows: Int[Tensor, " few"]) -> Float[Tensor, "rows few"]:
-        """A_R."""
+    def _columns(self, rows: Int[Tensor, "functions few"]) -> Float[Tensor, "functions rows few"]:
+        """A_R of each function."""
         if self.inverses:
-            return self.inverses[0][:, rows]
-        return torch.cholesky_solve(self._unit_columns(rows), self.factors[0])
+            return self.inverses[0][rows].mT
+        return torch.stack([torch.cholesky_solve(self._unit_columns(some), self.factors[0]) for some in rows])
 
     def _unit_columns(self, rows: Int[Tensor, " few"]) -> Float[Tensor, "rows few"]:
         """E."""
@@ -101,59 +126,74 @@ class NoisyCovariance:
         columns[rows, torch.arange(len(rows), device=rows.device)] = 1.0
         return columns
 
+    def _parts(self, update: _Update) -> Float[Tensor, "functions rows few"]:
+        """P = A_R root of each function: C_l^-1 = A + P P^T."""
+        return self._columns(update.rows) @ update.root
+
+    @cached_property
+    def _by_function(self) -> dict[int, tuple[Int[Tensor, " _few"], Float[Tensor, "_few _few"]]]:
+        """Rows and root of each function that has any."""
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+        for update in self.updates:
+            found |= dict(zip(update.functions.tolist(), zip(update.rows, update.root, strict=True), strict=True))
+        return found
+
     def solve_for(self, latent: int, right: Float[Tensor, "rows others"]) -> Float[Tensor, "rows others"]:
         """C_l^-1 of all columns, for one latent function."""
-        factor, update = self.factors[self._which(latent)], self.updates[latent]
+        factor = self.factors[self._which(latent)]
         solved = torch.cholesky_solve(right, factor)
-        if update is None:
+        if latent not in self._by_function:
             return solved
+        rows, root = self._by_function[latent]
         rest = torch.zeros_like(right)
-        rest[update.rows] = update.root @ (update.root.mT @ solved[update.rows])
+        rest[rows] = root @ (root.mT @ solved[rows])
         return solved + torch.cholesky_solve(rest, factor)
 
-    def solve(self, right: Float[Tensor, "rows latents"]) -> Float[Tensor, "rows latents"]:
-        """C_l^-1 of each column."""
-        if self.noise.shape[1] == 1:
-            return self.solve_for(0, right)
-        return torch.cat([self.solve_for(latent, column[:, None]) for latent, column in enumerate(right.unbind(1))], 1)
+    def solve(self, right: Float[Tensor, "rows latents sets"]) -> Float[Tensor, "rows latents sets"]:
+        """C_l^-1 of the columns of each function l."""
+        if len(self.factors) > 1:
+            return torch.stack([self.solve_for(latent, columns) for latent, columns in enumerate(right.unbind(1))], 1)
+        solved = torch.cholesky_solve(right.flatten(1), self.factors[0]).view_as(right)
+        if not self.updates:
+            return solved
+        rest = torch.zeros_like(right)
+        for functions, rows, root, _ in self.updates:
+            at = rows, functions[:, None]
+            rest[at] = root @ (root.mT @ solved[at])
+        return solved + torch.cholesky_solve(rest.flatten(1), self.factors[0]).view_as(right)
 
     def explained(self, cross: Float[Tensor, "rows others"]) -> Float[Tensor, "others anylatents"]:
         """k^T C_l^-1 k for each column k: what the data explain of the variance there."""
-        if not any(self.updates):  # |L^-1 k|^2, at half the cost
+        latents = range(self.noise.shape[1])
+        if not self.updates:  # |L^-1 k|^2, at half the cost
             squares = [torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(0) for factor in self.factors]
-            return torch.stack([squares[self._which(latent)] for latent in range(len(self.updates))], 1)
-        solved = [torch.cholesky_solve(cross, factor) for factor in self.factors]
-        columns = []
-        for latent, update in enumerate(self.updates):
-            mine = solved[self._which(latent)]
-            explained = (mine * cross).sum(0)
-            if update is not None:
-                explained = explained + (update.root.mT @ mine[update.rows]).square().sum(0)
-            columns.append(explained)
-        return torch.stack(columns, 1)
+            return torch.stack([squares[self._which(latent)] for latent in latents], 1)
+        solved = torch.cholesky_solve(cross, self.factors[0])
+        explained = (solved * cross).sum(0)[:, None].repeat(1, len(latents))
+        for latent, (rows, root) in self._by_function.items():
+            explained[:, latent] += (root.mT @ solved[rows]).square().sum(0)
+        return explained
 
     def diagonals(self) -> Float[Tensor, "rows anylatents"]:
         """The diagonals of C_l^-1."""
         found = [matrix.diagonal() for matrix in self.inverses] or [_inverse_diagonal(factor) for factor in self.factors]
-        columns = []
-        for latent, update in enumerate(self.updates):
-            diagonal = found[self._which(latent)]
-            if update is not None:
-                diagonal = diagonal + (self._columns(update.rows) @ update.root).square().sum(1)
-            columns.append(diagonal)
-        return torch.stack(columns, 1)
+        diagonals = torch.stack(found, 1).repeat(1, self.noise.shape[1] // len(found))
+        for update in self.updates:
+            diagonals[:, update.functions] += self._parts(update).square().sum(2).mT
+        return diagonals
 
-    def total(self, latents: int) -> Square:
-        """sum_l C_l^-1 over so many latent functions."""
+    def total_and_diagonals(self, latents: int) -> tuple[Square, Float[Tensor, "rows anylatents"]]:
+        """sum_l C_l^-1 over so many latent functions, and the diagonals, from the inverses."""
+        diagonals = torch.stack([matrix.diagonal() for matrix in self.inverses], 1)
         if len(self.inverses) > 1:
-            return torch.stack(self.inverses).sum(0)
-        inverse, copies = self.inverses[0], latents // len(self.updates)
-        total = latents * inverse
-        updates = [inverse[:, u.rows] @ u.root for u in self.updates if u is not None]
-        if not updates:
-            return total
-        joined = torch.cat(updates, 1)
-        return torch.addmm(total, joined, joined.mT, alpha=copies)
+            return torch.stack(self.inverses).sum(0), diagonals
+        total, diagonals = latents * self.inverses[0], diagonals.repeat(1, self.noise.shape[1])
+        for update in self.updates:
+            parts = self._parts(update)
+            joined = parts.transpose(0, 1).flatten(1)
+            total.addmm_(joined, joined.mT)
+            diagonals[:, update.functions] += parts.square().sum(2).mT
+        return total, diagonals
 
 
 def _inverse_diagonal(factor: Square) -> Float[Tensor, " rows"]:
@@ -177,8 +217,9 @@ def _inverse_diagonal(factor: Square) -> Float[Tensor, " rows"]:
     return torch.cat(found)
 
 
-def _inverse_of_triangle(lower: Square) -> Square:
-    return torch.linalg.solve_triangular(lower, torch.eye(len(lower), dtype=lower.dtype, device=lower.device), upper=False)
+def _inverse_of_triangle(lower: Float[Tensor, "*batch size size"]) -> Float[Tensor, "*batch size size"]:
+    identity = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    return torch.linalg.solve_triangular(lower, identity.expand_as(lower), upper=False)
 
 
 def _noisy(covariance: Square, noise: Float[Tensor, " rows"]) -> Square:

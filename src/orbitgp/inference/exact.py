@@ -140,17 +140,20 @@ class ExactGP(nn.Module):
         y: Targets,
         local: Locals | None,
         few: tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]] | None = None,
+        observed: Observations | None = None,
         with_gradient: bool = False,
     ) -> tuple[Float[Tensor, "rows samples dim"], Solution, orbit_gram.Kept | None]:
         """What g sees of the data, in the precision that the solution needs, the solution, and blocks of K_f for its gradient.
 
-        ``few`` is what g sees, if that is known. Blocks are kept if a gradient is wanted, and data are few.
+        ``few`` is what g sees, and ``observed`` what the targets say of f, if that is known. Blocks are kept if a gradient is
+        wanted, and data are few.
         """
         seen, means = self._training_inputs() if few is None else self._without_bias(*few)
         vectors, learns_mean = self.covariance.of_features, self.prior_mean.bias.requires_grad
         knows_noise = not likelihood.num_locals
         if knows_noise:
-            seen = self._precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
+            observed = Observations.of(likelihood.quadratic(y, None)) if observed is None else observed.detached()
+            seen = self._precise(seen, observed.noise)
         while True:
             kept = None
             if with_gradient and orbit_gram.kept_elements(len(seen), seen.shape[1], seen.shape[2], seen.device):
@@ -158,7 +161,7 @@ class ExactGP(nn.Module):
             else:
                 gram = orbit_gram.gram(vectors, seen)
             try:
-                solution = solve(gram, means, likelihood, y, local, learns_mean, invert=with_gradient)
+                solution = solve(gram, means, likelihood, y, local, learns_mean, with_gradient, observed)
                 enough = seen if knows_noise else self._precise(seen, solution.system.noise)
             except FloatingPointError:
                 enough = seen.double()
@@ -189,9 +192,11 @@ class ExactGP(nn.Module):
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
         # What few data take to be seen is kept for the gradient; that of many is computed again.
         few = self._seen_and_means_of_few(self.x) if self._learns_inputs() and len(self.x) <= self._rows(self.x) else None
-        seen, solution, kept = self._solved(likelihood, y, local, few=few, with_gradient=True)
+        observed = None if likelihood.num_locals else Observations.of(likelihood.quadratic(y, None))
+        seen, solution, kept = self._solved(likelihood, y, local, few, observed, with_gradient=True)
         system, weights = solution.system, solution.weights
-        observed = Observations.of(likelihood.quadratic(y, solution.local))
+        if observed is None:
+            observed = Observations.of(likelihood.quadratic(y, solution.local))
         total, diagonals = system.total_and_diagonals(self.num_latents)
         gradient = 0.5 * (weights @ weights.mT - total)
         to_noise = 0.5 * (weights.square() - diagonals)

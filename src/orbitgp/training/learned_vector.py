@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -27,14 +28,13 @@ class LearnedVector:
     def __init__(self, model: ExactGP | CollapsedGP, likelihood: Likelihood) -> None:
         learned = (*model.parameters(), *likelihood.parameters())
         self.parameters = [p for p in learned if p.requires_grad and p is not model.prior_mean.bias]
-        self.units = self._natural_units(model)
+        self.units: Vector = _flat(self._natural_units(model))
         widest = {id(r): end for r, end in zip(model.orbit.reaches(), model.orbit.widest_reaches(), strict=True)}
         self.is_reach: Bool[np.ndarray, " parameters"] = (
             _flat([torch.full_like(p, id(p) in widest) for p in self.parameters]) > 0
         )
         # Where a reach takes in everything; infinite where it never does, and for all else.
-        ends = zip(self.parameters, self.units, strict=True)
-        self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) / unit for p, unit in ends])
+        self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
 
     def _natural_units(self, model: ExactGP | CollapsedGP) -> list[Tensor]:
         reaches = zip(model.orbit.reaches(), natural_units(model.orbit, model.x), strict=True)
@@ -54,23 +54,26 @@ class LearnedVector:
 
     def get(self) -> Vector:
         """The parameters as they are."""
-        return _flat([p / unit for p, unit in zip(self.parameters, self.units, strict=True)])
+        return _flat(self.parameters) / self.units
 
     @torch.no_grad()
     def set(self, vector: Vector) -> None:
         """Put the parameters there, without a gradient."""
-        start = 0
-        for parameter, unit in zip(self.parameters, self.units, strict=True):
-            stop = start + parameter.numel()
-            parameter.copy_(torch.from_numpy(vector[start:stop].copy()).reshape(parameter.shape).to(unit) * unit)
+        if not self.parameters:
+            return
+        values = torch.from_numpy(vector * self.units).to(self.parameters[0].device)
+        for parameter, value in zip(self.parameters, values.split([p.numel() for p in self.parameters]), strict=True):
+            parameter.copy_(value.view_as(parameter))
             parameter.grad = None
-            start = stop
 
     def gradient(self) -> Vector:
         """What was added up in the parameters since they were set."""
-        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
-        return _flat([gradient * unit for gradient, unit in zip(gradients, self.units, strict=True)])
+        return _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]) * self.units
 
 
-def _flat(tensors: list[Tensor]) -> Vector:
-    return np.concatenate([np.zeros(0), *(t.detach().double().cpu().numpy().ravel() for t in tensors)])
+def _flat(tensors: Sequence[Tensor]) -> Vector:
+    """All numbers in one vector. From a GPU they come at once: each copy waits for it."""
+    if not tensors:
+        return np.zeros(0)
+    found: Vector = torch.cat([t.detach().flatten().double() for t in tensors]).cpu().numpy()
+    return found

@@ -69,10 +69,9 @@ def report_content(
         versions=versions,
         notes=[
             *data.notes,
-            *filter(None, [config.get("settings_reason")]),
-            *in_units_of_columns(data, model),
             *([] if not model.interrupted_ else ["The run was stopped early: this is the model so far."]),
         ],
+        remarks=[*filter(None, [config.get("settings_reason")]), *in_units_of_columns(data, model)],
     )
 
 
@@ -145,11 +144,13 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
     learned = model.describe()
     evidence = model.evidence_
     scores = content.scores
+    remarks = [*content.remarks, *([] if scores is None else scores.notes)]
     result: dict[str, Any] = {
         "summary": content.finding.text,
         "supported": content.finding.supported,
         "data": content.title,
-        "notes": [*content.notes, *([] if scores is None else scores.notes)],
+        "notes": [*content.notes, *remarks],
+        "remarks": remarks,
         "task": config["task_reason"],
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
@@ -261,9 +262,8 @@ def print_result(result: dict[str, Any], folder: RunFolder) -> None:
     from orbitgp.report.words import why_not_plausible
 
     typer.echo(result["summary"])
-    for note in result["notes"]:
-        if note.startswith(("Columns are standardised", "A lengthscale")) or "test cases" in note:
-            typer.echo(note)
+    for remark in result.get("remarks", []):
+        typer.echo(remark)
     typer.echo("")
     print_line("task", result["task"])
     if result.get("feature_map"):

@@ -83,6 +83,7 @@ class Result(TypedDict):
 
     summary: str
     notes: list[str]
+    remarks: NotRequired[list[str]]
     task: str
     learned: dict[str, Any]
     plausible: NotRequired[dict[str, Any]]

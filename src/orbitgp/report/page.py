@@ -54,7 +54,9 @@ class Content:
         columns: the names of the columns of a table.
         scales: the (shift, unit) of each column of a table that was standardised.
         command: the command that repeats the run.
-        settings, versions, notes: what to list at the end.
+        settings, versions: what to list at the end.
+        notes: what to know about the data and the run.
+        remarks: what to know about what was learned.
     """
 
     title: str
@@ -76,7 +78,8 @@ class Content:
     command: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @cached_property
     def scores(self) -> Scores | None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from work_to_kill import task
 
+from orbitgp.comparison.compare import compare
 from orbitgp.comparison.parallel import Job, train_all
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.orbits import Identity
@@ -94,6 +95,25 @@ def test_workers_end_with_their_parent(tmp_path, how):
     while any(alive(pid) for pid in pids):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_ctrl_c_ends_a_comparison_at_once(caplog):
+    """A model that is not complete is of no use to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    records = []
+
+    def watch(job, record):
+        records.append(record)
+        signal.raise_signal(signal.SIGINT)
+
+    rng = np.random.default_rng(0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compare(rng.normal(size=(30, 2)), rng.normal(size=30), ["none", "noise"], watch=watch)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(records) == 1
+    assert "finishing the model" not in caplog.text
 
 
 def alive(pid: int) -> bool:

@@ -60,18 +60,18 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     model = job.kind(deepcopy(job.orbit), random_state=job.seed, **job.settings)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="fit was stopped|the border of these images|the pixels of X")
+            warnings.filterwarnings("ignore", message="the border of these images|the pixels of X")
             model.fit(X, y, callback=_Watched(job, watch))
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
-    if model.interrupted_:  # a single fit keeps the model so far; a comparison needs every model
-        raise KeyboardInterrupt
     evidence = model.evidence_
     return Trained(job, evidence.value, evidence.stderr, time.perf_counter() - begin, model)
 
 
 class _Watched:
     """Shows a job to who watches it, and lets it begin where an earlier one has ended."""
+
+    only_complete = True  # a comparison needs every model, so Ctrl-C keeps none
 
     def __init__(self, job: Job, watch: Watch | None) -> None:
         self.job, self.watch = job, watch

@@ -2,6 +2,7 @@
 
 The first Ctrl-C ends the run after the current step: the checkpoint is written, q(u) is refitted, the evidence is measured, and
 the model so far is kept, with a warning that says how to go on. A second one stops at once and leaves the estimator as it was.
+So does the first where the callback says that it has no use for a model that is not complete (``only_complete = True``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -63,7 +64,7 @@ class Run:
         begin = getattr(self.callback, "begin", None)
         if begin is not None:
             begin(trainer)
-        with _first_interrupt(trainer.stop):
+        with nullcontext() if getattr(self.callback, "only_complete", False) else _first_interrupt(trainer.stop):
             yield
         self.interrupted = trainer.stopped and trainer.fraction() < 1.0
         if trainer.stopped:

@@ -458,6 +458,8 @@ class TestEstimators:
         "kernel",
         [
             ScaleKernel(RBFKernel(active_dims=(0, 1))),
+            ScaleKernel(RBFKernel(ard_num_dims=1), active_dims=(1,)),
+            ScaleKernel(RBFKernel(ard_num_dims=2) + RBFKernel(active_dims=(0,)), active_dims=(0, 1)),
             ScaleKernel(RBFKernel(active_dims=(0,))) * ScaleKernel(RBFKernel(active_dims=(1,))),
         ],
     )

@@ -110,13 +110,7 @@ def _check_map(feature_map: nn.Module, x: Float[Tensor, "rows *features"]) -> No
 @torch.no_grad()
 def _check_kernel(kernel: Kernel, x: Float[Tensor, "rows dim"]) -> None:
     dim = x.shape[1]
-    # Kernels behind a feature map see the features of that map.
-    maps = [part for part in kernel.modules() if isinstance(part, FeatureMapKernel)]
-    mapped = {id(part) for outer in maps for part in outer.base_kernel.modules()}
-    for part in kernel.sub_kernels():
-        seen = dim if part.active_dims is None else len(part.active_dims)
-        if part.ard_num_dims not in (None, 1, seen) and id(part) not in mapped:
-            raise ValueError(f"the kernel has lengthscales for {part.ard_num_dims} features, but the inputs have {dim}.")
+    _check_lengthscales(kernel, dim)
     try:
         shape = tuple(kernel(x).to_dense().shape)
     except (RuntimeError, IndexError, ValueError) as error:
@@ -125,6 +119,17 @@ def _check_kernel(kernel: Kernel, x: Float[Tensor, "rows dim"]) -> None:
         raise ValueError(
             f"the kernel must be of one output, without a batch shape; for {len(x)} inputs it gives shape {shape}."
         )
+
+
+def _check_lengthscales(part: nn.Module, dim: int) -> None:
+    """Refuse lengthscales for another number of features than this part of a kernel sees: some columns, or all."""
+    if isinstance(part, Kernel):
+        dim = dim if part.active_dims is None else len(part.active_dims)
+        if part.ard_num_dims not in (None, 1, dim):
+            raise ValueError(f"the kernel has lengthscales for {part.ard_num_dims} features, but the inputs have {dim}.")
+    if not isinstance(part, FeatureMapKernel):  # behind it are the features of its map
+        for inner in part.children():
+            _check_lengthscales(inner, dim)
 
 
 def _reason(error: Exception) -> str:

@@ -21,6 +21,7 @@ from orbitgp.comparison.parallel import Job, Kept, Watch, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.estimators.defaults import Task
+from orbitgp.estimators.images import channels_first
 from orbitgp.orbits.description import listed, with_unit
 from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
 from orbitgp.plotting.figures import PAPER, pyplot_axes
@@ -115,7 +116,7 @@ def profile(
     if not isinstance(orbit, str):
         raise TypeError(f"a profile takes an orbit by name, as in 'rotation' or 'scale*noise', got {type(orbit).__name__}.")
     columns = column_names(X) if columns is None else columns
-    X, y = np.asarray(X), np.asarray(y)
+    X, y = channels_first(X), np.asarray(y)
     shape = features(X, settings)
     if quantity not in quantity_names(orbit, columns):
         fixed(orbit, quantity, 1.0, shape, columns)  # raises an error that lists the quantities

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import MaternKernel, RBFKernel
 
 import orbitgp
 from orbitgp.comparison import compare, profile
@@ -27,10 +27,16 @@ from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Gaussian
+from orbitgp.likelihoods import Gaussian, StudentT
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 
 ROWS = 50
+
+
+def fixed_rbf(lengthscale: float) -> RBFKernel:
+    kernel = RBFKernel()
+    kernel.lengthscale = lengthscale
+    return kernel.requires_grad_(False)
 
 
 def point(name: str, value: float) -> Standing:
@@ -411,6 +417,66 @@ def test_profile_of_noise(symmetric):
         TypeError, match="a profile takes an orbit by name, as in 'rotation' or 'scale\\*noise', got GaussianNoise"
     ):
         profile(*symmetric, GaussianNoise(), "scale")
+
+
+class TestKeep:
+    """Models that are done are taken again by the same call, and by no other."""
+
+    @pytest.fixture
+    def again(self, symmetric, tmp_path):
+        """How many models a comparison trains, given what comparisons before it have kept."""
+
+        def compared(x=symmetric[0], y=symmetric[1], **settings):
+            steps = []
+            watch = lambda job, record: steps.append(record is None or job.name)  # noqa: E731
+            limits = {"max_steps": 3, "refine_seconds": 0.0, "keep": tmp_path, "watch": watch}
+            found = compare(x, y, ["none", "noise"], **{**limits, **settings})
+            return len({name for name in steps if name is not True}), found
+
+        return compared
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"likelihood": StudentT(df=3.0)}, {"likelihood": StudentT(df=8.0)}),
+            ({"kernel": MaternKernel(0.5)}, {"kernel": MaternKernel(2.5)}),
+            ({"kernel": fixed_rbf(1.0)}, {"kernel": fixed_rbf(5.0)}),
+            ({"feature_map": torch.nn.Linear(2, 2)}, {"feature_map": torch.nn.Linear(2, 2)}),
+            ({"max_steps": 3}, {"max_steps": 4}),
+        ],
+        ids=["likelihood", "kernel", "lengthscale", "feature map", "steps"],
+    )
+    def test_other_settings_are_trained_anew(self, again, one, other):
+        first, before = again(**one)
+        assert first == 2
+        assert again(**other)[0] == 2
+        repeated, after = again(**one)
+        assert repeated == 0
+        assert [row.evidence for row in after.rows] == [row.evidence for row in before.rows]
+
+    def test_other_data_are_trained_anew(self, again, symmetric):
+        x, y = symmetric
+        assert [again(x, y)[0], again(x, y + 1.0)[0], again(x.astype(np.float32), y)[0], again(x, y)[0]] == [2, 2, 2, 0]
+
+    def test_data_frames_and_labels_that_are_objects(self, again, symmetric):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(symmetric[0], columns=["a", "b"])
+
+        def labels(first):  # new strings each time
+            return np.array([f"class {int(value > 0)}" if i else first for i, value in enumerate(symmetric[1])], dtype=object)
+
+        trained = [again(frame, labels(first))[0] for first in ("class 0", "class 0", "class 1")]
+        assert trained == [2, 0, 2]
+        assert again(frame.rename(columns={"a": "z"}), labels("class 0"))[0] == 2
+
+
+def test_a_profile_takes_images_with_channels_last():
+    images = np.random.default_rng(0).random((16, 6, 6, 3)) * (np.arange(6) % 5 > 0)[:, None, None]
+    labels, limits = np.arange(16) % 2, {"max_steps": 3, "num_samples": 4, "refine_seconds": 0.0}
+    curves = [
+        profile(x, labels, "rotate90*rotation", "degrees", [30.0], **limits) for x in (images, np.moveaxis(images, -1, 1))
+    ]
+    assert curves[0].bounds == curves[1].bounds
 
 
 def test_orbits_name_the_columns_of_a_data_frame(symmetric):

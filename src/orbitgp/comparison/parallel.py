@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
 from orbitgp.saving.container import SavedFileError
-from orbitgp.saving.modules import outline
+from orbitgp.training.checkpoint import digest_module
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.quasi_newton import Learned, QuasiNewton
 from orbitgp.workers import as_done, runs_here
@@ -91,18 +92,16 @@ class Kept:
     There is a file for each model. Its name tells data, orbit and settings, so that no other job takes it for its own.
     """
 
-    def __init__(self, folder: Path, X: np.ndarray, y: np.ndarray) -> None:
+    def __init__(self, folder: Path, X: Any, y: Any) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256(f"{X.dtype} {X.shape} {y.dtype} {y.shape}".encode())
-        for array in (X, y):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        self.data = digest.hexdigest()
+        columns = [str(name) for name in getattr(X, "columns", ())]
+        self.data = hashlib.sha256("\n".join([repr(columns), _digest(X), _digest(y)]).encode()).hexdigest()
 
     def path(self, job: Job) -> Path:
         """Where the model of this job is kept."""
-        orbit = [*outline(job.orbit), *(f"{name} {value.tolist()}" for name, value in job.orbit.state_dict().items())]
-        words = [self.data, job.name, str(job.seed), job.kind.__name__, job.purpose, repr(sorted(job.settings.items())), *orbit]
+        settings = [f"{name} {_described(value)}" for name, value in sorted(job.settings.items())]
+        words = [self.data, job.name, str(job.seed), job.kind.__name__, job.purpose, *settings, digest_module(job.orbit)]
         return self.folder / f"{hashlib.sha256(chr(10).join(words).encode()).hexdigest()[:24]}.safetensors"
 
     def save(self, trained: Trained) -> None:
@@ -117,13 +116,25 @@ class Kept:
         path = self.path(job)
         if not path.is_file():
             return None
-        handed_in: dict[str, Any] = {"orbit": deepcopy(job.orbit), "feature_map": job.settings.get("feature_map")}
+        modules: dict[str, Any] = {name: value for name, value in job.settings.items() if isinstance(value, nn.Module)}
         try:
-            model = job.kind.load(path, **handed_in)
+            model = job.kind.load(path, orbit=job.orbit, **modules)
         except SavedFileError as error:
             logger.warning("%s: it is trained again.", error)
             return None
         return Trained(job, model.evidence_.value, model.evidence_.stderr, model.history_[-1]["seconds"], model)
+
+
+def _described(value: Any) -> str:
+    """A setting in words that no other has. The words of a module leave out its numbers."""
+    return digest_module(value) if isinstance(value, nn.Module) else repr(value)
+
+
+def _digest(values: Any) -> str:
+    """Tells arrays apart by what they hold. The memory of an array of objects holds their addresses."""
+    array = np.asarray(values)
+    content = repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
+    return hashlib.sha256(f"{array.dtype} {array.shape}\0".encode() + content).hexdigest()
 
 
 def train_all(

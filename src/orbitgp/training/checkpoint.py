@@ -151,10 +151,10 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
         **settings,
         "X": checksum(trainer.x),
         "y": _digest(trainer.y),
-        "orbit": _digest_module(model.orbit),
-        "kernel": _digest_module(model.kernel),
-        "likelihood": _digest_module(trainer.likelihood),
-        "mean": _digest_module(model.prior_mean, with_values=False),
+        "orbit": digest_module(model.orbit),
+        "kernel": digest_module(model.kernel),
+        "likelihood": digest_module(trainer.likelihood),
+        "mean": digest_module(model.prior_mean, with_values=False),
         **_inference(trainer),
         "device": trainer.x.device.type,
         "versions": versions("torch", "gpytorch"),
@@ -199,7 +199,8 @@ def _digest(*tensors: Tensor, text: str = "") -> str:
     return digest.hexdigest()
 
 
-def _digest_module(module: nn.Module, with_values: bool = True) -> str:
+def digest_module(module: nn.Module, with_values: bool = True) -> str:
+    """Tells a module from any other: its parts, their plain attributes, what is learned, and its numbers."""
     learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     state = module.state_dict()
     return _digest(*(state.values() if with_values else ()), text="\n".join([*outline(module), *state, *learned]))

@@ -952,3 +952,38 @@ def test_numbers_whose_variance_is_infinite_are_refused(row, sentence):
     assert result.exit_code == 1
     assert sentence in " ".join(result.stderr.split())
     assert "warning" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["learn", "words.csv", "--task", "regression"], "regression needs numbers, but the targets are words, such as a."),
+        (["learn", "t.csv", "--task", "classification"], "classification needs classes, but the targets are decimals, such as"),
+        (["learn", "t.csv", "--test-fraction", "0.01"], "a test fraction of 0.01 leaves none of 12 rows to test: take more."),
+        (
+            ["compare", "t.csv", "-o", "none", "-o", "noise", "--profile", "scale", "--profile-values", "0,0.1"],
+            "--profile-values: noise(scale=0.0, learn=False) is not possible: scale must be positive",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_trained(arguments, sentence):
+    rows = [f"{i},{i % 5},{i / 7}" for i in range(12)]
+    Path("t.csv").write_text("\n".join(["a,b,target", *rows]))
+    Path("words.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 5},{'ab'[i % 2]}" for i in range(12))]))
+    result = call(*arguments, "--out", "run")
+    assert result.exit_code != 0
+    assert sentence in " ".join(result.stderr.split())
+    assert not Path("run").exists()
+
+
+def test_predictions_of_numbers_have_no_classes_and_words_no_error():
+    rows = [f"{i},{i % 5},{i / 7}" for i in range(12)]
+    Path("t.csv").write_text("\n".join(["a,b,target", *rows]))
+    assert call("learn", "t.csv", "--no-baseline", *QUICK, "--out", "run").exit_code == 0
+    refused = call("predict", "run", "t.csv", "--proba")
+    assert refused.exit_code == 2
+    assert "the model predicts numbers, which have no" in refused.stderr
+    Path("words.csv").write_text("a,b,target\n1,2,x\n3,4,y\n")
+    predicted = call("predict", "run", "words.csv", "--out", "p.csv")
+    assert predicted.exit_code == 0
+    assert "the targets are words, and the model predicts numbers: there is no error to tell." in predicted.stderr

@@ -407,7 +407,10 @@ def test_an_id_names_the_rows_and_words_become_inputs_of_0_and_1(tmp_path):
     (tmp_path / "t.csv").write_text(TABLE)
     data = load(tmp_path / "t.csv", ReadOptions(drop=("bmi",)), test_fraction=0.2)
     assert data.read_options.id == "id"
-    assert data.notes == ["column 'id' names the rows and is no input; --id COLUMN names another one."]
+    assert data.notes == [
+        "column 'id' names the rows and is no input; --id COLUMN names another one.",
+        "columns 'sex' and 'site' hold words: each word is an input of 0 and 1.",
+    ]
     assert data.read_options.features == ("age", "sex=m", "site=north", "site=south", "site=west")
     for row, name in zip(data.x_test, data.rows_test, strict=True):
         i = int(name[1:])
@@ -508,3 +511,99 @@ def test_the_rows_of_a_test_folder_keep_their_names(tmp_path):
             image.fromarray(images(1)[0]).save(tmp_path / part / name / f"{part}.png")
     data = load(tmp_path)
     assert data.rows_test == ["a/test.png", "b/test.png"]
+
+
+class TestTablesThatMayBeMisread:
+    """What may be read in two ways is refused, or a note says how it was read."""
+
+    @staticmethod
+    def table(tmp_path, *lines, name="t.csv"):
+        path = tmp_path / name
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    def test_numbers_that_pandas_writes_are_a_header(self, tmp_path):
+        path = self.table(tmp_path, "0,1,2", *(f"{i / 3},{i % 4},{i / 7}" for i in range(8)))
+        data = load(path, ReadOptions(target="2"))
+        assert (data.x_train.shape, data.read_options.columns) == ((8, 2), ("0", "1"))
+        assert data.notes == ["the first line, 0, 1, 2, is taken for names of columns."]
+        new = load_inputs(self.table(tmp_path, "1,0", "0.5,7", name="new.csv"), data.read_options)
+        assert new.x.shape == (1, 2)
+        assert new.x[0, 0] * 1.0 == pytest.approx(7.0)
+
+    @pytest.mark.parametrize("lines", [("0.5,1,2", "1,2,3"), ("0,1,2", "3,4,5", "0,1,2"), ("1,2,3", "4,5,6")])
+    def test_other_numbers_are_a_row(self, tmp_path, lines):
+        data = load(self.table(tmp_path, *lines), ReadOptions(target="2"))
+        assert len(data.x_train) == len(lines)
+        assert data.notes == []
+
+    def test_a_row_of_decimal_commas_is_no_header(self, tmp_path):
+        assert len(load(self.table(tmp_path, "1,5;2", "2,5;3"), ReadOptions(target="1")).x_train) == 2
+
+    def test_one_cell_that_is_no_number(self, tmp_path):
+        rows = [f"{i},{'?' if i == 6 else i / 3}" for i in range(20)]
+        with pytest.raises(DatasetError, match=r"target column 'y' of .* is '\?' in row 7 and a number elsewhere: correct it"):
+            load(self.table(tmp_path, "a,y", *rows))
+        classes = [f"{i},{'?' if i == 6 else i % 3}" for i in range(20)]
+        assert set(load(self.table(tmp_path, "a,y", *classes)).y_train) == {"0", "1", "2", "?"}
+
+    def test_separators_between_thousands(self, tmp_path):
+        with pytest.raises(DatasetError, match=r"'y' of .* is '1,003\.2' in row 1, which is no number as it stands: write"):
+            load(self.table(tmp_path, "a,y", *(f'{i},"1,{i:03d}.2"' for i in range(3, 12))))
+        with pytest.raises(DatasetError, match=r"'a b' of .* is '1,000' in row 1, .* with --drop 'a b'\."):
+            load(self.table(tmp_path, "a b,y", '"1,000",1', '"2,000",2', '"2,000",3'))
+
+    @pytest.mark.parametrize("labels", [("001", "1", "010"), ("1_1", "11", "2")])
+    def test_labels_that_are_no_numbers_stay_apart(self, tmp_path, labels):
+        data = load(self.table(tmp_path, "a,y", *(f"{i},{label}" for i, label in enumerate(3 * labels))))
+        assert set(data.y_train) == set(labels)
+
+    def test_underscores_are_no_part_of_a_number(self, tmp_path):
+        data = load(self.table(tmp_path, "a,y", "1_2,0.5", "1_3,0.7", "1_2,0.9"))
+        assert data.read_options.features == ("a=1_3",)
+
+    def test_words_stay_words_in_the_test_set(self, tmp_path):
+        path = self.table(tmp_path, "a,y", *(f"{i},{label}" for i, label in enumerate(4 * ("1", "2", "b"))))
+        test = self.table(tmp_path, "a,y", "1,1", "2,2", name="test.csv")
+        assert load(path, test=test).y_test.tolist() == ["1", "2"]
+
+    def test_dots_among_decimal_commas(self, tmp_path):
+        with pytest.raises(DatasetError, match=r"'b' of .* is '1\.005' in row 2, and other numbers have a decimal comma"):
+            load(self.table(tmp_path, "a;b;y", "21,73;939;4,019", "22,23;1.005;4,429"))
+        fine = load(self.table(tmp_path, "a;b;y", "21.73;939;4.019", "22.23;1.005;4.429"))
+        assert fine.x_train[1, 1] == 1.005
+
+    def test_decimal_commas_with_exponents(self, tmp_path):
+        data = load(self.table(tmp_path, "a;y", "1,5e-03;1,0", "-2,5E+02;2,5", "3;4,5"))
+        assert data.x_train[:, 0].tolist() == [1.5e-3, -250.0, 3.0]
+
+    @pytest.mark.parametrize("start", [0, 1])
+    def test_the_index_of_a_data_frame_is_no_input(self, tmp_path, start):
+        data = load(self.table(tmp_path, ",a,y", *(f"{i + start},{i * i},{i / 3}" for i in range(8))))
+        assert data.read_options.columns == ("a",)
+        assert data.notes == ["the column without a name names the rows and is no input; --id COLUMN names another one."]
+        new = load_inputs(self.table(tmp_path, "a", "3", name="new.csv"), data.read_options)
+        assert new.x.shape == (1, 1)
+
+    def test_a_separator_at_the_end_of_lines(self, tmp_path):
+        assert load(self.table(tmp_path, "a,y,", "1,0.5,", "2,0.7,", "3,0.1,")).read_options.columns == ("a",)
+
+    def test_separators_within_quotes_and_as_excel_says(self, tmp_path):
+        rows = ("1;2;0,5", "3;4;0,7", "5;6;0,9")
+        data = load(self.table(tmp_path, '"Temp, mean";"Press, mean";y', *rows))
+        assert data.read_options.columns == ("Temp, mean", "Press, mean")
+        assert load(self.table(tmp_path, "sep=;", "a;b;y", *rows)).x_train.shape == (3, 2)
+
+    def test_what_stands_above_the_header(self, tmp_path):
+        with pytest.raises(DatasetError, match=r"no table of rows of one length .*: its first line must be the header"):
+            load(self.table(tmp_path, "# made today", "a,b,y", "1,2,3"))
+
+    @pytest.mark.parametrize("options", [{"drop": ("y",)}, {"id": "y"}])
+    def test_a_target_is_nothing_else(self, tmp_path, options):
+        with pytest.raises(DatasetError, match=r"'y' of .* is the target, which --drop and --id cannot take"):
+            load(self.table(tmp_path, "a,y", "1,0.5", "2,0.7"), ReadOptions(**options))
+
+    def test_no_row_to_test(self, tmp_path):
+        path = self.table(tmp_path, "a,y", *(f"{i},{i / 3}" for i in range(20)))
+        with pytest.raises(DatasetError, match=r"a test fraction of 0\.01 leaves none of 20 rows to test"):
+            load(path, test_fraction=0.01)

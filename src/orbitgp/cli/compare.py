@@ -151,9 +151,17 @@ def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
 
 
 def _check_orbits(config: dict[str, Any], data: Data) -> None:
+    from orbitgp.orbits.parse import fixed
+
     _orbits(config, data)
-    if config["compare"]["profile"] is not None:
-        _profiled(config["orbits"], config["compare"]["profile"], data.read_options.features)
+    quantity, columns = config["compare"]["profile"], data.read_options.features
+    if quantity is not None:
+        profiled = orbit_text(config, _profiled(config["orbits"], quantity, columns))
+        for value in config["compare"]["values"] or ():
+            try:
+                fixed(profiled, quantity, value, input_shape(data), columns)
+            except ValueError as error:
+                raise ValueError(f"--profile-values: {str(error).replace('init_', '')}") from None
 
 
 def _workers(jobs: int | None, backend: str | None, device: str) -> int:

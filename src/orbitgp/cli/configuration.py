@@ -53,9 +53,14 @@ def _task_reason(options: DataOptions, data: Data) -> str:
 
 
 def check(config: dict[str, Any], data: Data) -> None:
-    """Raise an error for orbits and feature maps that do not fit the data."""
+    """Raise an error for a task, orbits and feature maps that do not fit the data."""
     import torch
 
+    y = data.y_train
+    if config["task"] == "regression" and y.dtype.kind in "US":
+        raise ValueError(f"regression needs numbers, but the targets are words, such as {y[0]!s:.40}.")
+    if config["task"] == "classification" and y.dtype.kind == "f" and (y != y.round()).any():
+        raise ValueError(f"classification needs classes, but the targets are decimals, such as {y[y != y.round()][0]:g}.")
     shape, advice = input_shape(data), "say what shape the rows have, as in --image-shape 28x28."
     for orbit in config["orbits"]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -228,13 +229,22 @@ def checked_targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *
 
 
 def words_or_numbers(words: list[str]) -> Shaped[np.ndarray, " rows"]:
-    """Whole numbers if all words are such, else numbers, else the words themselves."""
+    """Whole numbers if all words are such, else numbers, else the words themselves. 001 and 1_1 are words: they are names."""
+    if any("_" in word or re.fullmatch(r"[+-]?0\d+", word) for word in words):
+        return np.array(words)
     for kind in (np.int64, np.float64):
         try:
             return np.array(words).astype(kind)
         except ValueError:
             continue
     return np.array(words)
+
+
+def as_trained(
+    y: Shaped[np.ndarray, "rows *outputs"], trained: Shaped[np.ndarray, "..."]
+) -> Shaped[np.ndarray, "rows *outputs"]:
+    """The targets as words where those of training are words: some of these may be numbers."""
+    return y.astype(str) if trained.dtype.kind in "US" and y.dtype.kind in "iuf" else y
 
 
 def split(y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int) -> Indices:

@@ -13,7 +13,17 @@ from jaxtyping import Shaped
 from orbitgp import datasets
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.arrays import read_npy, read_npz, sibling_targets
-from orbitgp.datasets.files.data import Data, Inputs, Raw, ReadOptions, checked_inputs, checked_targets, split, unusual_ends
+from orbitgp.datasets.files.data import (
+    Data,
+    Inputs,
+    Raw,
+    ReadOptions,
+    as_trained,
+    checked_inputs,
+    checked_targets,
+    split,
+    unusual_ends,
+)
 from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
 from orbitgp.datasets.files.signals import read_ts
@@ -67,11 +77,16 @@ def load(
             raise DatasetError(f"{test} has no targets to test against, or some of them are missing.")
         _same_shape(held_out.x, data.x_train, str(test))
         notes = [*data.notes, *(f"{test}: {note}" for note in held_out.notes)]
-        data = replace(data, x_test=held_out.x, y_test=held_out.y, rows_test=held_out.rows, notes=notes)
+        targets = as_trained(held_out.y, data.y_train)
+        data = replace(data, x_test=held_out.x, y_test=targets, rows_test=held_out.rows, notes=notes)
     elif test_fraction and data.x_test is None:
         if not 0 < test_fraction < 1:
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
         train, kept = split(data.y_train, test_fraction, seed)
+        if not len(kept):
+            raise DatasetError(
+                f"a test fraction of {test_fraction:g} leaves none of {len(data.y_train):,} rows to test: take more."
+            )
         x, y, names = data.x_train, data.y_train, data.rows_train
         data = replace(data, x_train=x[train], y_train=y[train], x_test=x[kept], y_test=y[kept])
         if names is not None:

@@ -1,11 +1,14 @@
 """Tables: .csv, .tsv, .parquet and .xlsx with named columns, one of which is the target.
 
-Columns of numbers are inputs as they are, and columns of words become inputs of 0 and 1, one for each word.
+Columns of numbers are inputs as they are, and columns of words become inputs of 0 and 1, one for each word. What may be read in
+two ways is refused, or a note says how it was read.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,7 @@ from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Raw, ReadOptions, words_or_numbers
+from orbitgp.estimators.defaults import task_of
 from orbitgp.orbits.description import listed
 
 if TYPE_CHECKING:
@@ -23,22 +27,30 @@ if TYPE_CHECKING:
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 MAX_LEVELS = 20  # different words in a column that is an input
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # what people write for a missing value
+_SEPARATED = re.compile(r"[+-]?\d[\d.,' ]*")  # a number with a separator between its thousands, say
+_DECIMAL_COMMA = r"^([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)$"
+_DOTTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
 
 
 def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
     """Inputs and targets of a table; the options then name its columns."""
-    frame = _read_frame(path)
+    frame, notes = _read_frame(path, () if options.columns is None else options.columns)
     names = list(frame.columns)
     target = _target(path, names, options, training)
     for name in options.drop if training else ():
         if name not in names:
             raise DatasetError(f"{path} has no column {name!r} to drop: {_listed(names)}.")
-    notes = []
+    if training and target in (*options.drop, options.id):
+        raise DatasetError(
+            f"column {target!r} of {path} is the target, which --drop and --id cannot take: --target names another."
+        )
     row_names = options.id
     if row_names is None and training and options.columns is None:
-        row_names = next((name for name in names if name.lower() == "id" and name != target and name not in options.drop), None)
+        others = [name for name in names if name != target and name not in options.drop]
+        row_names = next((name for name in others if name.lower() == "id" or _numbers_rows(frame, name)), None)
         if row_names is not None:
-            notes = [f"column {row_names!r} names the rows and is no input; --id COLUMN names another one."]
+            which = f"column {row_names!r}" if row_names else "the column without a name"
+            notes.append(f"{which} names the rows and is no input; --id COLUMN names another one.")
     if row_names is not None and row_names not in names and training:
         raise DatasetError(f"{path} has no column {row_names!r}: {_listed(names)}.")
     wanted = list(options.columns or (n for n in names if n not in (target, row_names) and n not in options.drop))
@@ -72,11 +84,14 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
                 notes.append(f"column {name!r} has no value in {_rows(holes)}: {fills[name]} is put there.")
             column = column.mask(holes, fills[name])
         features |= _one_hot(path, column, levels[name]) if name in levels else {name: _numbers(path, column)}
+    if training and levels and options.columns is None:
+        which = f"column{'s' if len(levels) > 1 else ''} {listed([repr(name) for name in levels])}"
+        notes.append(f"{which} hold{'' if len(levels) > 1 else 's'} words: each word is an input of 0 and 1.")
     x = np.stack(list(features.values()), axis=1)
     y, with_target = None, None
     if target is not None and not missing[target].all():
         known = ~missing[target].to_numpy()
-        y = _targets(used[target][known])
+        y = _targets(path, used[target][known])
         if not known.all():
             with_target = np.flatnonzero(known)
             notes.append(f"column {target!r} has no value in {_rows(missing[target])}: the error is that of the other rows.")
@@ -117,13 +132,26 @@ def _words(path: Path, column: Series) -> list[str] | None:
     values = column.to_numpy(dtype=object)
     if not len(values) or any(_is_number(value) for value in values):
         return None
-    words = sorted({str(value) for value in values})
+    words, name = sorted({str(value) for value in values}), shlex.quote(str(column.name))
+    if all(_SEPARATED.fullmatch(word) for word in words):
+        raise DatasetError(
+            f"column {column.name!r} of {path} is {values[0][:40]!r} in row {column.index[0]}, which is no number as it "
+            f"stands: write numbers as in 1234.5, or leave the column out with --drop {name}."
+        )
     if len(words) > MAX_LEVELS or len(words) == len(values):
         raise DatasetError(
             f"column {column.name!r} of {path} holds {len(words):,} different words, such as {words[0][:40]!r}: leave it out "
-            f"with --drop {column.name}, or let it name the rows with --id {column.name}."
+            f"with --drop {name}, or let it name the rows with --id {name}."
         )
     return words
+
+
+def _numbers_rows(frame: DataFrame, name: str) -> bool:
+    """Whether a column without a name counts the rows, as the index does that pandas writes."""
+    if name and not name.startswith("Unnamed: "):  # what pandas calls it in a sheet
+        return False
+    counted = [[str(i) for i in range(start, start + len(frame))] for start in (0, 1)]
+    return [str(value) for value in frame[name]] in counted
 
 
 def _one_hot(path: Path, column: Series, words: list[str]) -> dict[str, Shaped[np.ndarray, " rows"]]:
@@ -141,7 +169,8 @@ def _one_hot(path: Path, column: Series, words: list[str]) -> dict[str, Shaped[n
 def _typical(path: Path, column: Series, is_word: bool) -> Any:
     """What to put for a missing value: the median, or the most frequent word."""
     if not len(column):
-        raise DatasetError(f"column {column.name!r} of {path} has no value at all: leave it out with --drop {column.name}.")
+        name = shlex.quote(str(column.name))
+        raise DatasetError(f"column {column.name!r} of {path} has no value at all: leave it out with --drop {name}.")
     return str(column.mode().iloc[0]) if is_word else float(np.median(_numbers(path, column)))
 
 
@@ -165,9 +194,23 @@ def _target(path: Path, names: list[str], options: ReadOptions, needed: bool) ->
     raise DatasetError(f"{unclear}: {_listed(names)}.")
 
 
-def _targets(column: Series) -> Shaped[np.ndarray, " rows"]:
-    is_number = column.dtype.kind in "biuf"
-    return np.asarray(column) if is_number else words_or_numbers([str(value) for value in column])
+def _targets(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
+    if column.dtype.kind in "biuf":
+        return np.asarray(column)
+    words = [str(value) for value in column]
+    numbers = [word for word in words if _is_number(word)]
+    if len(words) > len(numbers) > len(words) / 2 and task_of(words_or_numbers(numbers)) == "regression":
+        row, word = next((row, word) for row, word in zip(column.index, words, strict=True) if not _is_number(word))
+        raise DatasetError(
+            f"the target column {column.name!r} of {path} is {word[:40]!r} in row {row} and a number elsewhere: correct it, or "
+            "leave it empty and such rows out, with --drop-missing."
+        )
+    if not numbers and all(_SEPARATED.fullmatch(word) for word in words) and len(set(words)) > len(words) / 2:
+        raise DatasetError(
+            f"the target column {column.name!r} of {path} is {words[0][:40]!r} in row {column.index[0]}, which is no number as "
+            "it stands: write numbers as in 1234.5."
+        )
+    return words_or_numbers(words)
 
 
 def _listed(names: list[str]) -> str:
@@ -177,10 +220,9 @@ def _listed(names: list[str]) -> str:
 
 def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
     values = column.to_numpy(dtype=object)
-    try:
+    if all(map(_is_number, values)):
         return values.astype(np.float64)
-    except (ValueError, TypeError):
-        row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
+    row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
     drop = f"--drop {shlex.quote(str(column.name))}"
     raise DatasetError(
         f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {column.index[row]}: "
@@ -189,6 +231,9 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
 
 
 def _is_number(value: Any) -> bool:
+    """Whether this is a number as people write it: Python would take 1_2 for 12."""
+    if isinstance(value, str) and "_" in value:
+        return False
     try:
         float(value)
     except (ValueError, TypeError):
@@ -196,44 +241,93 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _read_frame(path: Path) -> DataFrame:
-    """The whole table: words from a text file, typed columns from a parquet file."""
+def _read_frame(path: Path, known: Sequence[str] = ()) -> tuple[DataFrame, list[str]]:
+    """The whole table: words from a text file, typed columns from a parquet file; and notes on how it was read.
+
+    ``known`` are columns that it should have.
+    """
+    notes: list[str] = []
     try:
         import pandas
     except ImportError:
         raise DatasetError(f"reading {path} needs the package pandas: pip install 'orbitgp[tables]'.") from None
     try:
         binary = {".parquet": pandas.read_parquet, ".xlsx": pandas.read_excel}.get(path.suffix.lower())
-        frame = _read_text(path) if binary is None else binary(path).rename(columns=str)
+        frame = _read_text(path, known, notes) if binary is None else binary(path).rename(columns=str)
     except ImportError:
         package = "openpyxl" if path.suffix.lower() == ".xlsx" else "pyarrow"
         raise DatasetError(f"{path} needs the package {package}: pip install {package}, or save the table as .csv.") from None
     except pandas.errors.EmptyDataError:
         raise DatasetError(f"{path} is empty.") from None
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{path} is not a text file in UTF-8: {error.reason}.") from None
+        raise DatasetError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as UTF-8.") from None
+    except pandas.errors.ParserError as error:
+        reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
+        raise DatasetError(
+            f"{path} is no table of rows of one length ({reason}): its first line must be the header or a row; take out what "
+            "stands above."
+        ) from None
     except (ValueError, OSError) as error:  # of pandas and of pyarrow
         reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
         raise DatasetError(f"{path} cannot be read as a {path.suffix[1:]} table: {reason}.") from None
+    unnamed = [not name or name.startswith("Unnamed: ") for name in frame.columns]
+    empty = (frame.isna() | frame.isin(MISSING)).all().to_numpy()
+    frame = frame.loc[:, ~(np.array(unnamed, dtype=bool) & empty)]  # a separator at the end of lines
     if not frame.columns.is_unique:
         raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0]!r}.")
     if not len(frame):
         raise DatasetError(f"{path} has a header but no rows.")
-    return frame.set_axis(range(1, len(frame) + 1))  # rows keep their numbers, from 1, when others are left out
+    return frame.set_axis(range(1, len(frame) + 1)), notes  # rows keep their numbers, from 1, when others are left out
 
 
-def _read_text(path: Path) -> DataFrame:
-    """Commas, semicolons or tabs between the values, whichever the first line has most of."""
+def _read_text(path: Path, known: Sequence[str], notes: list[str]) -> DataFrame:
+    """Commas, semicolons or tabs between the values, whichever the first line has most of, or as ``sep=;`` there says."""
     import pandas
 
     with path.open(encoding="utf-8-sig") as file:
-        separator = max(",;\t", key=file.readline().count)
+        first = file.readline()
+    said = re.fullmatch(r"sep=([,;\t])\s*", first)
+    counts = {mark: re.sub(r'"[^"]*"', "", first).count(mark) for mark in ";\t,"}  # 1,5;2 has two values
+    separator = said[1] if said else max(counts, key=lambda mark: counts[mark]) if any(counts.values()) else ","
     frame = pandas.read_csv(
-        path, sep=separator, header=None, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig"
+        path,
+        sep=separator,
+        header=None,
+        dtype=str,
+        keep_default_na=False,
+        skipinitialspace=True,
+        encoding="utf-8-sig",
+        skiprows=1 if said else 0,
     ).apply(lambda column: column.str.strip())
-    if separator != ",":  # 1,5 for one and a half
-        frame = frame.replace(r"^([+-]?\d+),(\d+)$", r"\1.\2", regex=True)
-    header = list(frame.iloc[0])
-    if all(_is_number(name) for name in header):  # no header: columns are numbered
-        return frame.rename(columns=str)
-    return frame.iloc[1:].set_axis(header, axis="columns")
+    header, rows = list(frame.iloc[0]), frame.iloc[1:]
+    numbers = all(_is_number(name if separator == "," else re.sub(_DECIMAL_COMMA, r"\1.\2", name)) for name in header)
+    if not numbers or _names_columns(header, rows, known):
+        if numbers:
+            notes.append(f"the first line, {', '.join(header[:5])}{', …' * (len(header) > 5)}, is taken for names of columns.")
+        frame = rows.set_axis(header, axis="columns")
+    else:
+        frame = frame.rename(columns=str)
+    return frame if separator == "," else _with_decimal_points(path, frame)
+
+
+def _names_columns(first: list[str], rows: DataFrame, known: Sequence[str]) -> bool:
+    """Whether a first line of numbers names the columns, as the numbers do that pandas writes."""
+    if known and set(known) <= set(first):
+        return True
+    counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
+    return counted and not (rows == first).all(axis=1).any()
+
+
+def _with_decimal_points(path: Path, frame: DataFrame) -> DataFrame:
+    """1,5 is one and a half. Then 1.005 may be a thousand and five, or not: it is refused."""
+    commas = frame.apply(lambda column: column.str.fullmatch(_DECIMAL_COMMA))
+    if not commas.any(axis=None):
+        return frame
+    dotted = frame.apply(lambda column: column.str.fullmatch(_DOTTED_THOUSANDS))
+    for name in frame.columns[dotted.any()]:
+        row = int(np.argmax(dotted[name]))
+        raise DatasetError(
+            f"column {name!r} of {path} is {frame[name].iloc[row]!r} in row {row + 1}, and other numbers have a decimal comma: "
+            "write thousands without a dot, and decimals with a comma."
+        )
+    return frame.replace(_DECIMAL_COMMA, r"\1.\2", regex=True)

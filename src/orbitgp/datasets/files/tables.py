@@ -146,9 +146,17 @@ def _words(path: Path, column: Series) -> list[str] | None:
     return words
 
 
+def _is_unnamed(name: str) -> bool:
+    return not name or name.startswith("Unnamed: ")  # what pandas calls it in a sheet
+
+
+def _is_empty(column: Series) -> bool:
+    return bool((column.isna() | column.isin(MISSING)).all())
+
+
 def _numbers_rows(frame: DataFrame, name: str) -> bool:
     """Whether a column without a name counts the rows, as the index does that pandas writes."""
-    if name and not name.startswith("Unnamed: "):  # what pandas calls it in a sheet
+    if not _is_unnamed(name):
         return False
     counted = [[str(i) for i in range(start, start + len(frame))] for start in (0, 1)]
     return [str(value) for value in frame[name]] in counted
@@ -220,8 +228,11 @@ def _listed(names: list[str]) -> str:
 
 def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
     values = column.to_numpy(dtype=object)
-    if all(map(_is_number, values)):
-        return values.astype(np.float64)
+    if "_" not in "".join(value for value in values if isinstance(value, str)):
+        try:
+            return values.astype(np.float64)
+        except (ValueError, TypeError):
+            pass
     row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
     drop = f"--drop {shlex.quote(str(column.name))}"
     raise DatasetError(
@@ -270,9 +281,9 @@ def _read_frame(path: Path, known: Sequence[str] = ()) -> tuple[DataFrame, list[
     except (ValueError, OSError) as error:  # of pandas and of pyarrow
         reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
         raise DatasetError(f"{path} cannot be read as a {path.suffix[1:]} table: {reason}.") from None
-    unnamed = [not name or name.startswith("Unnamed: ") for name in frame.columns]
-    empty = (frame.isna() | frame.isin(MISSING)).all().to_numpy()
-    frame = frame.loc[:, ~(np.array(unnamed, dtype=bool) & empty)]  # a separator at the end of lines
+    # A separator at the end of lines makes a column that has neither a name nor values.
+    kept = [i for i, name in enumerate(frame.columns) if not (_is_unnamed(name) and _is_empty(frame.iloc[:, i]))]
+    frame = frame if len(kept) == frame.shape[1] else frame.iloc[:, kept]
     if not frame.columns.is_unique:
         raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0]!r}.")
     if not len(frame):

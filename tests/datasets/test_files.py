@@ -513,6 +513,21 @@ def test_the_rows_of_a_test_folder_keep_their_names(tmp_path):
     assert data.rows_test == ["a/test.png", "b/test.png"]
 
 
+def test_a_text_file_with_the_name_of_arrays(tmp_path):
+    (tmp_path / "t.npz").write_text("a,b\n1,2\n")
+    with pytest.raises(DatasetError, match=r"is not a \.npz file of numbers or words: it was made by something else"):
+        load(tmp_path / "t.npz")
+    np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
+    np.save(tmp_path / "y.npy", np.arange(1))
+    with pytest.raises(DatasetError, match="it holds Python objects, which are not read"):
+        load(tmp_path / "o.npy", ReadOptions(targets=str(tmp_path / "y.npy")))
+
+
+def test_targets_that_are_true_or_false_are_not_words(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.arange(8.0)[:, None], y=np.arange(8) % 2 == 0)
+    assert load(tmp_path / "t.npz").task_reason == "the targets are true and false"
+
+
 class TestTablesThatMayBeMisread:
     """What may be read in two ways is refused, or a note says how it was read."""
 

@@ -84,5 +84,12 @@ def _load(path: Path) -> Any:
         raise
     except Exception as error:  # damaged files make numpy and zipfile raise nearly anything
         text = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")[:_LONGEST]
-        reason = "it holds Python objects, which are not read" if "pickle" in text.lower() else text
-        raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {reason}.") from None
+        if "pickle" in text.lower():  # numpy takes whatever is no file of arrays for a pickle
+            text = "it holds Python objects, which are not read" if _is_of_arrays(path) else "it was made by something else"
+        raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {text}.") from None
+
+
+def _is_of_arrays(path: Path) -> bool:
+    """Whether this file begins as those that numpy writes, or pickle."""
+    with path.open("rb") as file:
+        return file.read(6).startswith((b"\x93NUMPY", b"PK", b"\x80"))

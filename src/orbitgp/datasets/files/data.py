@@ -109,7 +109,7 @@ class Data:
     def task_reason(self) -> str:
         """What decides the task, as a clause."""
         if self.y_train.dtype.kind not in "iuf":
-            return "the targets are words"
+            return "the targets are true and false" if self.y_train.dtype.kind == "b" else "the targets are words"
         if self.task == "regression":
             return "the targets are numbers"
         count = len(np.unique(self.y_train))

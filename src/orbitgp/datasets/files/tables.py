@@ -1,14 +1,12 @@
 """Tables: .csv, .tsv, .parquet and .xlsx with named columns, one of which is the target.
 
-Columns of numbers are inputs as they are, and columns of words become inputs of 0 and 1, one for each word. What may be read in
-two ways is refused, or a note says how it was read.
+Columns of numbers are inputs as they are, and columns of words become inputs of 0 and 1, one for each word.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Raw, ReadOptions, words_or_numbers
+from orbitgp.datasets.files.frames import MISSING, is_number, is_unnamed, read_frame
 from orbitgp.estimators.defaults import task_of
 from orbitgp.orbits.description import listed
 
@@ -26,15 +25,12 @@ if TYPE_CHECKING:
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 MAX_LEVELS = 20  # different words in a column that is an input
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null")  # what people write for a missing value
 _SEPARATED = re.compile(r"[+-]?\d[\d.,' ]*")  # a number with a separator between its thousands, say
-_DECIMAL_COMMA = r"^([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)$"
-_DOTTED_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
 
 
 def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
     """Inputs and targets of a table; the options then name its columns."""
-    frame, notes = _read_frame(path, () if options.columns is None else options.columns)
+    frame, notes = read_frame(path, () if options.columns is None else options.columns)
     names = list(frame.columns)
     target = _target(path, names, options, training)
     for name in options.drop if training else ():
@@ -130,7 +126,7 @@ def _refuse_missing(path: Path, missing: DataFrame, target: str | None, training
 def _words(path: Path, column: Series) -> list[str] | None:
     """The different words of a column that holds words; None for a column of numbers."""
     values = column.to_numpy(dtype=object)
-    if not len(values) or any(_is_number(value) for value in values):
+    if not len(values) or any(is_number(value) for value in values):
         return None
     words, name = sorted({str(value) for value in values}), shlex.quote(str(column.name))
     if all(_SEPARATED.fullmatch(word) for word in words):
@@ -146,17 +142,9 @@ def _words(path: Path, column: Series) -> list[str] | None:
     return words
 
 
-def _is_unnamed(name: str) -> bool:
-    return not name or name.startswith("Unnamed: ")  # what pandas calls it in a sheet
-
-
-def _is_empty(column: Series) -> bool:
-    return bool((column.isna() | column.isin(MISSING)).all())
-
-
 def _numbers_rows(frame: DataFrame, name: str) -> bool:
     """Whether a column without a name counts the rows, as the index does that pandas writes."""
-    if not _is_unnamed(name):
+    if not is_unnamed(name):
         return False
     counted = [[str(i) for i in range(start, start + len(frame))] for start in (0, 1)]
     return [str(value) for value in frame[name]] in counted
@@ -206,9 +194,9 @@ def _targets(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
     if column.dtype.kind in "biuf":
         return np.asarray(column)
     words = [str(value) for value in column]
-    numbers = [word for word in words if _is_number(word)]
+    numbers = [word for word in words if is_number(word)]
     if len(words) > len(numbers) > len(words) / 2 and task_of(words_or_numbers(numbers)) == "regression":
-        row, word = next((row, word) for row, word in zip(column.index, words, strict=True) if not _is_number(word))
+        row, word = next((row, word) for row, word in zip(column.index, words, strict=True) if not is_number(word))
         raise DatasetError(
             f"the target column {column.name!r} of {path} is {word[:40]!r} in row {row} and a number elsewhere: correct it, or "
             "leave it empty and such rows out, with --drop-missing."
@@ -233,112 +221,9 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
             return values.astype(np.float64)
         except (ValueError, TypeError):
             pass
-    row, value = next((row, value) for row, value in enumerate(values) if not _is_number(value))
+    row, value = next((row, value) for row, value in enumerate(values) if not is_number(value))
     drop = f"--drop {shlex.quote(str(column.name))}"
     raise DatasetError(
         f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {column.index[row]}: "
         f"every input must be a number; turn it into one, or train without the column, with {drop}."
     )
-
-
-def _is_number(value: Any) -> bool:
-    """Whether this is a number as people write it: Python would take 1_2 for 12."""
-    if isinstance(value, str) and "_" in value:
-        return False
-    try:
-        float(value)
-    except (ValueError, TypeError):
-        return False
-    return True
-
-
-def _read_frame(path: Path, known: Sequence[str] = ()) -> tuple[DataFrame, list[str]]:
-    """The whole table: words from a text file, typed columns from a parquet file; and notes on how it was read.
-
-    ``known`` are columns that it should have.
-    """
-    notes: list[str] = []
-    try:
-        import pandas
-    except ImportError:
-        raise DatasetError(f"reading {path} needs the package pandas: pip install 'orbitgp[tables]'.") from None
-    try:
-        binary = {".parquet": pandas.read_parquet, ".xlsx": pandas.read_excel}.get(path.suffix.lower())
-        frame = _read_text(path, known, notes) if binary is None else binary(path).rename(columns=str)
-    except ImportError:
-        package = "openpyxl" if path.suffix.lower() == ".xlsx" else "pyarrow"
-        raise DatasetError(f"{path} needs the package {package}: pip install {package}, or save the table as .csv.") from None
-    except pandas.errors.EmptyDataError:
-        raise DatasetError(f"{path} is empty.") from None
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as UTF-8.") from None
-    except pandas.errors.ParserError as error:
-        reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
-        raise DatasetError(
-            f"{path} is no table of rows of one length ({reason}): its first line must be the header or a row; take out what "
-            "stands above."
-        ) from None
-    except (ValueError, OSError) as error:  # of pandas and of pyarrow
-        reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
-        raise DatasetError(f"{path} cannot be read as a {path.suffix[1:]} table: {reason}.") from None
-    # A separator at the end of lines makes a column that has neither a name nor values.
-    kept = [i for i, name in enumerate(frame.columns) if not (_is_unnamed(name) and _is_empty(frame.iloc[:, i]))]
-    frame = frame if len(kept) == frame.shape[1] else frame.iloc[:, kept]
-    if not frame.columns.is_unique:
-        raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0]!r}.")
-    if not len(frame):
-        raise DatasetError(f"{path} has a header but no rows.")
-    return frame.set_axis(range(1, len(frame) + 1)), notes  # rows keep their numbers, from 1, when others are left out
-
-
-def _read_text(path: Path, known: Sequence[str], notes: list[str]) -> DataFrame:
-    """Commas, semicolons or tabs between the values, whichever the first line has most of, or as ``sep=;`` there says."""
-    import pandas
-
-    with path.open(encoding="utf-8-sig") as file:
-        first = file.readline()
-    said = re.fullmatch(r"sep=([,;\t])\s*", first)
-    counts = {mark: re.sub(r'"[^"]*"', "", first).count(mark) for mark in ";\t,"}  # 1,5;2 has two values
-    separator = said[1] if said else max(counts, key=lambda mark: counts[mark]) if any(counts.values()) else ","
-    frame = pandas.read_csv(
-        path,
-        sep=separator,
-        header=None,
-        dtype=str,
-        keep_default_na=False,
-        skipinitialspace=True,
-        encoding="utf-8-sig",
-        skiprows=1 if said else 0,
-    ).apply(lambda column: column.str.strip())
-    header, rows = list(frame.iloc[0]), frame.iloc[1:]
-    numbers = all(_is_number(name if separator == "," else re.sub(_DECIMAL_COMMA, r"\1.\2", name)) for name in header)
-    if not numbers or _names_columns(header, rows, known):
-        if numbers:
-            notes.append(f"the first line, {', '.join(header[:5])}{', …' * (len(header) > 5)}, is taken for names of columns.")
-        frame = rows.set_axis(header, axis="columns")
-    else:
-        frame = frame.rename(columns=str)
-    return frame if separator == "," else _with_decimal_points(path, frame)
-
-
-def _names_columns(first: list[str], rows: DataFrame, known: Sequence[str]) -> bool:
-    """Whether a first line of numbers names the columns, as the numbers do that pandas writes."""
-    if known and set(known) <= set(first):
-        return True
-    counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
-    return counted and not (rows == first).all(axis=1).any()
-
-
-def _with_decimal_points(path: Path, frame: DataFrame) -> DataFrame:
-    """1,5 is one and a half. Then 1.005 may be a thousand and five, or not: it is refused."""
-    commas = frame.apply(lambda column: column.str.fullmatch(_DECIMAL_COMMA))
-    if not commas.any(axis=None):
-        return frame
-    dotted = frame.apply(lambda column: column.str.fullmatch(_DOTTED_THOUSANDS))
-    for name in frame.columns[dotted.any()]:
-        row = int(np.argmax(dotted[name]))
-        raise DatasetError(
-            f"column {name!r} of {path} is {frame[name].iloc[row]!r} in row {row + 1}, and other numbers have a decimal comma: "
-            "write thousands without a dot, and decimals with a comma."
-        )
-    return frame.replace(_DECIMAL_COMMA, r"\1.\2", regex=True)

@@ -65,7 +65,11 @@ def test_the_diagonal_of_an_inverse_is_the_same_in_blocks_of_any_size(block, mon
 
 
 def test_few_rows_are_updated_for_all_functions_at_once(monkeypatch):
-    assert len(NoisyCovariance(gram(), dirichlet_noise()).updates) == 1
+    mostly_one = dirichlet_noise(torch.tensor([0] * 20 + [1, 1, 2, 2]))
+    assert len(NoisyCovariance(gram(), mostly_one).updates) == 1
+    monkeypatch.setattr("orbitgp.inference.noisy_covariance._SMALL", 1)  # there are many rows
+    assert len(NoisyCovariance(gram(), dirichlet_noise(torch.arange(N) % L)).updates) == 1
+    assert len(NoisyCovariance(gram(), mostly_one).updates) == 3
     monkeypatch.setattr("orbitgp.inference.noisy_covariance._AT_ONCE", 1)
     assert len(NoisyCovariance(gram(), dirichlet_noise(torch.arange(N) % 3)).updates) == 3
 

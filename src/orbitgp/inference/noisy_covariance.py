@@ -27,7 +27,8 @@ from orbitgp.kernels.cholesky import cholesky
 Square = Float[Tensor, "rows rows"]
 
 _FEW = 0.5  # of the entries of the noise may differ from the largest of their row, for the update to pay
-_AT_ONCE = 256  # rows of each function: so few are updated for all functions at once, as each step takes no time of its own
+_AT_ONCE = 256  # rows of a function: up to so many, an operation takes less time than it takes to start it
+_SMALL = 2**22  # numbers, which fit anywhere
 _LEAST_BLOCK, _BLOCKS = 128, 16  # columns of an inverse at a time: as fast as any, and little memory
 
 
@@ -78,14 +79,14 @@ class NoisyCovariance:
         return latent if len(self.factors) > 1 else 0
 
     def _updates(self, lower: Float[Tensor, "latents rows"]) -> list[_Update]:
-        """All functions at once where that are few rows, else each of them for itself."""
+        """All functions at once where each has few rows, and about as many, else one after the other."""
         smaller = lower > 0
         counts: list[int] = smaller.sum(1).tolist()
         most = max(counts)
         functions = torch.arange(len(counts), device=lower.device)
         # Those with d > 0 come first, in their order.
         rows = smaller.byte().argsort(dim=1, descending=True, stable=True)
-        if most <= _AT_ONCE:
+        if most <= _AT_ONCE and len(counts) * most * lower.shape[1] <= max(2 * lower.shape[1] ** 2, _SMALL):
             return [self._update(functions, rows[:, :most], lower)] if most else []
         return [
             self._update(functions[one : one + 1], rows[one : one + 1, :count], lower[one : one + 1])

@@ -19,6 +19,7 @@ import joblib
 import torch
 from joblib._parallel_backends import LokyBackend
 from joblib.parallel import get_active_backend
+from tqdm import tqdm
 
 Result = TypeVar("Result")
 
@@ -83,6 +84,7 @@ def _work(
     """What a worker does with an item. Where there are several GPUs, items are dealt to them in turn."""
     if os.getppid() == parent:
         _end_with(parent)
+        tqdm.set_lock(threading.RLock())  # its own is of the whole system, and outlives a worker that is killed
     if threads is not None:
         torch.set_num_threads(threads)
     if torch.cuda.device_count() > 1:

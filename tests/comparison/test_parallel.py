@@ -80,9 +80,12 @@ def test_large_data_reach_the_workers():
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path, how):
-    parent = subprocess.Popen([sys.executable, str(SCRIPT), str(tmp_path)], start_new_session=True, stderr=subprocess.DEVNULL)
+    work, said = tmp_path / "work", tmp_path / "stderr"
+    work.mkdir()
+    with said.open("w") as stderr:
+        parent = subprocess.Popen([sys.executable, str(SCRIPT), str(work)], start_new_session=True, stderr=stderr)
     until = time.monotonic() + 120
-    while len(pids := [int(path.name) for path in tmp_path.iterdir()]) < 2:
+    while len(pids := [int(path.name) for path in work.iterdir()]) < 2:
         assert parent.poll() is None
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -95,6 +98,8 @@ def test_workers_end_with_their_parent(tmp_path, how):
     while any(alive(pid) for pid in pids):
         assert time.monotonic() < until
         time.sleep(0.05)
+    if how == signal.SIGINT:
+        assert "leaked semaphore" not in said.read_text()
 
 
 def test_ctrl_c_ends_a_comparison_at_once(caplog):

@@ -959,6 +959,7 @@ def test_numbers_whose_variance_is_infinite_are_refused(row, sentence):
     [
         (["learn", "words.csv", "--task", "regression"], "regression needs numbers, but the targets are words, such as a."),
         (["learn", "t.csv", "--task", "classification"], "classification needs classes, but the targets are decimals, such as"),
+        (["learn", "t.csv", "--interval", "2nm"], "--interval is for signals: say that the rows are signals, with --signal."),
         (["learn", "t.csv", "--test-fraction", "0.01"], "a test fraction of 0.01 leaves none of 12 rows to test: take more."),
         (
             ["compare", "t.csv", "-o", "none", "-o", "noise", "--profile", "scale", "--profile-values", "0,0.1"],

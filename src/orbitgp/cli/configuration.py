@@ -61,6 +61,8 @@ def check(config: dict[str, Any], data: Data) -> None:
         raise ValueError(f"regression needs numbers, but the targets are words, such as {y[0]!s:.40}.")
     if config["task"] == "classification" and y.dtype.kind == "f" and (y != y.round()).any():
         raise ValueError(f"classification needs classes, but the targets are decimals, such as {y[y != y.round()][0]:g}.")
+    if config["data"]["interval"] is not None and not data.has_signals:
+        raise ValueError("--interval is for signals: say that the rows are signals, with --signal.")
     shape, advice = input_shape(data), "say what shape the rows have, as in --image-shape 28x28."
     for orbit in config["orbits"]:
         try:

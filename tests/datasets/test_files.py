@@ -552,8 +552,9 @@ class TestTablesThatMayBeMisread:
         assert len(data.x_train) == len(lines)
         assert data.notes == []
 
-    def test_a_row_of_decimal_commas_is_no_header(self, tmp_path):
-        assert len(load(self.table(tmp_path, "1,5;2", "2,5;3"), ReadOptions(target="1")).x_train) == 2
+    @pytest.mark.parametrize("lines", [("1,5;2", "2,5;3"), ("1,5;2,5", "2,5;3,5"), ("1,5\t2,5", "2\t3")])
+    def test_a_row_of_decimal_commas_is_no_header(self, tmp_path, lines):
+        assert len(load(self.table(tmp_path, *lines), ReadOptions(target="1")).x_train) == 2
 
     def test_one_cell_that_is_no_number(self, tmp_path):
         rows = [f"{i},{'?' if i == 6 else i / 3}" for i in range(20)]

@@ -68,8 +68,7 @@ def _read_text(path: Path, known: Sequence[str], notes: list[str]) -> DataFrame:
     with path.open(encoding="utf-8-sig") as file:
         first = file.readline()
     said = re.fullmatch(r"sep=([,;\t])\s*", first)
-    counts = {mark: re.sub(r'"[^"]*"', "", first).count(mark) for mark in ";\t,"}  # 1,5;2 has two values
-    separator = said[1] if said else max(counts, key=lambda mark: counts[mark]) if any(counts.values()) else ","
+    separator = said[1] if said else _separator(first)
     frame = pandas.read_csv(
         path,
         sep=separator,
@@ -89,6 +88,14 @@ def _read_text(path: Path, known: Sequence[str], notes: list[str]) -> DataFrame:
     else:
         frame = frame.rename(columns=str)
     return frame if separator == "," else _with_decimal_points(path, frame)
+
+
+def _separator(line: str) -> str:
+    """What stands between the values of a line most often; 1,5;2,5 has two values."""
+    line = re.sub(r'"[^"]*"', "", line)
+    if ";" in line or "\t" in line:
+        line = re.sub(r"(?<=\d),(?=\d)", "", line)
+    return max(",;\t", key=line.count)
 
 
 def _names_columns(first: list[str], rows: DataFrame, known: Sequence[str]) -> bool:

@@ -44,10 +44,6 @@ class DefaultFit(harness.Run):
             random_state=self.seed,
         )
 
-    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
-        """How well the probabilities predict the test labels."""
-        return harness.scores(probs, labels)
-
     def measure(self, device: str) -> Record:
         """Fit the model, predict the test data, and print a line: seconds, evidence, what was learned, and scores."""
         model, data = self.estimator(device), self.data()

@@ -99,6 +99,10 @@ class Run:
         head = {"name": self.name(), "commit": commit(), "settings": asdict(self)}
         return {**head, **made_by(device), **self.measure(device)}
 
+    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
+        """How well the probabilities predict the test labels, for runs that classify."""
+        return {score.__name__: score(probs, labels) for score in SCORES}
+
 
 def slug(*parts: object) -> str:
     """Letters and digits of the parts, with hyphens between them."""
@@ -179,15 +183,6 @@ class Training(Run):
             "learned": hyperparameters(model.model_.kernel, model.likelihood_),
             "metrics": self.scores(probs, labels),
         }
-
-    def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
-        """How well the probabilities predict the test labels."""
-        return scores(probs, labels)
-
-
-def scores(probs: np.ndarray, labels: np.ndarray) -> Record:
-    """How well the probabilities predict the test labels."""
-    return {score.__name__: score(probs, labels) for score in SCORES}
 
 
 def load(path: Path) -> dict[str, Record]:
@@ -428,10 +423,10 @@ def error_and_evidence(row: Row) -> tuple[str, str]:
     return f"{100 * row.error:.2f} ± {100 * row.error_stderr:.2f} %", f"{row.evidence:,.0f} ± {row.evidence_stderr:,.0f}"
 
 
-def table_with_learned(records: Records) -> str:
-    """Errors and bounds of the models, with what each has learned."""
+def table_with_learned(records: Records, beside: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """Errors and bounds of the models, with what each has learned, and further columns."""
     found = rows(records)
-    return table(found, {"learned": learned(found)})
+    return table(found, {**(beside or {}), "learned": learned(found)})
 
 
 def picks_less_error(where: str, found: Sequence[Row]) -> Claims:

@@ -39,7 +39,7 @@ class ReducedMNIST(small_data.SmallData):
 
     def data(self) -> Dataset:
         data = mnist()
-        order = np.random.default_rng(self.seed).permutation(len(data.y_train))
+        order = np.random.default_rng(self.seed).permutation(len(data.y_train))  # as in small_data
         train, others = np.split(order, [self.num_train])
         x, y = reduced(data.x_train), data.y_train
         return replace(
@@ -91,9 +91,8 @@ def check(records: Records) -> Claims:
 
 def table(records: Records) -> str:
     """Errors and bounds with what was learned."""
-    found, groups = harness.rows(records), harness.grouped(records, "model")
-    own = {name: own_error(group) for (name,), group in groups.items()}
-    return harness.table(found, {"of MNIST's test digits": own, "learned": harness.learned(found)})
+    own = {name: own_error(group) for (name,), group in harness.grouped(records, "model").items()}
+    return harness.table_with_learned(records, {"of MNIST's test digits": own})
 
 
 EXPERIMENT = harness.Experiment("reduced_mnist", __doc__, plan, table, check, models=list(MODELS), seeds=1)

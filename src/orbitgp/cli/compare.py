@@ -161,7 +161,7 @@ def _check_orbits(config: dict[str, Any], data: Data) -> None:
             try:
                 fixed(profiled, quantity, value, input_shape(data), columns)
             except ValueError as error:
-                raise ValueError(f"--profile-values: {str(error).replace('init_', '')}") from None
+                raise ValueError(f"--profile-values: {error}") from None
 
 
 def _workers(jobs: int | None, backend: str | None, device: str) -> int:

@@ -220,7 +220,10 @@ def fixed(text: str, quantity: str, value: float, features: Sequence[int] | None
         there = f"it has {', '.join(found)}" if found else "it has nothing to fix"
         raise ValueError(f"the orbit {text} has no quantity {quantity!r}: {there}.")
     i, name = found[quantity]
-    return product([*factors[:i], _fixed(factors[i], name, value), *factors[i + 1 :]], features)
+    try:
+        return product([*factors[:i], _fixed(factors[i], name, value), *factors[i + 1 :]], features)
+    except ValueError as error:  # of an argument that nobody has typed
+        raise ValueError(str(error).replace(f"init_{name}", name)) from None
 
 
 def _quantities(factors: Sequence[Factor]) -> dict[str, tuple[int, str]]:

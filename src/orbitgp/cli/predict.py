@@ -68,7 +68,8 @@ def predict(
     _warn_of_units(new, known)
     for note in new.notes:
         typer.echo(f"note: {note}", err=True)
-    if proba and not hasattr(model, "classes_"):
+    classes = getattr(model, "classes_", None)
+    if proba and classes is None:
         raise typer.BadParameter("the model predicts numbers, which have no classes.", param_hint="--proba")
     table = _predictions(model, new, proba)
     if form == ".csv":
@@ -80,14 +81,14 @@ def predict(
     else:
         replace(out, lambda beside: beside.write_text(text, encoding="utf-8"))
         typer.echo(f"wrote {len(table):,} predictions to {out}", err=True)
-    if new.y is not None and new.y.dtype.kind in "US" and not hasattr(model, "classes_"):
+    if new.y is not None and new.y.dtype.kind in "US" and classes is None:
         typer.echo("note: the targets are words, and the model predicts numbers: there is no error to tell.", err=True)
     elif new.y is not None:
         from orbitgp.datasets.files.data import as_trained
         from orbitgp.report.cases import score
 
         x = new.x if new.with_target is None else new.x[new.with_target]
-        scores = score(model, x, as_trained(new.y, getattr(model, "classes_", new.y)), cases=0)
+        scores = score(model, x, new.y if classes is None else as_trained(new.y, classes), cases=0)
         for name, value in scores.numbers.items():
             typer.echo(f"{name}: {value}", err=True)
         for note in scores.notes:

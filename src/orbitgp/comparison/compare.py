@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.parallel import Estimator, Job, Kept, Watch, train_all
+from orbitgp.comparison.parallel import Estimator, Job, Kept, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
@@ -103,11 +103,6 @@ def _orbit(value: str | Orbit | None, shape: tuple[int, ...], columns: Sequence[
     if not isinstance(value, Orbit):
         raise TypeError(f"an orbit is an orbitgp.orbits.Orbit, its name or None, got {type(value).__name__}.")
     return value
-
-
-def column_names(X: Any) -> list[str]:
-    """The names of the columns of a data frame; none for other inputs."""
-    return [str(name) for name in getattr(X, "columns", ())]
 
 
 def features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:

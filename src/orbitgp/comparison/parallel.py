@@ -95,8 +95,7 @@ class Kept:
     def __init__(self, folder: Path, X: Any, y: Any) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        columns = [str(name) for name in getattr(X, "columns", ())]
-        self.data = hashlib.sha256("\n".join([repr(columns), _digest(X), _digest(y)]).encode()).hexdigest()
+        self.data = hashlib.sha256("\n".join([repr(column_names(X)), _digest(X), _digest(y)]).encode()).hexdigest()
 
     def path(self, job: Job) -> Path:
         """Where the model of this job is kept."""
@@ -123,6 +122,11 @@ class Kept:
             logger.warning("%s: it is trained again.", error)
             return None
         return Trained(job, model.evidence_.value, model.evidence_.stderr, model.history_[-1]["seconds"], model)
+
+
+def column_names(X: Any) -> list[str]:
+    """The names of the columns of a data frame; none for other inputs."""
+    return [str(name) for name in getattr(X, "columns", ())]
 
 
 def _described(value: Any) -> str:

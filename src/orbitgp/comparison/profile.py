@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.compare import column_names, estimator_for, features
-from orbitgp.comparison.parallel import Job, Kept, Watch, train_all
+from orbitgp.comparison.compare import estimator_for, features
+from orbitgp.comparison.parallel import Job, Kept, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.estimators.defaults import Task

@@ -42,14 +42,13 @@ def read_frame(path: Path, known: Sequence[str] = ()) -> tuple[DataFrame, list[s
         raise DatasetError(f"{path} is empty.") from None
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as UTF-8.") from None
-    except pandas.errors.ParserError as error:
-        reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
-        raise DatasetError(
-            f"{path} is no table of rows of one length ({reason}): its first line must be the header or a row; take out what "
-            "stands above."
-        ) from None
     except (ValueError, OSError) as error:  # of pandas and of pyarrow
         reason = str(error).splitlines()[0].removeprefix("Error tokenizing data. C error: ").rstrip(".")
+        if isinstance(error, pandas.errors.ParserError):
+            raise DatasetError(
+                f"{path} is no table of rows of one length ({reason}): its first line must be the header or a row; take out "
+                "what stands above."
+            ) from None
         raise DatasetError(f"{path} cannot be read as a {path.suffix[1:]} table: {reason}.") from None
     # A separator at the end of lines makes a column that has neither a name nor values.
     kept = [i for i, name in enumerate(frame.columns) if not (is_unnamed(name) and _is_empty(frame.iloc[:, i]))]

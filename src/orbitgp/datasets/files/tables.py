@@ -128,16 +128,13 @@ def _words(path: Path, column: Series) -> list[str] | None:
     values = column.to_numpy(dtype=object)
     if not len(values) or any(is_number(value) for value in values):
         return None
-    words, name = sorted({str(value) for value in values}), shlex.quote(str(column.name))
-    if all(_SEPARATED.fullmatch(word) for word in words):
-        raise DatasetError(
-            f"column {column.name!r} of {path} is {values[0][:40]!r} in row {column.index[0]}, which is no number as it "
-            f"stands: write numbers as in 1234.5, or leave the column out with --drop {name}."
-        )
+    words = sorted({str(value) for value in values})
+    if _have_separators(words):
+        raise DatasetError(f"column {_no_number(path, column)}, or leave the column out with {_option('--drop', column)}.")
     if len(words) > MAX_LEVELS or len(words) == len(values):
         raise DatasetError(
             f"column {column.name!r} of {path} holds {len(words):,} different words, such as {words[0][:40]!r}: leave it out "
-            f"with --drop {name}, or let it name the rows with --id {name}."
+            f"with {_option('--drop', column)}, or let it name the rows with {_option('--id', column)}."
         )
     return words
 
@@ -165,8 +162,8 @@ def _one_hot(path: Path, column: Series, words: list[str]) -> dict[str, Shaped[n
 def _typical(path: Path, column: Series, is_word: bool) -> Any:
     """What to put for a missing value: the median, or the most frequent word."""
     if not len(column):
-        name = shlex.quote(str(column.name))
-        raise DatasetError(f"column {column.name!r} of {path} has no value at all: leave it out with --drop {name}.")
+        drop = _option("--drop", column)
+        raise DatasetError(f"column {column.name!r} of {path} has no value at all: leave it out with {drop}.")
     return str(column.mode().iloc[0]) if is_word else float(np.median(_numbers(path, column)))
 
 
@@ -201,12 +198,28 @@ def _targets(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
             f"the target column {column.name!r} of {path} is {word[:40]!r} in row {row} and a number elsewhere: correct it, or "
             "leave it empty and such rows out, with --drop-missing."
         )
-    if not numbers and all(_SEPARATED.fullmatch(word) for word in words) and len(set(words)) > len(words) / 2:
-        raise DatasetError(
-            f"the target column {column.name!r} of {path} is {words[0][:40]!r} in row {column.index[0]}, which is no number as "
-            "it stands: write numbers as in 1234.5."
-        )
+    if not numbers and _have_separators(words) and len(set(words)) > len(words) / 2:
+        raise DatasetError(f"the target column {_no_number(path, column)}.")
     return words_or_numbers(words)
+
+
+def _have_separators(words: list[str]) -> bool:
+    """Whether all of these words are numbers to a reader, and none to a computer."""
+    return all(_SEPARATED.fullmatch(word) for word in words)
+
+
+def _no_number(path: Path, column: Series) -> str:
+    """What a column of such words is, as the end of a sentence."""
+    first = str(column.iloc[0])[:40]
+    return (
+        f"{column.name!r} of {path} is {first!r} in row {column.index[0]}, which is no number as it stands: write numbers as "
+        "in 1234.5"
+    )
+
+
+def _option(name: str, column: Series) -> str:
+    """An option that names this column, as it is to be typed."""
+    return f"{name} {shlex.quote(str(column.name))}"
 
 
 def _listed(names: list[str]) -> str:
@@ -222,7 +235,7 @@ def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
         except (ValueError, TypeError):
             pass
     row, value = next((row, value) for row, value in enumerate(values) if not is_number(value))
-    drop = f"--drop {shlex.quote(str(column.name))}"
+    drop = _option("--drop", column)
     raise DatasetError(
         f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {column.index[row]}: "
         f"every input must be a number; turn it into one, or train without the column, with {drop}."

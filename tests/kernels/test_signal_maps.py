@@ -98,10 +98,7 @@ def shapes_of_one(x: np.ndarray, directions=6, scales=4, windows=4, width=1.0, s
 
 
 @pytest.mark.parametrize("shape", [(17,), (2, 12), (90,)], ids=str)  # from 58 samples on, the finer scales see near samples
-@pytest.mark.parametrize("compiled", [True, False])
-def test_shapes_by_hand(shape, compiled, monkeypatch):
-    if not compiled:
-        monkeypatch.setattr(shape_histograms, "_compiled", lambda *_: False)
+def test_shapes_by_hand(shape, monkeypatch):
     monkeypatch.setitem(shape_histograms._AT_ONCE, False, 300)  # one signal at a time
     settings = {"directions": 3, "scales": 3, "windows": 2, "width": 0.6, "spread": 0.7, "sharpness": 4.0, "rare": 0.05}
     x = signals(2, *shape)
@@ -127,10 +124,7 @@ def test_shapes_ignore_gain_and_offset_and_with_wide_windows_the_place():
         (lambda: ShapeHistograms(3, 3, 2, width=0.3), 70),
     ],
 )
-@pytest.mark.parametrize("compiled", [True, False])
-def test_gradcheck(make, length, compiled, monkeypatch):
-    if not compiled:
-        monkeypatch.setattr(shape_histograms, "_compiled", lambda *_: False)
+def test_gradcheck(make, length):
     mapped = make()
     x = signals(2, 2, length).requires_grad_()
     assert gradcheck(lambda x, *_: mapped(x), (x, *mapped.parameters()), fast_mode=True)

@@ -18,7 +18,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orbitgp import _native
 from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.kernels.spectra import derivatives, differences
 from orbitgp.kernels.windows import windows, without_tails
@@ -74,7 +73,7 @@ class ShapeHistograms(LearnedConstants):
         # The logarithm of strength times tuning curve is linear in the direction. A peak has the direction pi / 2.
         squared = slope.square() + curvature.square() / 2 + _FLAT
         inverse = squared.rsqrt()
-        terms = torch.stack([slope * inverse, curvature * inverse / -sqrt(2), 0.25 * squared.log() - sharpness])
+        terms = torch.stack([slope * inverse, curvature * inverse / -sqrt(2), 0.25 * squared.log() - sharpness], 2)
         cosine, sine = _compass(self.directions, dtype=x.dtype, device=x.device)
         tuning = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1)
         histogram: Tensor = _PairMeans.apply(terms, tuning, weights)
@@ -128,61 +127,53 @@ class _PairMeans(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        terms: Float[Tensor, "3 scales rows length"],
+        terms: Float[Tensor, "scales rows 3 length"],
         tuning: Float[Tensor, "directions 3"],
         weights: Float[Tensor, "windows length"],
     ) -> Float[Tensor, "rows pairs windows directions directions"]:
         ctx.save_for_backward(terms, tuning, weights)
-        if _compiled(terms, tuning):
-            return _native.pair_means(terms, tuning, weights)
-        means = [_weighted(fine, weights) @ coarse.mT for _, fine, coarse in map(_sides, _arrows(terms, tuning))]
-        pairs = [part.unflatten(0, (terms.shape[1] - 1, -1)) for part in means]
-        return torch.cat(pairs, 1).movedim(0, 1).unflatten(2, (len(weights), -1)).contiguous()
+        means = []
+        for rows in _few_rows(terms, tuning):
+            fine, coarse = _sides(_arrows(terms[:, rows], tuning))
+            means.append((_weighted(fine, weights) @ coarse.mT).unflatten(0, (len(terms) - 1, -1)))
+        return torch.cat(means, 1).movedim(0, 1).unflatten(2, (len(weights), -1)).contiguous()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         terms, tuning, weights = ctx.saved_tensors
-        if _compiled(terms, tuning):
-            return _native.pair_means_back(grad, terms, tuning, weights)
         to_terms, to_tuning, to_weights = torch.empty_like(terms), torch.zeros_like(tuning), torch.zeros_like(weights)
-        grads = grad.movedim(1, 0)
-        start = 0
-        for arrows, fine, coarse in map(_sides, _arrows(terms, tuning)):
-            rows = slice(start, start := start + arrows.shape[2])
-            part = grads[:, rows].flatten(0, 1)  # (pairs of signals, windows, directions, directions)
+        for rows in _few_rows(terms, tuning):
+            arrows = _arrows(terms[:, rows], tuning)
+            fine, coarse = _sides(arrows)
+            part = grad[rows].movedim(1, 0).flatten(0, 1)  # (pairs of signals, windows, directions, directions)
             to_weighted = (part.flatten(1, 2) @ coarse).unflatten(1, (len(weights), -1)).mul_(fine[:, None])
             # A product with ones sums faster than a sum over rows.
             to_weights += (to_weighted.new_ones(len(part)) @ to_weighted.flatten(1)).reshape(to_weighted.shape[1:]).sum(1)
             to_arrows = torch.zeros_like(arrows)
-            to_arrows[:, :-1] += _back(part.movedim(2, 1).flatten(2) @ _weighted(coarse, weights), arrows)
-            to_arrows[:, 1:] += _back(part.flatten(1, 2).mT @ _weighted(fine, weights), arrows)
-            to_exponents = to_arrows.mul_(arrows).flatten(1)
-            to_terms[:, :, rows] = (tuning.mT @ to_exponents).unflatten(1, arrows.shape[1:])
-            to_tuning += to_exponents @ terms[:, :, rows].flatten(1).mT
+            to_fine, to_coarse = _sides(to_arrows)
+            to_fine += part.movedim(2, 1).flatten(2) @ _weighted(coarse, weights)
+            to_coarse += part.flatten(1, 2).mT @ _weighted(fine, weights)
+            to_exponents = to_arrows.mul_(arrows)
+            to_terms[:, rows] = tuning.mT @ to_exponents
+            to_tuning += (to_exponents @ terms[:, rows].mT).sum((0, 1))
         return to_terms, to_tuning, to_weights
 
 
-def _compiled(terms: Tensor, tuning: Tensor) -> bool:
-    return _native.serves(terms, dtype=torch.float64) and len(tuning) <= _native.MOST_DIRECTIONS
+def _few_rows(terms: Tensor, tuning: Tensor) -> Iterator[slice]:
+    """Few signals at a time."""
+    scales, rows, _, length = terms.shape
+    step = max(1, _AT_ONCE[terms.is_cuda] // (len(tuning) * scales * length))
+    return (slice(start, start + step) for start in range(0, rows, step))
 
 
-def _arrows(terms: Tensor, tuning: Tensor) -> Iterator[Float[Tensor, "directions scales rows length"]]:
-    """The arrows of few signals at a time."""
-    _, scales, _, length = terms.shape
-    for part in terms.split(max(1, _AT_ONCE[terms.is_cuda] // (len(tuning) * scales * length)), 2):
-        yield (tuning @ part.flatten(1)).exp_().unflatten(1, part.shape[1:])
+def _arrows(terms: Tensor, tuning: Tensor) -> Float[Tensor, "scales rows directions length"]:
+    return (tuning @ terms).exp_()
 
 
-def _sides(arrows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The arrows, and those of the finer and of the coarser scale of each pair (pairs of signals, directions, length)."""
-    fine, coarse = (side.flatten(1, 2).movedim(1, 0) for side in (arrows[:, :-1], arrows[:, 1:]))
-    return arrows, fine, coarse
-
-
-def _back(side: Tensor, arrows: Tensor) -> Float[Tensor, "directions scales rows length"]:
-    """What :func:`_sides` has made of arrows, in their order."""
-    return side.movedim(1, 0).unflatten(1, (-1, arrows.shape[2]))
+def _sides(arrows: Tensor) -> tuple[Tensor, Tensor]:
+    """Views of the finer and of the coarser scale of each pair (pairs of signals, directions, length)."""
+    return arrows[:-1].flatten(0, 1), arrows[1:].flatten(0, 1)
 
 
 def _weighted(side: Tensor, weights: Tensor) -> Float[Tensor, "pairs both length"]:

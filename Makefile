@@ -10,9 +10,8 @@ help:  ## this list
 
 venv: $(STAMP)  ## make .venv/ with the pinned versions of constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt setup.py src/orbitgp/_native/loops.c
+$(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	rm -f src/orbitgp/_native/*.so
 	$(BIN)/python -m pip install --quiet -e '.[dev]' -c constraints.txt
 	@touch $@
 

@@ -6,7 +6,6 @@ import argparse
 import gc
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -26,7 +25,6 @@ from benchmarks.timing import (
     slope,
     timed,
 )
-from orbitgp import _native
 from orbitgp.training.cuda_graphs import Captured
 
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
@@ -51,7 +49,6 @@ def steps(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     rounds = interleaved({**bare(shape, data), "orbitgp": ours}, args.device, args.seconds, args.clock)
     times = best(rounds)
     ratios = {"orbitgp / bare": ratio(rounds, "orbitgp", BARE), "orbitgp / GEMM": ratio(rounds, "orbitgp", GEMM)}
-    _add_torch_alone(ours, times, ratios, args, args.seconds / 2)
     if "straightforward" in contestants:  # in rounds of its own: it leaves neither cache nor memory as it found them
         pair = interleaved({"orbitgp": ours, "straightforward": Straightforward(shape, data).step}, args.device, 0, args.clock)
         times["straightforward"] = best(pair)["straightforward"]
@@ -101,7 +98,6 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     rounds = interleaved({"bare GEMM": gemm, "orbitgp": ours}, args.device, args.seconds, args.clock)
     times = best(rounds)
     ratios = {"orbitgp / GEMM": ratio(rounds, "orbitgp", ["bare GEMM"])}
-    _add_torch_alone(ours, times, ratios, args, 0)
     if "straightforward" in _contestants(shape, args):  # a tenth of the images: its time is theirs
         slow = Straightforward(shape, data)
         times["straightforward"] = 1e4 * timed(lambda: slow.predict(x[: NEW_IMAGES // 10]), args.device, args.clock)
@@ -113,22 +109,6 @@ def predictions(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
         "ratios": ratios,
         "peak_megabytes": {str(count): _peak("orbitgp", str(count), shape, args) for count in counts},
     }
-
-
-def _add_torch_alone(
-    ours: Task, times: dict[str, float], ratios: dict[str, dict[str, float]], args: argparse.Namespace, seconds: float
-) -> None:
-    """The same task without the compiled loops, where there are any, in rounds of its own."""
-    if not _native.serves(torch.ones(1, device=args.device)):
-        return
-
-    def torch_alone() -> object:
-        with patch.object(_native, "_library", None):
-            return ours()
-
-    pair = interleaved({"orbitgp": ours, "torch alone": torch_alone}, args.device, seconds, args.clock)
-    times["orbitgp, torch alone"] = best(pair)["torch alone"]
-    ratios["orbitgp / torch alone"] = ratio(pair, "orbitgp", ["torch alone"])
 
 
 def growth(args: argparse.Namespace) -> dict[str, Any]:

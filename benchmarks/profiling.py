@@ -17,15 +17,13 @@ from benchmarks.problem import Orbitgp, Shape, problem
 from orbitgp.inference.whitening import Whiten
 from orbitgp.kernels._expectations_cpu import Sums
 from orbitgp.kernels._kuu import PointGram
-from orbitgp.orbits.images import interpolation
 
 STAGES = {
     "k_fu and k_ff": [Sums],
-    "interpolation": [interpolation._Interpolate],
     "Kuu": [PointGram],
     "Cholesky and solves": [Whiten],
 }
-REST = "the rest: draws, moments, covariance of q(u), bound, autograd"
+REST = "the rest: draws, interpolation, moments, covariance of q(u), bound, autograd"
 SHOWN = 16
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from orbitgp import _native
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.whitening import Whiten
@@ -21,12 +16,6 @@ from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Pairing, Rotation, Samples
 
 DIM = 4
-
-
-@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="there is no compiler")
-@pytest.mark.skipif(os.environ.get("ORBITGP_NATIVE") == "0", reason="switched off")
-def test_the_loops_are_compiled_where_there_is_a_compiler():
-    assert _native.serves(torch.ones(1))
 
 
 KERNELS = {"rbf": RBFKernel, "matern": lambda: MaternKernel(nu=2.5)}
@@ -69,6 +58,27 @@ def test_sums_in_chunks_equal_gpytorch_with_all_gradients(name, case):
     assert isinstance(fast, Stationary)
     truth = values_and_gradients(Covariance(kernel), xa, z, pairing)
     torch.testing.assert_close(values_and_gradients(fast, xa, z, pairing), truth, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("dim", [3, 16, 20])
+@pytest.mark.parametrize("base", [RBFKernel, MaternKernel])
+@pytest.mark.parametrize("pairing", [Pairing.groups(2), Pairing.groups(3), Pairing.exact()], ids=["two", "three", "all"])
+def test_sums_in_single_precision_equal_gpytorch_in_double(pairing, base, dim):
+    kernel = ScaleKernel(base()).double()
+    kernel.outputscale, kernel.base_kernel.lengthscale = 1.3, dim**0.5
+    generator = torch.Generator().manual_seed(0)
+    xa = torch.randn(6, pairing.blocks, 5, dim, generator=generator)
+    z = torch.randn(9, dim, generator=generator)
+
+    def found(module, dtype):
+        ends = [t.to(dtype).requires_grad_() for t in (xa, z)]
+        kfu, kff = module.expectations(*ends, pairing)
+        weights = torch.linspace(-1, 1, kfu.numel(), dtype=dtype).view_as(kfu)
+        loss = (kfu * weights).sum() + kff.square().sum()
+        return kfu, kff, *torch.autograd.grad(loss, [*ends, *kernel.parameters()])
+
+    for a, b in zip(found(covariance(kernel), torch.float32), found(Covariance(kernel), torch.float64), strict=True):
+        assert (a.double() - b).norm() < 2e-6 * b.norm()
 
 
 @pytest.mark.parametrize("name", KERNELS)

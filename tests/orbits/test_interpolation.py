@@ -1,4 +1,4 @@
-"""Interpolation, compiled or by grid_sample, against a sum by hand: values and gradients, inside and outside of the image."""
+"""Interpolation against a sum by hand: values and gradients, inside and outside of the image."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orbitgp import _native
 from orbitgp.kernels.cholesky import cholesky, cholesky_without_waiting
 from orbitgp.orbits import Pairing
 
@@ -95,10 +94,7 @@ class Whiten(torch.autograd.Function):
 
 
 def _mirrored(matrix: Float[Tensor, "size size"]) -> Float[Tensor, "size size"]:
-    """The lower triangle on both sides; may overwrite the matrix."""
-    if _native.serves(matrix):
-        _native.mirror(matrix)
-        return matrix
+    """The lower triangle on both sides."""
     return torch.tril(matrix) + torch.tril(matrix, -1).mT
 
 

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orbitgp import _native
 from orbitgp.kernels._radial import Distances, Means, Profile
 from orbitgp.orbits import Pairing
 from orbitgp.orbits.sampling import Blocks, pair_sides, pair_weights
@@ -94,8 +93,6 @@ class Sums(torch.autograd.Function):
 
 def _pair_distances(left: Float[Tensor, "rows blocks size wide"], pairing: Pairing) -> Float[Tensor, "rows left right"]:
     """|x - x'|^2 for the pairs that count, from [x, |x|^2, 1]."""
-    if _native.serves(left):
-        return _native.pair_distances(left, pairing.two_groups)
     dim = left.shape[-1] - 2
     a, b = pair_sides(left, pairing)
     # On some CPUs, batches of small products with a transposed right side take 30 times longer than the copy.
@@ -104,8 +101,6 @@ def _pair_distances(left: Float[Tensor, "rows blocks size wide"], pairing: Pairi
 
 def _scale(slopes: Distances, grad: Means, out: Distances) -> Float[Tensor, "rows blocks size"]:
     """W = slopes * grad, and the sums of its rows."""
-    if _native.serves(slopes, grad):
-        return _native.scale(slopes.flatten(0, 1), grad.flatten(0, 1), out.flatten(0, 1)).view(out.shape[:3])
     return torch.mul(slopes, grad[:, :, None], out=out).sum(-1)
 
 
@@ -116,10 +111,6 @@ def _add_own_and_pairs(out: Tensor, left: Tensor, row_sums: Tensor, w_pairs: Ten
     # With one set on both sides, x_i appears as row and as column.
     sums = torch.stack([row, col], 1) if apart else (row + col).view(left.shape[:3])
     own = (row_sums + sums).mul_(2 * scale)
-    if _native.serves(left):
-        between = torch.stack([between, between.mT], 1) if apart else between + between.mT
-        _native.pair_gradients(left, own, between, out)
-        return
     x = left[..., :dim]
     out.addcmul_(x, own[..., None])
     a, b = pair_sides(x, pairing)
@@ -141,9 +132,6 @@ def _wide(xa: Blocks, parts: list[slice]) -> Float[Tensor, "most blocks size wid
 def _augmented(xa: Blocks, centre: Float[Tensor, " dim"], wide: Tensor) -> Float[Tensor, "rows blocks size wide"]:
     """[x, |x|^2, 1], from the centre, in the memory of ``wide``."""
     dim, wide = xa.shape[-1], wide[: len(xa)]
-    if _native.serves(xa, centre):
-        _native.augment(xa.flatten(0, 2), centre, wide.flatten(0, 2))
-        return wide
     x = torch.sub(xa, centre, out=wide[..., :dim])
     torch.linalg.vecdot(x, x, out=wide[..., dim])
     return wide

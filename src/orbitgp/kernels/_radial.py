@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp import _native
-
 Distances = Float[Tensor, "rows blocks size inducing"]
 Means = Float[Tensor, "rows blocks inducing"]
 
@@ -68,12 +66,6 @@ class RBF(Profile):
 
     def differentiable(self, h: Tensor) -> Tensor:
         return h.exp2()
-
-    def value_means(self, h: Distances, out: Means, slope: bool) -> None:
-        if _native.serves(h, out):
-            _native.exp2_means(h.flatten(0, 1), out.flatten(0, 1))
-        else:
-            super().value_means(h, out, slope)
 
 
 class Matern(Profile):

@@ -75,10 +75,6 @@ class Expansion(Points):
         one = _unit(self.cx.shape[-1], self.cx)
         return Expansion(a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one, self.basis, self.size)
 
-    def moved(self, by: float, c: Coefficients) -> Coefficients:
-        """Coefficients of x or y moved by this many pixels."""
-        return c + by * _unit(c.shape[-1], c)
-
     def grid(self, rows: int, samples: int, padded: Size) -> Float[Tensor, "rows tall width 2"]:
         (sx, ox), (sy, oy) = _normalisation(self.size, padded)
         one = _unit(self.cx.shape[-1], self.cx)

@@ -15,8 +15,8 @@ is interpolated once for any number of warps::
             return p.at(angle.cos() * p.x - angle.sin() * p.y, angle.sin() * p.x + angle.cos() * p.y)
 
 Images are (H, W) or (C, H, W). Interpolation is bilinear, and zero outside the image. That is right where the background is 0,
-so do not standardise pixels first. The identity is exact: for grid_sample, images are padded with zeros to powers of two, where
-its normalised coordinates are exact in floating point.
+so do not standardise pixels first. The identity is exact: images are padded with zeros to powers of two, where the
+normalised coordinates of ``grid_sample`` are exact in floating point.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from torch import Tensor
 
 from orbitgp.orbits.base import Orbit, Parts
 from orbitgp.orbits.images.base import ImageOrbit
-from orbitgp.orbits.images.interpolation import interpolate, serves
 from orbitgp.orbits.images.points import Grid, Points
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
@@ -50,8 +49,6 @@ class Warp(ImageOrbit):
             u = u[:1]
         p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
-        if serves(p, images):
-            return interpolate(images, p, samples).view(rows, samples, *x.shape[1:])
         padded = (_power_of_two(height), _power_of_two(width))
         images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))
         # The samples of one image are one tall output (N, C, S*H, W), so no image is copied S times.

@@ -18,7 +18,7 @@ from orbitgp.orbits import (
     Translation,
     WarpProduct,
 )
-from orbitgp.orbits.parse import NAMES, exchanged, fixed, make_orbit, quantity_names
+from orbitgp.orbits.parse import NAMES, exchanged, make_orbit, quantity_names, with_fixed
 
 
 def test_names_arguments_and_products():
@@ -48,7 +48,7 @@ def test_an_orbit_is_checked_against_the_shape_of_the_inputs():
     with pytest.raises(ValueError, match="vectors of at least 3 coordinates"):
         make_orbit("swap(0, 2)", (2,))
     with pytest.raises(ValueError, match="acts on images"):
-        fixed("rotation", "degrees", 20.0, (64,))
+        with_fixed("rotation", "degrees", 20.0, (64,))
 
 
 @pytest.mark.parametrize(
@@ -78,20 +78,20 @@ def test_bad_orbits(text, sentence):
 
 
 def test_a_quantity_is_held_fixed_and_the_rest_is_learned():
-    orbit = fixed("affine*rotation", "degrees", 20.0)
+    orbit = with_fixed("affine*rotation", "degrees", 20.0)
     learned = {name for name, parameter in orbit.named_parameters() if parameter.requires_grad}
     assert orbit.describe()["degrees"] == pytest.approx(20)
     assert not any("angle" in name and "ranges" not in name for name in learned)
     assert any("shift_x" in name for name in learned)
 
-    orbit = fixed("affine(5)", "scale_x", 1.5)
+    orbit = with_fixed("affine(5)", "scale_x", 1.5)
     assert orbit.describe()["scale_x"] == pytest.approx((1 / 1.5, 1.5))
     assert orbit.describe()["angle"] == pytest.approx((-5, 5))
     frozen = [name for name, parameter in orbit.named_parameters() if not parameter.requires_grad]
     assert frozen
     assert all("scale_x" in name for name in frozen)
     with pytest.raises(ValueError, match="no quantity 'degrees': it has angle"):
-        fixed("affine", "degrees", 1.0)
+        with_fixed("affine", "degrees", 1.0)
 
 
 def test_every_quantity_of_every_name_can_be_fixed():
@@ -102,7 +102,7 @@ def test_every_quantity_of_every_name_can_be_fixed():
         for quantity in quantity_names(name):
             assert quantity in described
             value = 1.3 if described.quantities[quantity].unit == "×" else 0.7
-            held = fixed(name, quantity, value)
+            held = with_fixed(name, quantity, value)
             found = held.describe()[quantity]
             assert (max(found) if isinstance(found, tuple) else found) == pytest.approx(value, rel=1e-4)
 
@@ -111,12 +111,12 @@ def test_quantities_of_a_product_have_the_names_that_it_gives_them():
     for text in ("noise*noise", "scale*noise", "rotation*scale*noise", "flip*rotate90*scale*noise", "tangent*deformation"):
         names = quantity_names(text)
         for name in names:
-            found = fixed(text, name, 1.7).describe()[name]
+            found = with_fixed(text, name, 1.7).describe()[name]
             assert max(np.atleast_1d(found)) == pytest.approx(1.7, rel=1e-4)
         assert set(names) == set(make_orbit(text).describe().quantities) - {"elements"}
     with pytest.raises(ValueError, match="no quantity 'scale': it has gaussiannoise1"):
-        fixed("noise*noise", "scale", 1.0)
-    assert fixed("swap(a, b)*noise", "scale", 0.3, (2,), ("a", "b")).describe()["scale"] == pytest.approx(0.3)
+        with_fixed("noise*noise", "scale", 1.0)
+    assert with_fixed("swap(a, b)*noise", "scale", 0.3, (2,), ("a", "b")).describe()["scale"] == pytest.approx(0.3)
 
 
 def test_completion_knows_the_same_names_without_loading_them():

@@ -151,7 +151,7 @@ def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
 
 
 def _check_orbits(config: dict[str, Any], data: Data) -> None:
-    from orbitgp.orbits.parse import fixed
+    from orbitgp.orbits.parse import with_fixed
 
     _orbits(config, data)
     quantity, columns = config["compare"]["profile"], data.read_options.features
@@ -159,7 +159,7 @@ def _check_orbits(config: dict[str, Any], data: Data) -> None:
         profiled = orbit_text(config, _profiled(config["orbits"], quantity, columns))
         for value in config["compare"]["values"] or ():
             try:
-                fixed(profiled, quantity, value, input_shape(data), columns)
+                with_fixed(profiled, quantity, value, input_shape(data), columns)
             except ValueError as error:
                 raise ValueError(f"--profile-values: {error}") from None
 

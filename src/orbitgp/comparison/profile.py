@@ -23,7 +23,7 @@ from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.estimators.defaults import Task
 from orbitgp.estimators.images import channels_first
 from orbitgp.orbits.description import listed, with_unit
-from orbitgp.orbits.parse import fixed, make_orbit, quantity_names
+from orbitgp.orbits.parse import make_orbit, quantity_names, with_fixed
 from orbitgp.plotting.figures import PAPER, pyplot_axes
 
 if TYPE_CHECKING:
@@ -119,13 +119,13 @@ def profile(
     X, y = channels_first(X), np.asarray(y)
     shape = features(X, settings)
     if quantity not in quantity_names(orbit, columns):
-        fixed(orbit, quantity, 1.0, shape, columns)  # raises an error that lists the quantities
+        with_fixed(orbit, quantity, 1.0, shape, columns)  # raises an error that lists the quantities
     chosen = grid(orbit, quantity, shape, columns) if values is None else list(dict.fromkeys(float(value) for value in values))
     if not chosen:
         raise ValueError("a profile needs at least one value.")
     unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
     kind = estimator_for(y, task)
-    held = [(f"{quantity} = {value:.12g}", fixed(orbit, quantity, value, shape, columns)) for value in chosen]
+    held = [(f"{quantity} = {value:.12g}", with_fixed(orbit, quantity, value, shape, columns)) for value in chosen]
     planned = [Job(name, at_value, random_state, kind, settings, "profile") for name, at_value in held]
     keeper = None if keep is None else Kept(Path(keep), X, y)
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keeper=keeper)

@@ -208,11 +208,13 @@ def with_axis(text: str, interval: float, unit: str) -> str:
 
 
 def quantity_names(text: str, columns: Sequence[str] = ()) -> list[str]:
-    """The quantities of this orbit that :func:`fixed` can hold fixed, as ``describe()`` names them."""
+    """The quantities of this orbit that :func:`with_fixed` can hold fixed, as ``describe()`` names them."""
     return list(_quantities(_read(text, columns)))
 
 
-def fixed(text: str, quantity: str, value: float, features: Sequence[int] | None = None, columns: Sequence[str] = ()) -> Orbit:
+def with_fixed(
+    text: str, quantity: str, value: float, features: Sequence[int] | None = None, columns: Sequence[str] = ()
+) -> Orbit:
     """The orbit with one quantity, as ``describe()`` names it, held at a value (a half-width, a factor), the rest learned."""
     factors = _read(text, columns)
     found = _quantities(factors)

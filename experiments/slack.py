@@ -133,7 +133,7 @@ class Slack(harness.Run):
             model.inducing_draws = draws_of_data(orbit, z, samples, self.seed)
         factor = model.factor()
         rows = max(1, 2**26 // (size * inducing * points))
-        parts = [model.whitened_means(orbit.fixed(part, samples, self.seed), factor) for part in x.split(rows)]
+        parts = [model.whitened_means(orbit.shared_samples(part, samples, self.seed), factor) for part in x.split(rows)]
         a, variance = torch.cat([part.a[:, 0] for part in parts]), torch.cat([part.kff for part in parts])
         after = float(a.sum()) and time.perf_counter()
         values, vectors = torch.linalg.eigh(a.mT @ a)
@@ -197,7 +197,7 @@ def exact_evidence(gram: Float[Tensor, "rows rows"], targets: Float[Tensor, "row
 
 
 def draws_of_data(orbit: Orbit, z: Inputs, samples: int, seed: int) -> Draws:
-    """The base draws that all data share (:meth:`Orbit.fixed`), for each inducing point."""
+    """The base draws that all data share (:meth:`Orbit.shared_samples`), for each inducing point."""
     generator = torch.Generator().manual_seed(seed)
     draws = base_draws("qmc", 1, 1, samples, orbit.draws_for(z.shape[1:]), generator=generator, dtype=z.dtype)
     return draws[0].to(z.device).expand(len(z), -1, -1).contiguous()

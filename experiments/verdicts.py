@@ -170,7 +170,8 @@ def averaged(g: Callable[[np.ndarray], np.ndarray], orbit: Orbit, x: Inputs) -> 
     """The averages of g over the orbits of the rows."""
     with torch.no_grad():
         samples = None if isinstance(orbit, FiniteOrbit) else 256
-        points = orbit.to(torch.float64).fixed(torch.tensor(x, dtype=torch.float64), samples).points[:, 0].flatten(2).numpy()
+        shared = orbit.to(torch.float64).shared_samples(torch.tensor(x, dtype=torch.float64), samples)
+        points = shared.points[:, 0].flatten(2).numpy()
     return np.stack([g(row).mean(0) for row in points])
 
 

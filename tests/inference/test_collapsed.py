@@ -69,7 +69,7 @@ def test_it_is_the_bound_at_the_best_posterior(name: str, orbit: str, mean: str,
     collapsed = made(ORBITS[orbit](), likelihood, x, averaged, mean=mean)
     value, _, local = collapsed.condition(likelihood, y)
     collapsed.set_posterior(likelihood, y, local)
-    samples = collapsed.orbit.fixed(x, collapsed.num_samples)
+    samples = collapsed.orbit.shared_samples(x, collapsed.num_samples)
     assert elbo(collapsed.sparse, likelihood, samples, y, N, local).item() == pytest.approx(value, abs=1e-7)
     # Other local parameters have less, and so has any other q(u).
     if local is not None:
@@ -106,7 +106,7 @@ def test_it_is_the_exact_evidence_where_points_determine_f_and_never_above(name:
     evidence = exact.condition(likelihood, y).log_evidence
     assert few.condition(likelihood, y).log_evidence < evidence
     # All points at which g is averaged are inducing points.
-    points = few.orbit.fixed(x, few.num_samples).points[:, 0].flatten(0, 1).detach()
+    points = few.orbit.shared_samples(x, few.num_samples).points[:, 0].flatten(0, 1).detach()
     shared = likelihood.shares_curvature
     model = InvariantGP(kernel(), few.orbit, points, likelihood.num_latents, shared_covariance=shared, jitter=1e-10)
     whole = CollapsedGP(model, x, few.num_samples).condition(likelihood, y).log_evidence

@@ -112,7 +112,7 @@ def _draws_of_data(orbit: Orbit, x: Tensor, num_samples: int) -> Tensor:
 def collapsed(problem: Problem) -> float:
     """The lower bound at the best q(u) for the fixed draws."""
     model, _, likelihood, x, y, num_samples = problem
-    samples = model.orbit.fixed(x, num_samples)
+    samples = model.orbit.shared_samples(x, num_samples)
     set_posterior(model, statistics(model, model.whitened_means(samples), likelihood.quadratic(y, None), len(x)))
     return elbo(model, likelihood, samples, y, len(x)).item()
 
@@ -198,7 +198,7 @@ def test_the_evidence_is_scored_without_tf32(monkeypatch):
 def dense(problem: Problem) -> tuple[Tensor, Tensor]:
     """K_f and Q as matrices."""
     with torch.no_grad():
-        a = problem.model.whitened_means(problem.model.orbit.fixed(problem.x, problem.num_samples)).a[:, 0]
+        a = problem.model.whitened_means(problem.model.orbit.shared_samples(problem.x, problem.num_samples)).a[:, 0]
     return problem.exact.gram(), a @ a.mT
 
 
@@ -356,7 +356,7 @@ def batches(problem: Problem, local: Tensor | None = None) -> list[Batch]:
     """In two parts, as where data are streamed."""
     model, _, _, x, y, num_samples = problem
     parts = [slice(0, 2), slice(2, len(x))]
-    return [Batch(model.orbit.fixed(x[p], num_samples), y[p], None if local is None else local[p]) for p in parts]
+    return [Batch(model.orbit.shared_samples(x[p], num_samples), y[p], None if local is None else local[p]) for p in parts]
 
 
 class TestSlack:
@@ -420,7 +420,7 @@ class TestSlack:
         (k, q), before = dense(changed), elbo_of_all(model, likelihood, batches(changed, local))
         found = slack(model, likelihood, batches(changed, local))
         assert found.variance == pytest.approx(0.5 * float((quadratic.lam * (k - q).diagonal()[:, None]).sum()), abs=1e-6)
-        samples = model.orbit.fixed(x, problem.num_samples)
+        samples = model.orbit.shared_samples(x, problem.num_samples)
         with torch.no_grad():
             set_posterior(model, statistics(model, model.whitened_means(samples), quadratic, len(x)))
         assert found.posterior == pytest.approx(elbo_of_all(model, likelihood, batches(changed, local)) - before, abs=1e-6)

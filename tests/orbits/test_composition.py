@@ -112,7 +112,7 @@ def test_copies_and_pickles():
     orbit = Flip() * Affine() * LocalDeformation() * Contrast()
     for other in (copy.deepcopy(orbit), pickle.loads(pickle.dumps(orbit))):
         assert str(other.describe()) == str(orbit.describe())
-        torch.testing.assert_close(other.fixed(x, 4).points, orbit.fixed(x, 4).points)
+        torch.testing.assert_close(other.shared_samples(x, 4).points, orbit.shared_samples(x, 4).points)
     fresh = Flip() * Affine(angle=30) * LocalDeformation(2.0) * Contrast()
     fresh.load_state_dict(orbit.state_dict())
     assert str(fresh.describe()) == str(orbit.describe())
@@ -129,6 +129,6 @@ def test_bad_sample_numbers_in_one_sentence():
         with pytest.raises(ValueError, match=message):
             Rotation().sample(x, **arguments)
     with pytest.raises(ValueError, match="positive number of samples"):
-        Rotation().fixed(x, None)
+        Rotation().shared_samples(x, None)
     with pytest.raises(TypeError):
         Rotation() * 3

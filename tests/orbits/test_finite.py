@@ -123,10 +123,10 @@ def test_the_double_sum_is_unbiased_and_the_naive_one_is_not():
 def test_prediction_uses_the_same_elements_for_every_row():
     orbit = Permutation(list(permutations(range(4))))
     x = torch.arange(4.0).expand(6, 4)
-    points = orbit.fixed(x, 7).points
+    points = orbit.shared_samples(x, 7).points
     assert points.shape == (6, 1, 7, 4)
     assert torch.equal(points, points[:1].expand_as(points))
-    assert orbit.fixed(x, None).points.shape == (6, 1, 24, 4)
+    assert orbit.shared_samples(x, None).points.shape == (6, 1, 24, 4)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_an_orbit_of_vectors():
     assert (samples.points - x[:, None, None]).abs().max() <= 0.1
     samples.points.square().sum().backward()
     assert orbit.width.grad is not None
-    assert orbit.fixed(x, 5).points.shape == (4, 1, 5, 3)
+    assert orbit.shared_samples(x, 5).points.shape == (4, 1, 5, 3)
     assert orbit.describe()["width"] == pytest.approx(0.1)
     assert (TimeReversal() * orbit).sample(x, 4).points.shape == (4, 2, 4, 3)
 

@@ -163,7 +163,7 @@ def test_composed_parameters_are_learned_jointly_and_any_part_can_be_frozen():
 
 def test_prediction_draws_are_the_same_for_every_row():
     x = torch.rand(1, 8, 8).expand(5, 8, 8)
-    points = (Affine() * LocalDeformation()).fixed(x, 16).points
+    points = (Affine() * LocalDeformation()).shared_samples(x, 16).points
     assert torch.equal(points[:1].expand_as(points), points)
 
 

@@ -232,7 +232,7 @@ class TestOrbits:
         for orbit in (Permutation.swap(0, 1), Permutation.swap(0, 1) * GaussianNoise(0.1)):
             back = through_file(orbit, tmp_path / "orbit.safetensors")
             for x in (torch.rand(3, 2), torch.rand(3, 5)):
-                assert torch.equal(back.fixed(x, 4).points, orbit.fixed(x, 4).points)
+                assert torch.equal(back.shared_samples(x, 4).points, orbit.shared_samples(x, 4).points)
 
     @pytest.mark.parametrize("name", ORBITS)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -95,6 +95,6 @@ def _start_mean(model: InvariantGP | ExactGP, fit: Fit) -> None:
     """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
     if fit.arguments["mean"] == "linear":
         samples = None if isinstance(model.orbit, FiniteOrbit) else 4
-        model.prior_mean.place(model.orbit.fixed(first(fit.x, MEAN_ROWS), samples).points.flatten(0, 2).flatten(1))
+        model.prior_mean.place(model.orbit.shared_samples(first(fit.x, MEAN_ROWS), samples).points.flatten(0, 2).flatten(1))
     if fit.arguments["mean"] != "zero":
         model.prior_mean.bias.copy_(fit.problem.mean)

@@ -65,7 +65,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def check_orbit(orbit: Orbit, x: Float[Tensor, "rows *features"]) -> None:
     """Refuse an orbit whose transformations of these inputs do not have the shape of inputs."""
     method, count = ("elements", orbit.size) if isinstance(orbit, FiniteOrbit) else ("transform", 3)
-    found, expected = tuple(orbit.fixed(x, count).points[:, 0].shape), (len(x), count, *x.shape[1:])
+    found, expected = tuple(orbit.shared_samples(x, count).points[:, 0].shape), (len(x), count, *x.shape[1:])
     # A product may have a multiple of the draws: all elements of its finite factors.
     if (*found[:1], *found[2:]) != (len(x), *x.shape[1:]) or found[1] % count:
         what = f"the {count} samples of {len(x)} inputs of shape {tuple(x.shape[1:])} have the shape {expected}"

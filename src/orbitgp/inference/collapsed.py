@@ -117,7 +117,7 @@ class CollapsedGP(nn.Module):
             factor, parts = model.factor(), []
             for part in self._parts():
                 rows = slice(starts, starts := starts + len(part))
-                means = model.whitened_means(self.orbit.fixed(part, self.num_samples, self.seed), factor)
+                means = model.whitened_means(self.orbit.shared_samples(part, self.num_samples, self.seed), factor)
                 quadratic = likelihood.quadratic(y[rows], None if local is None else local[rows])
                 parts.append(statistics(model, means, quadratic, num_data=len(part)))
         set_posterior(model, total(parts))
@@ -135,7 +135,7 @@ class CollapsedGP(nn.Module):
 
     def _means(self, x: Rows, dtype: torch.dtype) -> KernelMeans:
         with self.sparse.covariance.in_full_precision():
-            return self.sparse.kernel_means(self.orbit.fixed(x, self.num_samples, self.seed), dtype)
+            return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)
 
     @torch.no_grad()
     def _precision(self, likelihood: Likelihood, y: Targets, local: Locals | None, kuu: Square) -> torch.dtype:

@@ -81,7 +81,7 @@ class ExactGP(nn.Module):
 
     def samples(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
         """The finite orbit of each row."""
-        return self.orbit.fixed(x, self.num_samples, self.seed).points[:, 0].flatten(2)
+        return self.orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
     def features(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
         """What g sees of the finite orbit of each row."""

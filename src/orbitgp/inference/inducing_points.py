@@ -58,7 +58,7 @@ def initial_inducing(
     if method == "kmeans":
         return _kmeans(candidates, size)
     if method == "greedy" and size < pool:
-        sets = orbit.fixed(candidates, inducing_samples).points[:, 0] if averages else candidates[:, None]
+        sets = orbit.shared_samples(candidates, inducing_samples).points[:, 0] if averages else candidates[:, None]
         return candidates[_pivots(sets.flatten(2), kernel, size)]
     return candidates
 

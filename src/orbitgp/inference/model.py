@@ -140,7 +140,7 @@ class InvariantGP(nn.Module):
         if self.inducing_draws is None:
             return self.inducing.flatten(1)[:, None]
         if isinstance(self.orbit, FiniteOrbit):  # as many of its elements, the same for every point
-            return self.orbit.fixed(self.inducing, self.inducing_draws.shape[1]).points[:, 0].flatten(2)
+            return self.orbit.shared_samples(self.inducing, self.inducing_draws.shape[1]).points[:, 0].flatten(2)
         return self.orbit.transform(self.inducing, self.inducing_draws).flatten(2)
 
     @property
@@ -193,7 +193,7 @@ class InvariantGP(nn.Module):
         with self.cached_inducing_features():
             factor = self.factor()
             for part in x.split(self.rows_at_once(x, num_samples, max_elements)):
-                a, prior_mean, kff, pairing = self.whitened_means(self.orbit.fixed(part, num_samples, seed), factor)
+                a, prior_mean, kff, pairing = self.whitened_means(self.orbit.shared_samples(part, num_samples, seed), factor)
                 means.append((prior_mean + a @ self.q_mean)[:, 0])
                 variance = kff[:, None] + self._reduction(a, pairing)
                 # A posterior variance of a real GP: below zero only by rounding.
@@ -211,7 +211,7 @@ class InvariantGP(nn.Module):
         self, x: Float[Tensor, "rows *features"], num_samples: int | None = 64, seed: int = 0
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "anylatents rows rows"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        samples = self.orbit.fixed(x, num_samples, seed)
+        samples = self.orbit.shared_samples(x, num_samples, seed)
         means = self.whitened_means(samples)
         a = means.a[:, 0]
         points = samples.points.flatten(3)[:, 0].double()

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.minibatches import Minibatches
-from orbitgp.orbits.sampling import Among
+from orbitgp.orbits.sampling import BatchPositions
 
 Index = Int[Tensor, " batch"]
 Inputs = Float[Tensor, "rows *features"]
@@ -137,7 +137,7 @@ class Owned(NamedTuple):
     """The rows of a batch that this process computes, and where they stand in the batch (None: it computes all)."""
 
     rows: Int[Tensor, " own"]
-    among: Among | None
+    among: BatchPositions | None
 
 
 def owned(x: Inputs | Rows, index: Index) -> Owned:
@@ -145,7 +145,7 @@ def owned(x: Inputs | Rows, index: Index) -> Owned:
     if not isinstance(x, SharedRows):
         return Owned(index, None)
     own = x.own(index)
-    return Owned(index[own], Among(own, len(index)))
+    return Owned(index[own], BatchPositions(own, len(index)))
 
 
 def fetch(x: Inputs | Rows, index: Index) -> Some:

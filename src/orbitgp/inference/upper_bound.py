@@ -78,7 +78,7 @@ def two_sided_bounds(
     tolerance: float = _TOLERANCE,
     max_bytes: float | None = None,
 ) -> Bounds:
-    """Bounds on the log evidence of the model whose orbit is ``orbit.fixed(x, num_samples, seed)``; q(u) plays no part.
+    """Bounds on the log evidence of the model with the orbit ``orbit.shared_samples(x, num_samples, seed)``. q(u) plays no part.
 
     ``max_iterations``: products with K_f, one for each step of conjugate gradients. With 0 there is none, and the bounds cost
     no more than the sparse model itself: O(N M^2). ``tolerance``: nats that conjugate gradients may leave. ``max_bytes``: K_f
@@ -133,7 +133,7 @@ def _prior(model: InvariantGP, x: Rows, num_samples: int | None, seed: int) -> _
     factor = cholesky(vectors.gram(sets, torch.float64, model.jitter)).lower
     parts = []
     for rows in x.split(model.rows_at_once(x, num_samples)):
-        points = model.orbit.fixed(rows, num_samples, seed).points.flatten(3)
+        points = model.orbit.shared_samples(rows, num_samples, seed).points.flatten(3)
         seen = model.covariance.features(points).double()
         ku, variances = vectors.expectations(seen, inducing.flatten(0, 1), exact)
         ku = ku[:, 0].unflatten(1, inducing.shape[:2]).mean(-1)

@@ -139,7 +139,7 @@ class _Taken(FiniteOrbit):
 
     def elements(self, x: Inputs) -> Elements:
         # The orbit works in the precision of the inputs, not in that of the kernel around it.
-        return self.orbit.fixed(x.to(self.dtype), self.num_samples, self.seed).points.flatten(1, 2).to(x.dtype)
+        return self.orbit.shared_samples(x.to(self.dtype), self.num_samples, self.seed).points.flatten(1, 2).to(x.dtype)
 
 
 def _under_prior(kernel: Kernel, taken: _Taken, images: Inputs) -> tuple[Rows, Rows]:

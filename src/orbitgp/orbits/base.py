@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.pickling import Portable
-from orbitgp.orbits.sampling import Among, Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
+from orbitgp.orbits.sampling import BatchPositions, Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
 
 
 class Orbit(Portable):
@@ -107,7 +107,7 @@ class Orbit(Portable):
         num_groups: int = 2,
         sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
-        among: Among | None = None,
+        among: BatchPositions | None = None,
     ) -> Samples:
         """Samples for training: ``num_groups`` independent groups, fresh for every row (``among``: of a larger batch)."""
         pairing = Pairing.groups(num_groups)
@@ -120,7 +120,7 @@ class Orbit(Portable):
         xa = self.transform(x, u.flatten(1, 2))
         return Samples(xa.unflatten(1, (num_groups, -1)), pairing)
 
-    def fixed(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
+    def shared_samples(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
         """Samples for prediction: the same draws for every row, taken as a finite orbit of ``num_samples`` elements."""
         if num_samples is None or num_samples < 1:
             raise ValueError(f"an infinite orbit needs a positive number of samples at prediction, got {num_samples}.")
@@ -168,7 +168,7 @@ class FiniteOrbit(Orbit):
         num_groups: int = 2,
         sampler: Policy = "qmc",
         generator: torch.Generator | None = None,
-        among: Among | None = None,
+        among: BatchPositions | None = None,
     ) -> Samples:
         """The whole orbit where ``num_samples`` is None or covers it, else that many elements without replacement."""
         if num_samples is None or num_samples >= self.size:
@@ -179,7 +179,7 @@ class FiniteOrbit(Orbit):
         index = keys.topk(num_samples, dim=1).indices
         return Samples(self.select(x, index)[:, :, None], pairing)
 
-    def fixed(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
+    def shared_samples(self, x: Inputs, num_samples: int | None, seed: int = 0) -> Samples:
         """The whole orbit where ``num_samples`` covers it, else a fixed subset that is the same for every row."""
         if num_samples is None or num_samples >= self.size:
             return Samples(self.elements(x)[:, None], Pairing.exact())

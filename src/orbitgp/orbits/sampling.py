@@ -139,7 +139,7 @@ class Pairing:
         return cls(1, off=0.0, diag=1.0)
 
 
-class Among(NamedTuple):
+class BatchPositions(NamedTuple):
     """Rows of a batch that is larger: where they stand in it, and how many it has. Their draws are those of the whole batch."""
 
     positions: Int[Tensor, " rows"]

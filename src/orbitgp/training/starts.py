@@ -175,7 +175,7 @@ class _Ruler:
         before = [reach.clone() for reach in reaches]
         move_to(multiples, self.orbit)
         try:
-            return self.orbit.fixed(self.x, _SAMPLES).points[:, 0]
+            return self.orbit.shared_samples(self.x, _SAMPLES).points[:, 0]
         finally:
             for reach, value in zip(reaches, before, strict=True):
                 reach.copy_(value)

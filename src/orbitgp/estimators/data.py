@@ -22,12 +22,12 @@ from orbitgp.estimators.validation import check_same_everywhere, image_shape, tr
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Rows, SharedRows, StoredRows
+from orbitgp.inference.rows import RowSource, SharedRows, StoredRows
 from orbitgp.training.options import TrainingOptions
 
 PREDICT_BYTES = 2**28  # of inputs on disk that are predicted at once
 
-Inputs = Float[Tensor, "rows *features"] | Rows
+Inputs = Float[Tensor, "rows *features"] | RowSource
 
 
 class ChecksData(BaseEstimator):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from orbitgp.inference.cost import CONDITIONING, FIRST_SAMPLES, LEAST_SAMPLES, Workload, affordable, free_memory
 from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP, workload
-from orbitgp.inference.rows import Rows, fetch, first
+from orbitgp.inference.rows import RowSource, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit
@@ -44,7 +44,7 @@ _MAX_ROWS = 1000  # the half a million distances between so many rows determine 
 
 def initial_kernel(
     kernel: Kernel | None,
-    x: Float[Tensor, "rows *features"] | Rows,
+    x: Float[Tensor, "rows *features"] | RowSource,
     variance: float,
     generator: torch.Generator,
     feature_map: nn.Module | None = None,
@@ -136,7 +136,7 @@ def _reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _random_rows(x: Float[Tensor, "rows *features"] | Rows, generator: torch.Generator) -> Float[Tensor, "some *features"]:
+def _random_rows(x: Float[Tensor, "rows *features"] | RowSource, generator: torch.Generator) -> Float[Tensor, "some *features"]:
     """All rows, or ``_MAX_ROWS`` of them at random."""
     if len(x) <= _MAX_ROWS:
         return first(x, len(x))
@@ -152,7 +152,7 @@ def median_distance(x: Float[Tensor, "rows dim"], rounding: float = 0.0) -> floa
 
 
 @torch.no_grad()
-def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"] | Rows) -> float:
+def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"] | RowSource) -> float:
     """The prior variance of g, averaged over the first data."""
     return float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())
 

@@ -10,7 +10,7 @@ from orbitgp.inference.collapsed import CollapsedBound
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
-from orbitgp.inference.rows import Rows, on_disk
+from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.budget import pass_seconds, passes_within
@@ -88,7 +88,7 @@ def bounded(evidence: Evidence, upper: float) -> Evidence:
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, few data, and time."""
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
-    if isinstance(x, Rows) or likelihood.num_locals or likelihood.couples:
+    if isinstance(x, RowSource) or likelihood.num_locals or likelihood.couples:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
     size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)

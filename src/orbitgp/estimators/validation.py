@@ -24,7 +24,7 @@ from orbitgp.estimators.defaults import NUM_INDUCING, POINTS_PER_DATUM, Inferenc
 from orbitgp.inference import processes
 from orbitgp.inference.cost import free_memory, sparse_bytes
 from orbitgp.inference.prior_mean import MeanName
-from orbitgp.inference.rows import Rows
+from orbitgp.inference.rows import RowSource
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions
@@ -117,7 +117,7 @@ def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: 
     return int(min(num_inducing or min(NUM_INDUCING, rows * max(1, POINTS_PER_DATUM // averaged)), most))
 
 
-def check_sparse_memory(x: Tensor | Rows, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
+def check_sparse_memory(x: Tensor | RowSource, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
     """Refuse inputs so large that a step of sparse inference would not fit into memory: the system would end the process."""
     averaged = inducing_samples(settings.inducing_samples, orbit)
     points = averaged * inducing_count(num_inducing, len(x), orbit, averaged)

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
-from orbitgp.inference.exact import CLEAR, Rows, backward
+from orbitgp.inference.exact import CLEAR, backward
 from orbitgp.inference.fixed_point import FINE, settled
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
@@ -31,6 +31,7 @@ from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.whitening import KernelMeans
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
+from orbitgp.orbits.sampling import Inputs
 
 Columns = Float[Tensor, "rows latents"]
 Square = Float[Tensor, "inducing inducing"]
@@ -55,7 +56,7 @@ class CollapsedGP(nn.Module):
 
     x: Tensor
 
-    def __init__(self, sparse: InvariantGP, x: Rows, num_samples: int | None = None, seed: int = 0) -> None:
+    def __init__(self, sparse: InvariantGP, x: Inputs, num_samples: int | None = None, seed: int = 0) -> None:
         super().__init__()
         self.sparse, self.orbit, self.prior_mean = sparse, sparse.orbit, sparse.prior_mean
         self.register_buffer("x", x, persistent=False)
@@ -133,7 +134,7 @@ class CollapsedGP(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and len(parts) <= _KEPT):
             return [self._means(part, dtype) for part in parts]
 
-    def _means(self, x: Rows, dtype: torch.dtype) -> KernelMeans:
+    def _means(self, x: Inputs, dtype: torch.dtype) -> KernelMeans:
         with self.sparse.covariance.in_full_precision():
             return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Rows, first, owned
+from orbitgp.inference.rows import RowSource, first, owned
 from orbitgp.inference.slack import slack
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
@@ -109,7 +109,7 @@ class Evidence:
     __repr__ = __str__
 
 
-def chunks(x: Tensor | Rows, model: InvariantGP, num_samples: int | None, count: int | None = None) -> Iterator[slice]:
+def chunks(x: Tensor | RowSource, model: InvariantGP, num_samples: int | None, count: int | None = None) -> Iterator[slice]:
     """Slices of ``count`` (or all) rows, so short that their orbit samples, and the kernel between these, fit into memory."""
     rows = model.rows_at_once(x, num_samples)
     for start in range(0, len(x) if count is None else count, rows):
@@ -121,7 +121,7 @@ def chunks(x: Tensor | Rows, model: InvariantGP, num_samples: int | None, count:
 def measure_evidence(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"] | Rows,
+    x: Float[Tensor, "rows *features"] | RowSource,
     y: Float[Tensor, "rows *outputs"],
     num_samples: int | None = 64,
     num_groups: int = 2,

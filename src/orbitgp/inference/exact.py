@@ -27,8 +27,7 @@ from orbitgp.inference.prior_mean import MeanName, PriorMean
 from orbitgp.kernels import covariance
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing
-
-Rows = Float[Tensor, "rows *features"]
+from orbitgp.orbits.sampling import Inputs
 
 _EXACT = Pairing.exact()
 _PROBES = 4  # data
@@ -51,7 +50,7 @@ class ExactGP(nn.Module):
         self,
         kernel: Kernel,
         orbit: Orbit,
-        x: Rows,
+        x: Inputs,
         num_latents: int = 1,
         mean: MeanName = "constant",
         num_samples: int | None = None,
@@ -79,20 +78,20 @@ class ExactGP(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
 
-    def samples(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
+    def samples(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
         """The finite orbit of each row."""
         return self.orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
-    def features(self, x: Rows) -> Float[Tensor, "rows samples dim"]:
+    def features(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
         """What g sees of the finite orbit of each row."""
         return self.covariance.features(self.samples(x))
 
     @torch.no_grad()
-    def _seen_and_means(self, x: Rows) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
+    def _seen_and_means(self, x: Inputs) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
         parts = [self._seen_and_means_of_few(part) for part in x.split(self._rows(x))]
         return torch.cat([seen for seen, _ in parts]), torch.cat([means for _, means in parts])
 
-    def _seen_and_means_of_few(self, x: Rows) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
+    def _seen_and_means_of_few(self, x: Inputs) -> tuple[Float[Tensor, "rows samples dim"], Float[Tensor, "rows latents"]]:
         samples = self.samples(x)
         return self.covariance.features(samples), self.prior_mean(samples[:, None])[:, 0]
 
@@ -104,7 +103,7 @@ class ExactGP(nn.Module):
     def _without_bias(self, seen: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
         return seen, means - self.prior_mean.bias if self.prior_mean.bias.requires_grad else means
 
-    def _rows(self, x: Rows) -> int:
+    def _rows(self, x: Inputs) -> int:
         """How many rows are transformed and mapped at once."""
         return max(1, chunk_elements(x.device) // (16 * x[0].numel() * (self.num_samples or 1)))
 
@@ -226,7 +225,7 @@ class ExactGP(nn.Module):
 
     @in_smaller_chunks
     @torch.no_grad()
-    def predict(self, x: Rows, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
+    def predict(self, x: Inputs, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""
         vectors, seen = self.covariance.of_features, self._conditioned_on()
         system = self._posterior(seen)
@@ -240,12 +239,12 @@ class ExactGP(nn.Module):
 
     @in_smaller_chunks
     @torch.no_grad()
-    def predict_mean(self, x: Rows, *_: Any, **__: Any) -> Float[Tensor, "others latents"]:
+    def predict_mean(self, x: Inputs, *_: Any, **__: Any) -> Float[Tensor, "others latents"]:
         """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
         return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x, self._conditioned_on())])
 
     def _with_data(
-        self, x: Rows, seen: Float[Tensor, "data samples dim"]
+        self, x: Inputs, seen: Float[Tensor, "data samples dim"]
     ) -> Iterator[tuple[Float[Tensor, "some samples dim"], Float[Tensor, "some latents"], Float[Tensor, "some data"]]]:
         """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
         for part in x.split(max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))):
@@ -253,7 +252,7 @@ class ExactGP(nn.Module):
             other = other.to(seen.dtype)
             yield other, prior, orbit_gram.cross(self.covariance.of_features, other, seen).double()
 
-    def mean_gradient(self, x: Rows) -> Float[Tensor, "latents others *features"]:
+    def mean_gradient(self, x: Inputs) -> Float[Tensor, "latents others *features"]:
         """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
         vectors, seen = self.covariance.of_features, self._conditioned_on()
         found = []
@@ -267,7 +266,7 @@ class ExactGP(nn.Module):
         return torch.stack(found, 1)
 
     @torch.no_grad()
-    def joint(self, x: Rows, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
+    def joint(self, x: Inputs, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
         vectors, seen = self.covariance.of_features, self._conditioned_on()
         system = self._posterior(seen)

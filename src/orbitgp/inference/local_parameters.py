@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.recognition_network import RecognitionNetwork
-from orbitgp.inference.rows import Rows as Inputs
-from orbitgp.inference.rows import as_tensor
+from orbitgp.inference.rows import RowIndex, RowSource, as_tensor
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import Pairing, Samples
@@ -32,7 +31,6 @@ LocalName = Literal["kept", "network", "groups"]
 
 _NETWORK_ROWS = 10_000  # that tell a network the scale of the inputs, where they are not one tensor
 
-Rows = Int[Tensor, " rows"]
 Local = Float[Tensor, "rows params"]
 
 
@@ -41,7 +39,7 @@ class Setting(NamedTuple):
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"] | Inputs
+    x: Float[Tensor, "rows *features"] | RowSource
     y: Float[Tensor, "rows *outputs"]
 
 
@@ -54,7 +52,7 @@ class LocalSource(nn.Module):
         super().__init__()
         self.setting = setting
 
-    def at(self, rows: Rows) -> LocalOfRows:
+    def at(self, rows: RowIndex) -> LocalOfRows:
         """The local parameters of these data, as ``elbo`` takes them."""
         return LocalOfRows(self, rows)
 
@@ -62,15 +60,15 @@ class LocalSource(nn.Module):
         """The parts of fresh samples that are scored apart: all of them together."""
         return [samples]
 
-    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local | None]:
+    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local | None]:
         """Local parameters for each part, which do not depend on the moments of that part."""
         return [None] * len(moments)
 
-    def refit(self, rows: Rows, moments: Moments) -> Local | None:
+    def refit(self, rows: RowIndex, moments: Moments) -> Local | None:
         """Local parameters of these data, given moments from draws that are not scored."""
         return None
 
-    def _best(self, rows: Rows, moments: Moments) -> Local:
+    def _best(self, rows: RowIndex, moments: Moments) -> Local:
         return required(self.setting.likelihood.local(self.setting.y[rows], moments))
 
 
@@ -81,7 +79,7 @@ class LocalOfRows(NamedTuple):
     """
 
     source: LocalSource
-    rows: Rows
+    rows: RowIndex
 
     def split(self, samples: Samples) -> Sequence[Samples]:
         return self.source.split(samples)
@@ -101,7 +99,7 @@ class Kept(LocalSource):
         ones = torch.ones(len(setting.x), setting.likelihood.num_locals, dtype=torch.float64, device=setting.x.device)
         self.register_buffer("values", ones)
 
-    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local]:
+    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:
         before = self.values[rows]
         if self.training:
             # For the next visit of these data, whose draws will be others.
@@ -109,7 +107,7 @@ class Kept(LocalSource):
         return [before]
 
     @torch.no_grad()
-    def refit(self, rows: Rows, moments: Moments) -> Local:
+    def refit(self, rows: RowIndex, moments: Moments) -> Local:
         local = self._best(rows, moments)
         self.values[rows] = local
         return local
@@ -122,14 +120,14 @@ class Network(LocalSource):
         super().__init__(setting)
         self.network = RecognitionNetwork(setting.likelihood, as_tensor(setting.x, _NETWORK_ROWS), setting.y)
 
-    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local]:
+    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:
         return [self._recognised(rows)]
 
     @torch.no_grad()
-    def refit(self, rows: Rows, moments: Moments) -> Local:
+    def refit(self, rows: RowIndex, moments: Moments) -> Local:
         return self._recognised(rows)
 
-    def _recognised(self, rows: Rows) -> Local:
+    def _recognised(self, rows: RowIndex) -> Local:
         local: Local = self.network(self.setting.x[rows], self.setting.y[rows])
         return local
 
@@ -147,11 +145,11 @@ class Groups(LocalSource):
             raise ValueError("local='groups' needs an even number of independent groups of orbit samples: set num_groups to 4.")
         return [Samples(points, Pairing.groups(half)) for points in samples.points.split(half, dim=1)]
 
-    def choose(self, rows: Rows, moments: Sequence[Moments]) -> Sequence[Local]:
+    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:
         # A whole orbit has no draws to be optimistic about, so it is its own other half.
         return [self._best(rows, other) for other in reversed(moments)]
 
-    def refit(self, rows: Rows, moments: Moments) -> Local:
+    def refit(self, rows: RowIndex, moments: Moments) -> Local:
         return self._best(rows, moments)
 
 

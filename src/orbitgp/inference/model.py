@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.moments import estimate, pair_product
 from orbitgp.inference.prior_mean import MeanName, PriorMean
-from orbitgp.inference.rows import Rows
+from orbitgp.inference.rows import RowSource
 from orbitgp.inference.whitening import KernelMeans, WhitenedMeans
 from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.dispatch import covariance
@@ -242,7 +242,7 @@ class InvariantGP(nn.Module):
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 
-    def rows_at_once(self, x: Tensor | Rows, num_samples: int | None, max_elements: int | None = None) -> int:
+    def rows_at_once(self, x: Tensor | RowSource, num_samples: int | None, max_elements: int | None = None) -> int:
         """How many rows of x, with so many samples of each, to stream at once."""
         samples = self.samples_per_row(num_samples)
         # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.

@@ -1,8 +1,8 @@
 """Data that are not one tensor: rows on disk, and rows that several processes share.
 
-A :class:`Rows` stands where a tensor of inputs stands during training: it has a length, the shape of a row, a device, and it is
-indexed by row numbers. Indices count all data. A process reads its own rows (:func:`owned`); a few rows of anyone's, such as
-those that become inducing points, are fetched (:func:`fetch`) by all processes together.
+A :class:`RowSource` stands where a tensor of inputs stands during training. It has a length, the shape of a row and a device,
+and it is indexed by row numbers. Indices count all data. A process reads its own rows (:func:`owned`); a few rows of anyone's,
+such as those that become inducing points, are fetched (:func:`fetch`) by all processes together.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.minibatches import Minibatches
-from orbitgp.orbits.sampling import BatchPositions
+from orbitgp.orbits.sampling import BatchPositions, Inputs
 
-Index = Int[Tensor, " batch"]
-Inputs = Float[Tensor, "rows *features"]
+RowIndex = Int[Tensor, " batch"]
 Some = Float[Tensor, "batch *features"]
 
 
@@ -30,7 +29,7 @@ _COMING = 3  # batches that are read before they are needed
 _ODD = 0x5851F42D4C957F2D  # spreads differences over all bits
 
 
-class Rows:
+class RowSource:
     """Inputs that are read when they are needed."""
 
     shape: torch.Size
@@ -49,19 +48,19 @@ class Rows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, index: Index) -> Some:
+    def __getitem__(self, index: RowIndex) -> Some:
         """These rows, which must be this process's own."""
         raise NotImplementedError
 
-    def fetch(self, index: Index) -> Some:
+    def fetch(self, index: RowIndex) -> Some:
         """These rows, whoever holds them."""
         return self[index]
 
-    def prefetch(self, index: Index) -> None:
+    def prefetch(self, index: RowIndex) -> None:
         """Begin to read these rows of this process, which come soon."""
 
 
-class StoredRows(Rows):
+class StoredRows(RowSource):
     """Rows of an array that stays where it is: a memory map, an HDF5 or Zarr array, anything that ``read`` can read.
 
     ``read(index)`` takes sorted row numbers without repetitions and returns an array. Its numbers stay as small as they are
@@ -81,12 +80,12 @@ class StoredRows(Rows):
         self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="orbitgp-read")
         self.coming: dict[bytes, Future[Tensor]] = {}  # that nobody has asked for yet
 
-    def __getitem__(self, index: Index) -> Some:
+    def __getitem__(self, index: RowIndex) -> Some:
         rows = index.cpu().numpy()
         found = (self.coming.pop(rows.tobytes(), None) or self.reader.submit(self._read, rows)).result()
         return found.to(self.device).to(self.dtype).reshape(len(index), *self.shape[1:])
 
-    def prefetch(self, index: Index) -> None:
+    def prefetch(self, index: RowIndex) -> None:
         rows = index.cpu().numpy()
         self.coming[rows.tobytes()] = self.reader.submit(self._read, rows)
         while len(self.coming) > _COMING:  # those that were not asked for after all
@@ -102,29 +101,29 @@ class StoredRows(Rows):
         return torch.from_numpy(found)
 
 
-class SharedRows(Rows):
+class SharedRows(RowSource):
     """The rows of all processes, one process's after the other's; each holds its own."""
 
-    def __init__(self, local: Inputs | Rows) -> None:
+    def __init__(self, local: Inputs | RowSource) -> None:
         sizes, blocks = zip(*processes.everyones((len(local), 1 if isinstance(local, Tensor) else local.block)), strict=True)
         self.local, self.start = local, sum(sizes[: processes.rank()])
         self.shape = torch.Size((sum(sizes), *local.shape[1:]))
         self.dtype, self.device = local.dtype, local.device
         self.block = max(blocks)  # all processes draw the same batches, though some may have loaded their few rows
 
-    def __getitem__(self, index: Index) -> Some:
+    def __getitem__(self, index: RowIndex) -> Some:
         return self.local[index - self.start]
 
-    def own(self, index: Index) -> Int[Tensor, " own"]:
+    def own(self, index: RowIndex) -> Int[Tensor, " own"]:
         """Which of these rows, by their positions in ``index``, this process holds."""
         inside = (index >= self.start) & (index < self.start + len(self.local))
         return inside.nonzero()[:, 0]
 
-    def prefetch(self, index: Index) -> None:
-        if isinstance(self.local, Rows):
+    def prefetch(self, index: RowIndex) -> None:
+        if isinstance(self.local, RowSource):
             self.local.prefetch(index - self.start)
 
-    def fetch(self, index: Index) -> Some:
+    def fetch(self, index: RowIndex) -> Some:
         own = self.own(index)
         found = torch.zeros(len(index), *self.shape[1:], dtype=self.dtype, device=self.device)
         if len(own):
@@ -140,7 +139,7 @@ class Owned(NamedTuple):
     among: BatchPositions | None
 
 
-def owned(x: Inputs | Rows, index: Index) -> Owned:
+def owned(x: Inputs | RowSource, index: RowIndex) -> Owned:
     """The part of a batch that is this process's."""
     if not isinstance(x, SharedRows):
         return Owned(index, None)
@@ -148,33 +147,33 @@ def owned(x: Inputs | Rows, index: Index) -> Owned:
     return Owned(index[own], BatchPositions(own, len(index)))
 
 
-def fetch(x: Inputs | Rows, index: Index) -> Some:
+def fetch(x: Inputs | RowSource, index: RowIndex) -> Some:
     """Some rows of the data, on every process."""
-    return x.fetch(index) if isinstance(x, Rows) else x[index.to(x.device)]
+    return x.fetch(index) if isinstance(x, RowSource) else x[index.to(x.device)]
 
 
-def on_disk(x: Inputs | Rows) -> bool:
+def on_disk(x: Inputs | RowSource) -> bool:
     """Whether rows are read from disk, on some process at least, so that passes over all of them take long."""
-    return isinstance(x, Rows) and x.block > 1
+    return isinstance(x, RowSource) and x.block > 1
 
 
-def prefetch(x: Inputs | Rows, index: Index) -> None:
+def prefetch(x: Inputs | RowSource, index: RowIndex) -> None:
     """Begin to read the part of these rows that is this process's, where data are on disk."""
-    if isinstance(x, Rows) and len(own := owned(x, index).rows):
+    if isinstance(x, RowSource) and len(own := owned(x, index).rows):
         x.prefetch(own)
 
 
-def minibatches(x: Inputs | Rows, generator: torch.Generator) -> Minibatches:
+def minibatches(x: Inputs | RowSource, generator: torch.Generator) -> Minibatches:
     """Batches of these data; where they lie on disk, of rows that lie together."""
     return Minibatches(len(x), generator, block=1 if isinstance(x, Tensor) else x.block)
 
 
-def first(x: Inputs | Rows, count: int) -> Some:
+def first(x: Inputs | RowSource, count: int) -> Some:
     """The first rows of the data, or all if there are not so many, on every process."""
     return fetch(x, torch.arange(min(count, len(x)), device=x.device))
 
 
-def checksum(x: Inputs | Rows) -> str:
+def checksum(x: Inputs | RowSource) -> str:
     """A fingerprint of the data that does not depend on how many processes share them: a weighted sum of their bits.
 
     Of data on disk, evenly spaced rows stand for all.
@@ -193,7 +192,7 @@ def checksum(x: Inputs | Rows) -> str:
     return f"{sum(processes.everyones(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
 
 
-def variances(x: Inputs | Rows) -> Float[Tensor, "*features"]:
+def variances(x: Inputs | RowSource) -> Float[Tensor, "*features"]:
     """The variance of each feature; of data on disk, that of evenly spaced rows."""
     if not isinstance(x, SharedRows) or on_disk(x):
         return as_tensor(x, _CHECKED_ROWS).double().var(0, correction=0)
@@ -206,12 +205,12 @@ def variances(x: Inputs | Rows) -> Float[Tensor, "*features"]:
     return squares / len(x)
 
 
-def spread(x: Inputs | Rows) -> float:
+def spread(x: Inputs | RowSource) -> float:
     """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
     return float(variances(x).mean().sqrt()) or 1.0
 
 
-def as_tensor(x: Inputs | Rows, most: int | None = None) -> Any:
+def as_tensor(x: Inputs | RowSource, most: int | None = None) -> Any:
     """All rows; or ``most`` of them, evenly spaced, where they are not one tensor anyway."""
     if isinstance(x, Tensor):
         return x

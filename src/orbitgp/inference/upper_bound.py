@@ -49,8 +49,8 @@ from orbitgp.kernels.cholesky import cholesky
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing
+from orbitgp.orbits.sampling import Inputs
 
-Rows = Float[Tensor, "rows *features"]
 Targets = Float[Tensor, "rows *outputs"]
 Columns = Float[Tensor, "rows latents"]
 
@@ -70,7 +70,7 @@ class Bounds(NamedTuple):
 def two_sided_bounds(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Rows,
+    x: Inputs,
     y: Targets,
     num_samples: int | None = 64,
     seed: int = 0,
@@ -78,7 +78,7 @@ def two_sided_bounds(
     tolerance: float = _TOLERANCE,
     max_bytes: float | None = None,
 ) -> Bounds:
-    """Bounds on the log evidence of the model with the orbit ``orbit.shared_samples(x, num_samples, seed)``. q(u) plays no part.
+    """Bounds on the log evidence of the model with the orbit ``orbit.shared_samples(x, num_samples, seed)``, whatever q(u) is.
 
     ``max_iterations``: products with K_f, one for each step of conjugate gradients. With 0 there is none, and the bounds cost
     no more than the sparse model itself: O(N M^2). ``tolerance``: nats that conjugate gradients may leave. ``max_bytes``: K_f
@@ -126,7 +126,7 @@ class _Prior(NamedTuple):
     means: Columns
 
 
-def _prior(model: InvariantGP, x: Rows, num_samples: int | None, seed: int) -> _Prior:
+def _prior(model: InvariantGP, x: Inputs, num_samples: int | None, seed: int) -> _Prior:
     vectors, exact = model.covariance.of_features, Pairing.exact()
     inducing = model.covariance.features(model.inducing_sets()).double()
     sets = inducing if inducing.shape[1] > 1 else inducing[:, 0]

@@ -18,7 +18,7 @@ from torch import Tensor
 from orbitgp.inference.cost import Cost, Workload, affordable, covariances_and_turns
 from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Rows, first
+from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.options import TrainerSettings
@@ -38,7 +38,7 @@ _VALUES = 3.0  # times what is reckoned: what values of the kernel take in a pas
 _PAIRS = 3.0  # values between a sample and an inducing point: what one between two samples of a row takes
 _AFTER = 0.25  # of the time for learning: what the last q(u) may take when that is spent, and what measuring the bound may
 
-Inputs = Float[Tensor, "rows *features"] | Rows
+Inputs = Float[Tensor, "rows *features"] | RowSource
 
 
 def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, samples: int, rows: int) -> Cost:

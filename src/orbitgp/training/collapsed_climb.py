@@ -31,7 +31,7 @@ from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, C
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Rows
+from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, BestStart
@@ -94,7 +94,7 @@ def may_see_all(likelihood: Likelihood, rows: int, options: TrainerSettings) -> 
 
 
 def climb_size(
-    model: InvariantGP, likelihood: Likelihood, x: Float[Tensor, "rows *features"] | Rows, options: TrainerSettings
+    model: InvariantGP, likelihood: Likelihood, x: Float[Tensor, "rows *features"] | RowSource, options: TrainerSettings
 ) -> ClimbSize | None:
     """The most draws and rows with which a run can climb the collapsed bound; None where it takes stochastic steps.
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import processes
@@ -28,13 +28,12 @@ from orbitgp.inference.natural_gradient import (
     statistics,
     total,
 )
-from orbitgp.inference.rows import Owned, minibatches, owned, prefetch
+from orbitgp.inference.rows import Owned, RowIndex, minibatches, owned, prefetch
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
 from orbitgp.training.diagnostics import Diagnostics
 from orbitgp.training.options import TrainerSettings
 
-Rows = Int[Tensor, " rows"]
 Factor = Float[Tensor, "inducing inducing"]
 
 _AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
@@ -160,13 +159,13 @@ class PosteriorUpdates:
         """How many orbit samples of each datum an update sees; None for whole orbits."""
         return self.options.posterior_samples or self.options.num_samples
 
-    def _pieces(self, size: int) -> list[Rows]:
+    def _pieces(self, size: int) -> list[RowIndex]:
         """The rows of one update, in pieces whose samples fit into memory."""
         count = len(self.x)
         rows = self.minibatches.take(size) if size < count else torch.arange(count, device=self.x.device)
         return [rows[piece] for piece in chunks(self.x, self.model, self.num_samples, size)]
 
-    def _drawn(self, pieces: list[Rows], num_samples: int | None = None) -> Iterator[tuple[Rows, Samples]]:
+    def _drawn(self, pieces: list[RowIndex], num_samples: int | None = None) -> Iterator[tuple[RowIndex, Samples]]:
         """Fresh orbit samples of each piece, or of what this process holds of it."""
         for piece, following in zip(pieces, [*pieces[1:], self.minibatches.upcoming(len(pieces[0]))], strict=True):
             part = owned(self.x, piece)
@@ -209,19 +208,19 @@ class PosteriorUpdates:
         if self.failed_jitter < wanted < self.model.jitter / 10:
             self.model.jitter = wanted
 
-    def _kernel_statistics(self, rows: Rows, samples: Samples) -> KernelStatistics:
+    def _kernel_statistics(self, rows: RowIndex, samples: Samples) -> KernelStatistics:
         """The statistics of these data before whitening."""
         means = self.model.kernel_means(samples)
         return kernel_statistics(self.model, means, self.likelihood.quadratic(self.y[rows], None), num_data=len(rows))
 
-    def _statistics(self, rows: Rows, means: WhitenedMeans) -> Statistics:
+    def _statistics(self, rows: RowIndex, means: WhitenedMeans) -> Statistics:
         """The statistics of these data, with the local parameters that fit their moments."""
         local = None
         if self.likelihood.num_locals:
             local = self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
         return statistics(self.model, means, self.likelihood.quadratic(self.y[rows], local), num_data=len(rows))
 
-    def _take_turns(self, means: list[tuple[Rows, WhitenedMeans]], scale: float, rho: float) -> None:
+    def _take_turns(self, means: list[tuple[RowIndex, WhitenedMeans]], scale: float, rho: float) -> None:
         """Set q(u) several times with the same samples: local parameters and coupled functions follow it, and it follows them.
 
         The gradient then sees the bound at its best, which lets the kernel move in long steps.

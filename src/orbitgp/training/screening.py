@@ -31,7 +31,7 @@ from orbitgp.inference.cost import LEAST_SAMPLES, Workload, free_memory
 from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Rows, fetch, first
+from orbitgp.inference.rows import RowSource, fetch, first
 from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record
@@ -64,7 +64,7 @@ def keeps_orbit(likelihood: Likelihood) -> bool:
 def climb(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"] | Rows,
+    x: Float[Tensor, "rows *features"] | RowSource,
     y: Float[Tensor, "rows *outputs"],
     options: TrainerSettings,
     stopped: Callable[[Record], bool],
@@ -104,7 +104,7 @@ def climb(
 def raise_noise(
     model: InvariantGP,
     likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"] | Rows,
+    x: Float[Tensor, "rows *features"] | RowSource,
     y: Float[Tensor, "rows *outputs"],
     seed: int,
 ) -> None:

@@ -29,7 +29,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import Setting, local_source
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Owned, Rows, first, minibatches, on_disk, owned, prefetch
+from orbitgp.inference.rows import Owned, RowSource, first, minibatches, on_disk, owned, prefetch
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing, Samples
@@ -56,7 +56,7 @@ class StochasticSteps:
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"] | Rows
+    x: Float[Tensor, "rows *features"] | RowSource
     y: Float[Tensor, "rows *outputs"]
     options: TrainerSettings
     callback: Callable[[Record], None] | None = None

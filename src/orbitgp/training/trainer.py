@@ -21,7 +21,7 @@ from torch import Tensor
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Rows
+from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training import screening
@@ -76,7 +76,7 @@ class Trainer:
 
     model: InvariantGP
     likelihood: Likelihood
-    x: Float[Tensor, "rows *features"] | Rows
+    x: Float[Tensor, "rows *features"] | RowSource
     y: Float[Tensor, "rows *outputs"]
     options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callable[[Record], None] | None = None

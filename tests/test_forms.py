@@ -58,6 +58,8 @@ def test_what_fits():
         ({**GOOD, "inner": [1]}, Open, "'inner' is of the wrong kind"),
         ({"steps": 3, "state": 0, "size": [1]}, Named, "'size' is of the wrong kind"),
         ({"steps": 3, "state": 0, "more": 1}, Named, "'more' is unknown"),
+        ({**GOOD, "inner": {"seed": 1, "pairs": 3}}, Open, "'inner.pairs' is of the wrong kind"),
+        ({**GOOD, "more": {}}, Open, "'more' is of the wrong kind"),
         ([], Open, "it is of the wrong kind"),
         (None, Named, "it is of the wrong kind"),
     ],

@@ -7,11 +7,12 @@ missing, or a number where a name should be.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from inspect import signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 _LONGEST_NAME = 40
+_PLAIN = (bool, int, float, str, NoneType, None)
 
 
 def misfit(value: Any, form: Any, name: str = "") -> str | None:
@@ -28,57 +29,47 @@ def misfit(value: Any, form: Any, name: str = "") -> str | None:
     if origin in (Union, UnionType):
         problems = [misfit(value, option, name) for option in inner]
         return None if None in problems else problems[0]
-    if origin in (list, tuple):
-        return _misfit_item(value, inner if origin is tuple else (*inner, ...), name)
-    if origin is dict:
-        return _misfit_part(value, dict.fromkeys(value, inner[1]) if isinstance(value, dict) else {}, frozenset(), name)
-    if is_typeddict(form):
-        hints = get_type_hints(form, include_extras=True)
-        optional = frozenset(key for key, hint in hints.items() if get_origin(hint) is NotRequired)
-        return _misfit_part(value, hints, optional, name)
-    if is_dataclass(form) or hasattr(form, "_field_defaults"):
-        hints = get_type_hints(form)
-        unknown = [key for key in value if key not in hints] if isinstance(value, dict) else []
-        return _said(_part(name, unknown[0]), "unknown") if unknown else _misfit_part(value, hints, _with_default(form), name)
-    fits = any(value == one and type(value) is type(one) for one in inner) if origin is Literal else _is_plain(value, form)
-    return None if fits else _said(name, "of the wrong kind")
+    if origin in (list, tuple) and isinstance(value, list | tuple):
+        forms = inner if origin is tuple and ... not in inner else inner[:1] * len(value)
+        if len(forms) == len(value):
+            return _misfit_part(dict(enumerate(value)), dict(enumerate(forms)), name)
+    elif origin is dict and isinstance(value, dict):
+        return _misfit_part(value, dict.fromkeys(value, inner[1]), name)
+    elif form not in _PLAIN and origin is None and isinstance(value, dict):
+        return _misfit_part(value, _fields(form, value), name)
+    elif origin is Literal:
+        if any(value == one and type(value) is type(one) for one in inner):
+            return None
+    elif origin is None and not is_typeddict(form) and _is_plain(value, form):
+        return None
+    return _said(name, "of the wrong kind")
 
 
 def _is_plain(value: Any, form: Any) -> bool:
     """Whether this is a number, a text, true, false or null of this type. A truth is no number, and 1 is a float."""
-    if form is NoneType or form is None:
+    if form is None:
         return value is None
     return isinstance(value, int | float if form is float else form) and (form is bool or not isinstance(value, bool))
 
 
-def _misfit_item(value: Any, forms: tuple[Any, ...], name: str) -> str | None:
-    if isinstance(value, list | tuple) and forms[-1] is ...:
-        forms = forms[:1] * len(value)
-    if not isinstance(value, list | tuple) or len(value) != len(forms):
-        return _said(name, "of the wrong kind")
-    problems = (misfit(item, form, _part(name, i)) for i, (item, form) in enumerate(zip(value, forms, strict=True)))
-    return next(filter(None, problems), None)
+def _fields(form: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The form of each part that the value has or must have; None for those that a class without such a field has."""
+    hints = get_type_hints(form, include_extras=True)
+    if is_typeddict(form):
+        return {key: hint for key, hint in hints.items() if key in value or get_origin(hint) is not NotRequired}
+    needed = [key for key, parameter in signature(form).parameters.items() if parameter.default is parameter.empty]
+    return {key: hints.get(key) for key in (*value, *needed)}
 
 
-def _misfit_part(value: Any, forms: Mapping[str, Any], optional: frozenset[str], name: str) -> str | None:
-    if not isinstance(value, dict):
-        return _said(name, "of the wrong kind")
+def _misfit_part(value: Mapping[Any, Any], forms: Mapping[Any, Any], name: str) -> str | None:
+    """The first part that is missing, unknown (without a form), or wrong."""
     for key, form in forms.items():
-        if key not in value and key not in optional:
-            return _said(_part(name, key), "missing")
-        if key in value and (problem := misfit(value[key], form, _part(name, key))):
+        part = f"{name}.{key}" if name else str(key)
+        if key not in value or form is None:
+            return _said(part, "unknown" if key in value else "missing")
+        if problem := misfit(value[key], form, part):
             return problem
     return None
-
-
-def _with_default(form: Any) -> frozenset[str]:
-    if is_dataclass(form):
-        return frozenset(f.name for f in fields(form) if f.default is not MISSING or f.default_factory is not MISSING)
-    return frozenset(form._field_defaults)
-
-
-def _part(name: str, part: object) -> str:
-    return f"{name}.{part}" if name else str(part)
 
 
 def _said(name: str, what: str) -> str:

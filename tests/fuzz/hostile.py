@@ -185,11 +185,15 @@ def _rewritten(source: Path, path: Path, rng: np.random.Generator) -> None:
 def hostile_values(rng: np.random.Generator) -> Any:
     """A value that nobody would write."""
     values = [None, -1, 0, 2**60, 10**30, 1e308, -0.5, True, "", EVIL, "x" * 10_000, [], {}, [[]], nested(500), {"a": {}}]
-    values += [{"$array": ["<U99999999", [3], ["a", "b", "c"]]}, {"$array": ["<f8", [2**40], []]}, {"$tensor": ["nothing"]}]
-    values += [{"$object": ["builtins:eval", {"*": ["1"]}]}, {"$object": ["orbit:Permutation", {"permutations": [[0]]}]}]
-    values += [{"$function": "eval"}, {"$items": [[[], 1]]}, {"$float": "nan"}, {"$size": [2**62]}, {"$device": "cuda:99"}]
-    values += [{"$nothing": 1}, {"$random_state": {}}, {"$bytes": "€"}, {"$module": {"build": None}}, "rotation*" * 50]
-    values += [{"$object": ["orbit:Permutation", {"permutations": [[*range(1, 12), 0], [1, 0, *range(2, 12)]], "close": True}]}]
+    strings = {"dtype": "<U99999999", "shape": [3], "data": ["a", "b", "c"]}
+    objects: list[list[Any]] = [["array", strings], ["array", {"dtype": "<f8", "shape": [2**40], "data": []}], ["array", {}]]
+    objects += [["builtins:eval", {"*": ["1"]}], ["eval", {}], ["exp", {"*": [1]}], ["dict", {"*": [[[], 1]]}], [], "exp"]
+    objects += [["size", {"*": [[2**62]]}], ["device", {"*": ["cuda:99"]}], ["random state", {}], ["bytes", {"hex": "€"}]]
+    objects += [["tuple", {"*": [2**60]}], ["tuple", 3], ["orbitgp:Permutation", {"permutations": [[0]]}]]
+    group = [[*range(1, 12), 0], [1, 0, *range(2, 12)]]
+    objects += [["orbitgp:Permutation", {"permutations": group, "close": True}]]
+    values += [{"$object": one} for one in objects]
+    values += [{"$tensor": ["nothing"]}, {"$tensor": []}, {"$tensor": 3}, {"build": None}, float("nan"), "rotation*" * 50]
     return values[int(rng.integers(len(values)))]
 
 

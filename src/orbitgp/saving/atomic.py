@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EEXIST
 from os import strerror
 from pathlib import Path
@@ -33,7 +34,8 @@ def replace(path: Path, write: Callable[[Path], object], new: bool = False) -> N
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error  # it names the file that the user knows
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # on a disk that is read-only; the error above says so
+            beside.unlink(missing_ok=True)
 
 
 def _link(beside: Path, path: Path) -> None:

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from orbitgp import __version__
 from orbitgp.saving.atomic import replace
-from orbitgp.saving.values import Tensors
+from orbitgp.saving.registry import Tensors
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class SavedFileError(ValueError):
@@ -43,13 +42,8 @@ def write(path: Path, kind: str, config: Any, tensors: Tensors) -> None:
     """Write a file, whole or not at all: until the last byte is on the disk, ``path`` is what it was before."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
-    text = json.dumps(config, allow_nan=False)
-    # Tensors that share memory are refused by the library; each becomes its own.
-    tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
-    checksum = _checksum(str(FORMAT_VERSION), kind, text, tensors)
-    metadata = {"orbitgp": str(FORMAT_VERSION), "kind": kind, "config": text, "checksum": checksum}
-    data = safetensors.torch.save(tensors, metadata)
-
+    metadata = {"orbitgp": str(FORMAT_VERSION), "kind": kind, "config": json.dumps(config)}
+    data = safetensors.torch.save(_separate(tensors), {**metadata, "checksum": digest(tensors, *metadata.values())})
     replace(path, lambda beside: beside.write_bytes(data))
 
 
@@ -66,13 +60,14 @@ def read(path: Path) -> Contents:
         raise SavedFileError(f"{path} is no safetensors file, or it is damaged or cut short.") from error
     if "orbitgp" not in metadata:
         raise SavedFileError(f"{path} is a safetensors file, but not one that orbitgp wrote.")
-    form, kind, text, checksum = (metadata.get(name, "") for name in ("orbitgp", "kind", "config", "checksum"))
-    if form not in {str(known) for known in range(1, FORMAT_VERSION + 1)}:
+    form, kind, text = (metadata.get(name, "") for name in ("orbitgp", "kind", "config"))
+    if form != str(FORMAT_VERSION):
+        older = form.isdecimal() and int(form) < FORMAT_VERSION
+        advice = "fit again, or use the version that wrote it" if older else "install a newer one"
         raise SavedFileError(
-            f"{path} has format version {form}, but this version of orbitgp reads versions up to {FORMAT_VERSION}: "
-            "install a newer one."
+            f"{path} has format version {form[:9]}, and this version of orbitgp reads version {FORMAT_VERSION}: {advice}."
         )
-    if checksum != _checksum(form, kind, text, tensors):
+    if metadata.get("checksum") != digest(tensors, form, kind, text):
         raise SavedFileError(f"{path} is damaged: its contents do not match its checksum.")
     try:
         return Contents(kind, json.loads(text), tensors)
@@ -85,18 +80,13 @@ def versions(*packages: str) -> dict[str, str]:
     return {"orbitgp": __version__, **{name: version(name) for name in packages}}
 
 
-def _checksum(form: str, kind: str, text: str, tensors: Tensors) -> str:
-    digest = hashlib.sha256("\0".join((form, kind, text)).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        digest.update(content(tensor))
-    return digest.hexdigest()
+def digest(tensors: Tensors, *texts: str) -> str:
+    """Tells these tensors and texts from any others."""
+    found = hashlib.sha256("\0".join((*texts, "")).encode("utf-8", "surrogatepass"))
+    found.update(safetensors.torch.save(_separate(tensors)))
+    return found.hexdigest()
 
 
-def content(tensor: Tensor) -> Any:
-    """The bytes of a tensor, row by row, as a buffer."""
-    flat = tensor.detach().cpu().reshape(-1)
-    # A view of a single number may claim a stride of zero, and be called contiguous all the same.
-    flat = flat.clone(memory_format=torch.contiguous_format) if flat.stride(0) != 1 else flat
-    return flat.view(torch.uint8).numpy()
+def _separate(tensors: Tensors) -> Tensors:
+    """Each tensor row by row in memory of its own: the format knows nothing else."""
+    return {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}

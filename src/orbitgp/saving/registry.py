@@ -1,7 +1,8 @@
-"""Classes by name: what a file may ask for, and the arguments with which each object is built.
+"""Objects as the arguments of their constructors, in JSON.
 
-A saved object is a name and the arguments of a constructor, never code. Only registered classes can be rebuilt: the orbits and
-likelihoods of this library, GPyTorch's kernels, constraints and priors, and what a user adds::
+Two things are written that JSON does not have: a tensor, ``{"$tensor": [name]}``, which lies in the file under this name, and
+an object, ``{"$object": [class, arguments]}``. A saved object is a name and arguments, never code. Only registered classes can
+be rebuilt: those of :mod:`orbitgp.saving.known`, and what a user adds::
 
     @orbitgp.saving.register
     class Jitter(Orbit):
@@ -20,20 +21,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
 
-from torch import nn
-
-from orbitgp import likelihoods, orbits
-from orbitgp.kernels import SNV, Frame, OrientedGradients, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative
+import numpy as np
+import torch
+from torch import Tensor
 
 Arguments = dict[str, Any]
+Tensors = dict[str, Tensor]
 Kind = TypeVar("Kind", bound=type)
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}  # that files may name, such as the transform of a constraint
-_kinds: dict[str, type] = {}
-_recipes: dict[type, tuple[str, Callable[[Any], Arguments]]] = {}
+_builders: dict[str, Callable[..., Any]] = {}
+_recipes: dict[Any, tuple[str, Callable[[Any], Arguments]]] = {}
+
+
+class Inexpressible(TypeError):
+    """A value that the file format has no words for."""
 
 
 def register(kind: Kind, arguments: Callable[[Any], Arguments] | None = None, name: str | None = None) -> Kind:
@@ -42,33 +46,57 @@ def register(kind: Kind, arguments: Callable[[Any], Arguments] | None = None, na
     By default they are ``obj.saved_arguments()``, or else the attributes named like arguments. The class must be registered,
     under the same name, where a file is written and where it is read. Serves as a decorator.
     """
-    name = class_name(kind) if name is None else name
     declared = getattr(kind, "saved_arguments", _same_names) if arguments is None else arguments
-    _kinds[name], _recipes[kind] = kind, (name, declared)
+    add(kind, name or class_name(kind), declared, kind)
     return kind
 
 
-def register_all(package: ModuleType, base: type, prefix: str, arguments: Callable[[Any], Arguments] | None = None) -> None:
-    """Register all classes of a package that derive from ``base``, by the names ``prefix:Class``."""
-    for kind in vars(package).values():
-        if isinstance(kind, type) and issubclass(kind, base):
-            register(kind, arguments, f"{prefix}:{kind.__name__}")
+def add(key: Any, name: str, arguments: Callable[[Any], Arguments], build: Callable[..., Any]) -> None:
+    """Write objects of the class ``key``, or this very function, by a name and arguments, and rebuild them by ``build``."""
+    _builders[name], _recipes[key] = build, (name, arguments)
 
 
-def described(value: object) -> tuple[str, Arguments] | None:
-    """The name and the arguments of this object, if exactly its class is registered: a subclass may do anything else."""
-    if type(value) not in _recipes:
-        return None
-    name, arguments = _recipes[type(value)]
-    return name, arguments(value)
+def encode(value: Any, tensors: Tensors, path: str) -> Any:
+    """``value`` as JSON; its tensors go into ``tensors`` under names that start with ``path``."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        # Safetensors are laid out row by row. In which order the axes of a tensor lie can change the last bit of a product, so
+        # it is kept: the axes are stored in the order in which they lie.
+        order = sorted(range(value.ndim), key=value.stride().__getitem__, reverse=True)
+        dense = order != sorted(order) and value.permute(order).is_contiguous()
+        tensors[path] = value.permute(order) if dense else value
+        return {"$tensor": [path, order] if dense else [path]}
+    if isinstance(value, list):
+        return [encode(item, tensors, f"{path}.{i}") for i, item in enumerate(value)]
+    if isinstance(value, dict) and all(isinstance(key, str) and not key.startswith("$") for key in value):
+        return {key: encode(item, tensors, f"{path}.{key}") for key, item in value.items()}
+    key: Any = value if isinstance(value, FunctionType | BuiltinFunctionType) else type(value)
+    key = next((plain for plain in (torch.Size, tuple, dict) if isinstance(value, plain)), key)
+    if key not in _recipes:  # exactly this class: a subclass of others may do anything else
+        raise Inexpressible(f"the function {value!r}" if key is value else class_name(key))
+    name, arguments = _recipes[key]
+    return {"$object": [name, encode(arguments(value), tensors, path)]}
 
 
-def build(name: str, arguments: Arguments) -> Any:
-    """The object of this name and these arguments; ``*`` holds positional ones."""
-    if name not in _kinds:
+def decode(value: Any, tensors: Tensors) -> Any:
+    """The inverse of :func:`encode`; ValueError, TypeError or KeyError where the JSON says something else."""
+    if isinstance(value, list):
+        return [decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$tensor" in value:
+        path, *order = value["$tensor"]
+        return tensors[path].permute(*np.argsort(order[0]).tolist()) if order else tensors[path]
+    if "$object" not in value:
+        return {key: decode(item, tensors) for key, item in value.items()}
+    name, saved = value["$object"]
+    if name not in _builders:
         raise ValueError(f"nothing is registered by the name {name!r}")
-    named = dict(arguments)
-    return _kinds[name](*named.pop("*", ()), **named)
+    arguments = decode(saved, tensors)
+    return _builders[name](*arguments.pop("*", ()), **arguments)
 
 
 def class_name(kind: type) -> str:
@@ -78,11 +106,3 @@ def class_name(kind: type) -> str:
 
 def _same_names(value: object) -> Arguments:
     return {name: vars(value)[name] for name in signature(type(value)).parameters if name in vars(value)}
-
-
-register_all(orbits, orbits.Orbit, "orbit")
-register_all(likelihoods, likelihoods.Likelihood, "likelihood")
-for feature_map in (OrientedGradients, Frame, SideBySide, SNV, SavitzkyGolay, SmoothDerivative, ShapeHistograms):
-    register(feature_map, name=f"feature_map:{feature_map.__name__}")
-register(nn.Flatten, name="torch:Flatten")
-register(nn.Sequential, lambda parts: {"*": list(parts)}, "torch:Sequential")

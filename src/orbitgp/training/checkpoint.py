@@ -11,7 +11,6 @@ and one after the last step. It holds a fingerprint of the data and the settings
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Mapping
@@ -21,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from orbitgp.forms import misfit
 from orbitgp.inference import processes
 from orbitgp.inference.rows import checksum
-from orbitgp.saving.container import SavedFileError, content, read, versions, write
+from orbitgp.saving.container import SavedFileError, digest, read, versions, write
 from orbitgp.saving.modules import outline
-from orbitgp.saving.values import Tensors, decode, encode
+from orbitgp.saving.registry import Tensors, decode, encode
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 
@@ -150,7 +149,7 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
     return {
         **settings,
         "X": checksum(trainer.x),
-        "y": _digest(trainer.y),
+        "y": digest({"y": trainer.y}),
         "orbit": digest_module(model.orbit),
         "kernel": digest_module(model.kernel),
         "likelihood": digest_module(trainer.likelihood),
@@ -191,19 +190,10 @@ def _check_same_run(path: Path, before: Mapping[str, Any], now: Mapping[str, Any
         raise SavedFileError(f"{path} belongs to a run with other settings: {', '.join(words)}.")
 
 
-def _digest(*tensors: Tensor, text: str = "") -> str:
-    digest = hashlib.sha256(text.encode())
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        digest.update(content(tensor))
-    return digest.hexdigest()
-
-
 def digest_module(module: nn.Module, with_values: bool = True) -> str:
     """Tells a module from any other: its parts, their plain attributes, what is learned, and its numbers."""
     learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-    state = module.state_dict()
-    return _digest(*(state.values() if with_values else ()), text="\n".join([*outline(module), *state, *learned]))
+    return digest(module.state_dict() if with_values else {}, *outline(module), *learned)
 
 
 def _remove_remains(path: Path) -> None:

@@ -27,6 +27,7 @@ import torch
 from tqdm.auto import tqdm
 
 from orbitgp import TrainingOptions, metrics
+from orbitgp.comparison.workers import as_done
 from orbitgp.datasets import Dataset, digits, mnist, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.kernels.oriented_gradients import OrientedGradients
@@ -34,7 +35,6 @@ from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic
 from orbitgp.training.diagnostics import hyperparameters
-from orbitgp.workers import as_done
 
 Record = dict[str, Any]
 Records = Sequence[Record]

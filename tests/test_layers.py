@@ -16,7 +16,6 @@ SOURCE = Path(__file__).parents[1] / "src" / "orbitgp"
 
 # From the ground up. A module may import its own layer and the layers above it in this list.
 LAYERS = (
-    "workers",
     "forms",
     "orbits",
     "kernels",

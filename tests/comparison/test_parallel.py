@@ -14,13 +14,14 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from joblib.parallel import ThreadingBackend
 from work_to_kill import task
 
 from orbitgp.comparison.compare import compare
 from orbitgp.comparison.parallel import Job, train_all
+from orbitgp.comparison.workers import as_done
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.orbits import Identity
-from orbitgp.workers import as_done
 
 pytestmark = pytest.mark.slow  # every worker process imports torch, which takes seconds
 
@@ -40,6 +41,15 @@ def test_one_job_runs_here_and_several_do_not():
 def test_joblib_says_how_many_where_nobody_else_does():
     with joblib.parallel_config("loky", n_jobs=2):
         assert os.getpid() not in dict(as_done(task, ["pid", "pid"])).values()
+
+
+def test_an_engine_that_gives_all_results_at_the_end():
+    class AtTheEnd(ThreadingBackend):
+        supports_return_generator = False
+
+    joblib.register_parallel_backend("at the end", AtTheEnd)
+    with joblib.parallel_config("at the end"):
+        assert dict(as_done(task, [1, 2, 3], 2)) == {0: 11, 1: 12, 2: 13}
 
 
 def test_workers_share_the_threads_of_this_process(monkeypatch):

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from orbitgp.comparison.workers import as_done, runs_here
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
 from orbitgp.saving.container import SavedFileError
 from orbitgp.training.checkpoint import digest_module
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.quasi_newton import Learned, QuasiNewton
-from orbitgp.workers import as_done, runs_here
 
 logger = logging.getLogger("orbitgp")
 

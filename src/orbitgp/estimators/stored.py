@@ -78,8 +78,11 @@ def _opened(path: Path) -> np.memmap:
 def _mapped(array: np.memmap, rows: np.ndarray) -> np.ndarray:
     """Some rows of a memory map. Pages that were read go back to the system, which keeps them while it has room."""
     found = np.asarray(array[rows])
-    if array.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
-        array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+    memory = array.base
+    while isinstance(memory, np.ndarray):  # where the array is a view of another
+        memory = memory.base
+    if array.mode == "r" and isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED)
     return found
 
 

@@ -1,8 +1,7 @@
 """A task for many items: one after the other here, or several at a time in worker processes.
 
 joblib runs the workers. By default they are processes of this machine (loky). Under ``joblib.parallel_config("dask")`` or
-``("ray")`` they are whatever the cluster offers, and nothing here changes. A worker imports this module first, so it imports no
-more of orbitgp than the task does.
+``("ray")`` they are whatever the cluster offers, and nothing here changes.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from typing import Any, TypeVar
 
 import joblib
 import torch
-from joblib._parallel_backends import LokyBackend
-from joblib.parallel import get_active_backend
 from tqdm import tqdm
 
 Result = TypeVar("Result")
@@ -48,16 +45,12 @@ def as_done(
         yield from enumerate(task(item, **given) for item in items)
         return
     workers = min(joblib.effective_n_jobs(n_jobs), len(items))
-    engine, _ = get_active_backend()
-    threads = max(1, torch.get_num_threads() // workers) if isinstance(engine, LokyBackend) else None
-    work = partial(_work, task, threads, os.getpid())
+    work = partial(_work, task, max(1, torch.get_num_threads() // workers), os.getpid())
     left = dict(enumerate(items))
     for last_try in (False, True):
-        # Ray's backend gives all results at the end.
-        return_as = "generator_unordered" if engine.supports_return_generator else "list"
-        parallel = joblib.Parallel(n_jobs=workers, batch_size=1, return_as=return_as)
+        calls = [joblib.delayed(work)(number, item, **given) for number, item in left.items()]
         try:
-            for number, result in parallel(joblib.delayed(work)(number, item, **given) for number, item in list(left.items())):
+            for number, result in _parallel(workers)(calls):
                 yield number, result
                 del left[number]
         except Exception as error:
@@ -78,15 +71,20 @@ def runs_here(n_jobs: int | None, count: int) -> bool:
     return count < 2 or n_jobs == 1 or joblib.effective_n_jobs(n_jobs) == 1
 
 
-def _work(
-    task: Callable[..., Result], threads: int | None, parent: int, number: int, item: Any, **given: Any
-) -> tuple[int, Result]:
+def _parallel(workers: int) -> joblib.Parallel:
+    """An engine that gives results as they are done, or all at the end if it can do no better, as Ray's."""
+    try:
+        return joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")
+    except ValueError:
+        return joblib.Parallel(n_jobs=workers, batch_size=1)
+
+
+def _work(task: Callable[..., Result], threads: int, parent: int, number: int, item: Any, **given: Any) -> tuple[int, Result]:
     """What a worker does with an item. Where there are several GPUs, items are dealt to them in turn."""
-    if os.getppid() == parent:
+    if os.getppid() == parent:  # a process of this machine: engines of clusters look after their own
         _end_with(parent)
-        tqdm.set_lock(threading.RLock())  # its own is of the whole system, and outlives a worker that is killed
-    if threads is not None:
         torch.set_num_threads(threads)
+        tqdm.set_lock(threading.RLock())  # its own is of the whole system, and outlives a worker that is killed
     if torch.cuda.device_count() > 1:
         torch.cuda.set_device(number % torch.cuda.device_count())
     return number, task(item, **given)

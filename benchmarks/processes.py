@@ -70,14 +70,14 @@ def main(inducing: int) -> None:
     data = problem(Shape(ROWS, SAMPLES, inducing), torch.device("cpu"))
     own = slice(ROWS * rank // count, ROWS * (rank + 1) // count)
     times, reduced = [], [0]
-    add_ = processes.add_
+    all_reduce = processes.all_reduce
 
     def counted(tensors: Any) -> None:
         parts = list(tensors)
         reduced[0] += sum(part.numel() for part in parts)
-        add_(parts)
+        all_reduce(parts)
 
-    processes.add_ = counted
+    processes.all_reduce = counted
 
     def record(_: Any) -> None:
         times.append((time.perf_counter(), reduced[0], time.process_time()))
@@ -90,7 +90,7 @@ def main(inducing: int) -> None:
     steps = [tuple(end - begin for begin, end in zip(*pair, strict=True)) for pair in pairwise(times[2:])]
     learned = sum(p.numel() for p in (*model.model_.parameters(), *model.likelihood_.parameters()) if p.requires_grad)
     seconds, numbers, busy = (median(step[i] for step in steps) for i in range(3))
-    result = {"ms": round(1e3 * seconds, 1), "reduced": numbers, "cpu": round(1e3 * sum(processes.everyones(busy)), 1)}
+    result = {"ms": round(1e3 * seconds, 1), "reduced": numbers, "cpu": round(1e3 * sum(processes.all_gather(busy)), 1)}
     result |= {"parameters": learned, "bound": model.history_[-1]["bound"]}
     if rank == 0:
         print(json.dumps(result))

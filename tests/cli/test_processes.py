@@ -67,7 +67,7 @@ def test_parts_are_all_rows(monkeypatch: pytest.MonkeyPatch, second_of_three: No
     parts = []
     for rank in ("0", "1", "2"):
         monkeypatch.setenv("RANK", rank)
-        parts.append(processes.part(np.arange(8)))
+        parts.append(processes.own_rows(np.arange(8)))
     assert [len(part) for part in parts] == [2, 3, 3]
     np.testing.assert_array_equal(np.concatenate(parts), np.arange(8))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from orbitgp.cli.processes import number
+from orbitgp.cli.processes import rank
 
 ERROR, INTERRUPTED = 1, 130
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -47,10 +47,10 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if os.environ.get("ORBITGP_TRACEBACK"):
                 raise
-            if number() > 0:
+            if rank() > 0:
                 # Where all processes fail, the first says so, and torchrun ends the others meanwhile.
                 time.sleep(_PATIENCE)
-                print(f"error in process {number()}: {_sentence(error)}", file=sys.__stderr__, flush=True)
+                print(f"error in process {rank()}: {_sentence(error)}", file=sys.__stderr__, flush=True)
             else:
                 typer.echo(f"error: {_sentence(error)}", err=True)
             raise typer.Exit(ERROR) from None

@@ -24,7 +24,7 @@ from orbitgp.cli.configuration import (
     orbit_text,
 )
 from orbitgp.cli.errors import INTERRUPTED, print_errors
-from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, number, part
+from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, own_rows, rank
 from orbitgp.cli.progress import Progress
 from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
@@ -156,8 +156,8 @@ def _fitted(orbit: Any, folder: RunFolder, config: dict[str, Any], data: Data, p
     """The fitted model; an earlier part of the run is gone on with."""
     progress.begin_at(config["orbit"], folder.steps_done())
     model = _estimator(orbit, config).fit(
-        part(data.x_train),
-        part(data.y_train),
+        own_rows(data.x_train),
+        own_rows(data.y_train),
         callback=partial(progress.record, config["orbit"]),
         checkpoint=folder.checkpoint,
         checkpoint_every=30.0,
@@ -174,7 +174,7 @@ def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data,
 
     other = _estimator(orbit, {**config, "settings": {**config["settings"], "ard": "yes"}})
     watch = partial(progress.record, "a lengthscale a column")
-    other.fit(part(data.x_train), part(data.y_train), callback=watch)
+    other.fit(own_rows(data.x_train), own_rows(data.y_train), callback=watch)
     gain = other.evidence_.value - model.evidence_.value
     better = gain > MIN_NATS and not other.interrupted_
     config["settings"]["ard"] = "yes" if better else "no"
@@ -190,10 +190,10 @@ def _plain_evidence(folder: RunFolder, config: dict[str, Any], data: Data, progr
         Baseline = TypedDict("Baseline", {"evidence": Evidence})  # noqa: UP013 (a class would not find the name)
         return Evidence(**folder.read_json(folder.baseline, Baseline)["evidence"])
     model = _estimator(None, config)
-    model.fit(part(data.x_train), part(data.y_train), callback=partial(progress.record, "no invariance"))
+    model.fit(own_rows(data.x_train), own_rows(data.y_train), callback=partial(progress.record, "no invariance"))
     if model.interrupted_:
         return None
-    if number() == 0:
+    if rank() == 0:
         with suppress(OSError):  # a full disk: the model is worth more, and is still to be written
             folder.write_json(folder.baseline, {"evidence": asdict(model.evidence_)})
     return model.evidence_

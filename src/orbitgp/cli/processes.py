@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def number() -> int:
-    """The number of this process among those that torchrun has started."""
+def rank() -> int:
+    """The number of this process, counted from 0, among those that torchrun has started."""
     return int(os.environ["RANK"]) if count() > 1 else 0
 
 
@@ -30,7 +30,7 @@ def count() -> int:
 
 def silence_others() -> None:
     """Let only the first process print."""
-    if number() > 0:
+    if rank() > 0:
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
@@ -78,24 +78,24 @@ def leave() -> bool:
 
         if dist.is_initialized():
             dist.destroy_process_group()
-    return number() == 0
+    return rank() == 0
 
 
 def first_does(work: Callable[[], Result]) -> Result:
     """Let the first process do this, and tell the others what came out."""
     from orbitgp.inference import processes
 
-    result: Result = processes.firsts(work() if number() == 0 else None)
+    result: Result = processes.broadcast(work() if rank() == 0 else None)
     return result
 
 
 def check_shared(rows: int) -> None:
-    """Raise an error where so many rows are too few for the processes."""
+    """Raise an error where there are fewer rows than processes."""
     if rows < count():
         raise ValueError(f"{rows} data cannot be shared by {count()} processes: start fewer.")
 
 
-def part(rows: np.ndarray) -> np.ndarray:
+def own_rows(rows: np.ndarray) -> np.ndarray:
     """The rows that are this process's, of rows that all have."""
-    start, end = (len(rows) * i // count() for i in (number(), number() + 1))
+    start, end = (len(rows) * i // count() for i in (rank(), rank() + 1))
     return rows[start:end]

@@ -206,7 +206,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         arguments = check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
         x, targets = self._training_data(X, y, device)
-        seeds = Seeds(*processes.firsts(run.seeds(self._new_seeds(), self.random_state)))
+        seeds = Seeds(*processes.broadcast(run.seeds(self._new_seeds(), self.random_state)))
         at_start = torch.Generator(device).manual_seed(seeds.start)
 
         orbit = self._initial_orbit(x)

@@ -41,11 +41,11 @@ class ChecksData(BaseEstimator):
 
     def _training_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
         """Inputs on the device, and targets; of all processes, if several share them."""
-        x, targets = processes.together(lambda: self._own_data(X, y, device))
+        x, targets = processes.run_on_all(lambda: self._own_data(X, y, device))
         if processes.count() == 1:
             return x, targets
         check_same_everywhere(self, self.input_shape_)
-        return SharedRows(x), np.concatenate(processes.everyones(targets))
+        return SharedRows(x), np.concatenate(processes.all_gather(targets))
 
     def _own_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
         """The data of this process."""

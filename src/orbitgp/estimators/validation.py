@@ -151,7 +151,7 @@ def usable_device(name: Any) -> torch.device:
 
 def check_same_everywhere(estimator: BaseEstimator, row: tuple[int, ...]) -> None:
     """Processes that share the data must agree on the settings and on the shape of a row, and each must bring some."""
-    said = processes.everyones((repr(estimator), row))
+    said = processes.all_gather((repr(estimator), row))
     for number, (settings, shape) in enumerate(said):
         if settings != said[0][0]:
             raise ValueError(f"process {number} fits with other settings than process 0: all must have the same.")

@@ -67,7 +67,7 @@ def elbo_of_all(
     expected = 0.0
     for samples, y, local in batches:
         expected += float(expected_log_likelihood(model, likelihood, samples, y, local, factor).sum())
-    return scale * processes.added(expected, factor.device) - float(model.kl())
+    return scale * sum(processes.all_gather(expected)) - float(model.kl())
 
 
 def expected_log_likelihood(

@@ -1,4 +1,4 @@
-"""What several processes of one training run tell each other: sums, and nothing else.
+"""The processes of one training run, and the few collective operations by which they agree.
 
 All processes run the same program on the same random numbers. Each computes the terms of its own data, and sums over data are
 added over the processes. With one process, or without ``torch.distributed``, everything here does nothing.
@@ -6,7 +6,8 @@ added over the processes. With one process, or without ``torch.distributed``, ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import torch
@@ -26,56 +27,57 @@ def rank() -> int:
     return dist.get_rank() if count() > 1 else 0
 
 
-def add_(tensors: Iterable[Tensor]) -> None:
+def all_reduce(tensors: Iterable[Tensor]) -> None:
     """Replace each tensor by its sum over the processes, in one message."""
     parts = list(tensors)
     if count() == 1 or not parts:
         return
     message = torch.cat([part.detach().reshape(-1).double() for part in parts])
-    try:
+    with _all_alive():
         dist.all_reduce(message)
-    except RuntimeError as error:
-        raise ConnectionError(
-            "another process of this run has ended, so it cannot go on: start all again, from the checkpoint if there is one."
-        ) from error
     for part, total in zip(parts, message.split([part.numel() for part in parts]), strict=True):
         part.detach().copy_(total.reshape(part.shape))
 
 
-def added(value: float, device: torch.device) -> float:
-    """The sum of a number over the processes."""
-    total = torch.tensor([value], dtype=torch.float64, device=device)
-    add_([total])
-    return float(total)
+def all_gather(value: Any) -> list[Any]:
+    """The value of each process, in their order. It may be anything that can be pickled."""
+    values = [value] * count()
+    if count() > 1:
+        with _all_alive():
+            dist.all_gather_object(values, value)
+    return values
 
 
-def everyones(value: Any) -> list[Any]:
-    """What each process says, in their order. Anything that can be pickled may be said."""
-    said: list[Any] = [None] * count()
-    if count() == 1:
-        return [value]
-    dist.all_gather_object(said, value)
-    return said
+def broadcast(value: Any) -> Any:
+    """The value of the first process."""
+    values = [value]
+    if count() > 1:
+        with _all_alive():
+            dist.broadcast_object_list(values, src=0)
+    return values[0]
 
 
-def together(work: Callable[[], Result]) -> Result:
+def run_on_all(work: Callable[[], Result]) -> Result:
     """Do the same on every process. What fails on one fails on all, so that none waits for it."""
     result, failure = None, None
     try:
         result = work()
     except (ValueError, TypeError, OSError) as error:
         failure = error
-    for number, message in enumerate(everyones(None if failure is None else str(failure))):
-        if message is not None and failure is None:
-            raise ValueError(f"process {number}: {message}")
+    messages = all_gather(None if failure is None else str(failure))
     if failure is not None:
         raise failure
+    for number, message in enumerate(messages):
+        if message is not None:
+            raise ValueError(f"process {number}: {message}")
     return cast(Result, result)
 
 
-def firsts(value: Any) -> Any:
-    """What the first process says."""
-    said = [value]
-    if count() > 1:
-        dist.broadcast_object_list(said, src=0)
-    return said[0]
+@contextmanager
+def _all_alive() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise ConnectionError(
+            "another process of this run has ended, so it cannot go on: start all again, from the checkpoint if there is one."
+        ) from error

@@ -105,7 +105,7 @@ class SharedRows(RowSource):
     """The rows of all processes, one process's after the other's; each holds its own."""
 
     def __init__(self, local: Inputs | RowSource) -> None:
-        sizes, blocks = zip(*processes.everyones((len(local), 1 if isinstance(local, Tensor) else local.block)), strict=True)
+        sizes, blocks = zip(*processes.all_gather((len(local), 1 if isinstance(local, Tensor) else local.block)), strict=True)
         self.local, self.start = local, sum(sizes[: processes.rank()])
         self.shape = torch.Size((sum(sizes), *local.shape[1:]))
         self.dtype, self.device = local.dtype, local.device
@@ -128,7 +128,7 @@ class SharedRows(RowSource):
         found = torch.zeros(len(index), *self.shape[1:], dtype=self.dtype, device=self.device)
         if len(own):
             found[own.to(self.device)] = self[index[own]]
-        processes.add_([found])
+        processes.all_reduce([found])
         return found
 
 
@@ -189,7 +189,7 @@ def checksum(x: Inputs | RowSource) -> str:
         bits = values.view(torch.int32 if values.element_size() == 4 else torch.int64).long()
         columns = torch.arange(1, values.shape[1] + 1, device=values.device) * _ODD
         total += int(((bits * columns).sum(1) * ((part + start + 1) * _ODD + 1)).sum())
-    return f"{sum(processes.everyones(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
+    return f"{sum(processes.all_gather(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
 
 
 def variances(x: Inputs | RowSource) -> Float[Tensor, "*features"]:
@@ -199,9 +199,9 @@ def variances(x: Inputs | RowSource) -> Float[Tensor, "*features"]:
     assert isinstance(x.local, Tensor)
     local = x.local.double()
     mean = local.sum(0)
-    processes.add_([mean])
+    processes.all_reduce([mean])
     squares = (local - mean / len(x)).square().sum(0)
-    processes.add_([squares])
+    processes.all_reduce([squares])
     return squares / len(x)
 
 

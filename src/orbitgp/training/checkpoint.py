@@ -96,9 +96,7 @@ class Checkpoint:
     def after_step(self, trainer: Trainer | QuasiNewton) -> None:
         """Called between steps: write if a checkpoint is due, or if this was the last step."""
         due = trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0)
-        if processes.count() > 1:  # the clock of the first process decides
-            due = processes.added(float(due and processes.rank() == 0), trainer.x.device) > 0
-        if due:
+        if processes.broadcast(due):  # the clock of the first process decides
             self.write(trainer)
 
     def write(self, trainer: Trainer | QuasiNewton) -> None:

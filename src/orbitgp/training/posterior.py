@@ -181,7 +181,7 @@ class PosteriorUpdates:
         square, linear = torch.zeros_like(self.model.q_sqrt), torch.zeros_like(self.model.q_mean)
         nothing: AnyStatistics = kind(square, square, linear)
         sums = total(chain([nothing], parts))
-        processes.add_(sums)
+        processes.all_reduce(sums)
         return sums
 
     @torch.no_grad()

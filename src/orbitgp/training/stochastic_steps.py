@@ -190,7 +190,7 @@ class StochasticSteps:
         for parameter in learned:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         clock = torch.tensor([self.seconds, float(self.stopped)], dtype=torch.float64, device=self.x.device)
-        processes.add_([*(p.grad for p in learned if p.grad is not None), self.bounds[-1], clock])
+        processes.all_reduce([*(p.grad for p in learned if p.grad is not None), self.bounds[-1], clock])
         self.seconds, self.stopped = float(clock[0]) / processes.count(), bool(clock[1])
 
     def _is_small(self) -> bool:
@@ -260,13 +260,13 @@ class StochasticSteps:
         if processes.count() > 1 and values is not None:
             own = owned(self.x, torch.arange(len(self.x), device=self.x.device)).rows
             mine = torch.zeros_like(values).index_copy_(0, own, values[own])
-            processes.add_([mine])
+            processes.all_reduce([mine])
             values.copy_(mine)
 
     def _check_equal(self) -> None:
         """All processes must have come to the same parameters."""
         learned = [p for group in self.optimizer.param_groups for p in group["params"]]
-        sums = processes.everyones([float(p.detach().double().sum()) for p in (*learned, self.model.q_mean)])
+        sums = processes.all_gather([float(p.detach().double().sum()) for p in (*learned, self.model.q_mean)])
         if any(one != sums[0] for one in sums):
             raise RuntimeError(
                 "the processes of this run have come to different parameters: run all on the same kind of machine."

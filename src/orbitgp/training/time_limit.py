@@ -98,7 +98,7 @@ class Rest:
             return inf
         seconds = min(_PART * self.seconds, max(0.0, self.seconds - self.spent) / 2)
         # Processes that share the data must make the same passes, and have different clocks.
-        share: float = processes.firsts(seconds / self.pace)
+        share: float = processes.broadcast(seconds / self.pace)
         return share
 
     @contextmanager

@@ -170,6 +170,7 @@ def test_predict_is_what_the_model_predicts(learned, some, here):
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0] == "input,prediction,probability"
+    assert [int(line.split(",")[0]) for line in lines[1:]] == list(range(1, 8))
     assert [int(line.split(",")[1]) for line in lines[1:]] == model.predict(x).tolist()
     rows = json.loads(call("predict", run, "new.npy", "--json", "--proba").stdout)
     assert [row["p(3)"] for row in rows] == pytest.approx(model.predict_proba(x)[:, 3].tolist(), abs=1e-5)
@@ -233,17 +234,19 @@ def test_a_table_with_ids_words_and_columns_by_name():
     )
     Path("t.csv").write_text("id;smokes;left;right;useless;sum\n" + rows)
     arguments = ["learn", "t.csv", "--target", "sum", "--drop", "useless", "--orbit", "swap(left, right)", "--out", "run"]
-    result = call(*arguments)
+    assert "as in --read sep=';'" in call(*arguments).stderr
+    result = call(*arguments, "--read", "sep=;")
     assert result.exit_code == 0, result.stderr
     assert "note: column 'id' names the rows and is no input" in result.stderr
     assert "Insensitive to exchanges of left and right; evidence +" in result.stdout
     found = json.loads(Path("run/result.json").read_text())
     assert "--drop useless" in found["again"]
+    assert "--read 'sep=;'" in found["again"]
     options = json.loads(Path("run/config.json").read_text())["read_options"]
     assert options["features"] == ["smokes=yes", "left", "right"]
     assert options["scales"][1] == options["scales"][2]  # or they could not be exchanged
     Path("new.csv").write_text("right,left,smokes,id\n45,55,no,q1\n55,45,no,q2\n")
-    predicted = call("predict", "run", "new.csv")
+    predicted = call("predict", "run", "new.csv", "--read", "sep=,")
     first, second = predicted.stdout.splitlines()[1:]
     assert first.startswith("q1,")
     assert second.startswith("q2,")
@@ -480,7 +483,7 @@ def test_compare_ranks_and_keeps_the_best(some):
         (["learn", "TABLE"], "--target NAME"),
         (["learn", "TABLE", "--target", "sum", "--orbit", "rotation"], "--image-shape 28x28"),
         (["learn", "TABLE", "--target", "sum", "--orbit", "rotatoin"], "did you mean rotation?"),
-        (["learn", "HOLES", "--target", "sum"], "the target column 'sum' of"),
+        (["learn", "HOLES", "--target", "sum"], "the target column 'sum' has no value in row 41"),
         (["learn", "FEW", "--device", "abacus"], "device 'abacus' cannot be used"),
         (["learn", "FEW", "--likelihood", "cauchy"], "cauchy"),
         (["learn", "FEW", "--out", "."], "exists already"),
@@ -988,3 +991,22 @@ def test_predictions_of_numbers_have_no_classes_and_words_no_error():
     predicted = call("predict", "run", "words.csv", "--out", "p.csv")
     assert predicted.exit_code == 0
     assert "the targets are words, and the model predicts numbers: there is no error to tell." in predicted.stderr
+
+
+def test_one_picture_that_cannot_be_read_stops_nothing_unless_asked_to():
+    from PIL import Image
+
+    for name in "ab":
+        Path("photos", name).mkdir(parents=True)
+        for i, image in enumerate(digits().x_train[:4]):
+            Image.fromarray((255 * image).astype(np.uint8)).save(f"photos/{name}/{i}.png")
+    Path("photos/a/torn.png").write_bytes(b"")
+    words = ["learn", "photos", "--orbit", "none", "--no-baseline", *QUICK, "--out", "run"]
+    refused = call(*words, "--strict")
+    assert (refused.exit_code, "photos/a/torn.png cannot be read as an image" in refused.stderr) == (1, True)
+    result = call(*words)
+    assert result.exit_code == 0, result.stderr
+    assert "note: 1 of 9 images cannot be read and are left out: photos/a/torn.png." in result.stderr
+    predicted = call("predict", "run", "photos/a")
+    assert (predicted.exit_code, len(predicted.stdout.splitlines())) == (0, 5)
+    assert "torn.png" in predicted.stderr

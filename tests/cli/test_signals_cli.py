@@ -105,8 +105,12 @@ def test_errors_are_one_sentence(words, sentence):
     ("text", "sentence"),
     [
         ("1,2,3:a", "it has no line @data"),
-        ("@classLabel true a b\n@data\n1,2,3:a\n1,2:b", "line 4 of bad.ts has a channel of another length"),
-        ("@classLabel true a b\n@data\n1,?,3:a", "line 3 of bad.ts holds something that is no number"),
+        (
+            "@classLabel true a b\n@data\n1,2,3:a\n1,2:b",
+            "1 of 2 signals in bad.ts have gaps or are shorter than others, first in row 2: --impute",
+        ),
+        ("@classLabel true a b\n@data\n1,x,3:a", "line 3 of bad.ts holds something that is no number"),
+        ("@classLabel true a b\n@data\n1,2:3,4:a\n1,2:b", "line 4 of bad.ts has 1 channels, and the first signal has 2"),
         ("@classLabel false\n@data\n1,2,3", "bad.ts has no targets"),
         ("@timestamps true\n@classLabel true a b\n@data\n(1,2):a", "has time stamps"),
         ("@classLabel true a b\n@data\n", "has no signals after the line @data"),

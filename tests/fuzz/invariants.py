@@ -30,7 +30,7 @@ from orbitgp.likelihoods import Bernoulli, Likelihood
 from orbitgp.orbits import FiniteOrbit
 from tests.fuzz.problems import Problem, random_problem
 
-LONGEST_SENTENCE = 400
+LONGEST_SENTENCE = 600
 MOST_POINTS = 80  # of all orbits together, for brute force over their pairs
 SCALE = 2.0**10  # targets scaled by a power of two are normalised to the same numbers, bit for bit
 

@@ -90,7 +90,7 @@ class DataOptions:
         False
     )
     impute: Annotated[
-        bool, _data("--impute", help="Put the median, or the most frequent word, for missing inputs of a table.")
+        bool, _data("--impute", help="Put the median, or the most frequent word, for missing inputs; interpolate signals.")
     ] = False
     drop: Annotated[list[str] | None, _data(metavar="COLUMN", help="A column of a table that is no input; again for more.")] = (
         None
@@ -99,6 +99,10 @@ class DataOptions:
     standardise: Annotated[
         bool, _data("--standardise/--no-standardise", help="Bring the columns of a table to mean 0 and standard deviation 1.")
     ] = True
+    read: Annotated[
+        list[str] | None,
+        _data(metavar="KEY=VALUE", help="How pandas reads a table: sep=';', decimal=, encoding=latin-1, …; again for more."),
+    ] = None
     image_shape: Annotated[
         str | None, _data(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.")
     ] = None
@@ -111,8 +115,10 @@ class DataOptions:
     interval: Annotated[
         str | None, _data(metavar="LENGTH", help="The distance between samples of signals, with its unit: 0.01s, 2nm.")
     ] = None
+    resample: Annotated[bool, _data("--resample", help="Stretch signals of unequal length to one length.")] = False
     resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files; the aspect ratio stays: 28x28.")] = None
     invert: Annotated[bool, _data("--invert", help="Turn pixels p into 1 - p, for dark ink on white.")] = False
+    strict: Annotated[bool, _data("--strict", help="Refuse images that cannot be read; otherwise they are left out.")] = False
     task: Annotated[
         Literal["auto", "classification", "regression"], _data(help="What to learn; auto looks at the targets.")
     ] = "auto"
@@ -120,7 +126,7 @@ class DataOptions:
 
     def read_options(self) -> ReadOptions:
         """These options as the loader takes them."""
-        from orbitgp.datasets.files import ReadOptions
+        from orbitgp.datasets.files import ReadOptions, read_option
 
         size = _sizes(self.resize, "--resize", (2,))
         channels = _sizes(self.signal_shape, "--signal-shape", (2,))
@@ -136,6 +142,9 @@ class DataOptions:
             impute=self.impute,
             drop=tuple(self.drop or ()),
             id=self.id,
+            read=dict(map(read_option, self.read or ())),
+            resample=self.resample,
+            strict=self.strict,
             root=self.data_dir,
         )
 

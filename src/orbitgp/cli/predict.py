@@ -42,19 +42,23 @@ def predict(
     feature_map: Annotated[
         str | None, typer.Option(metavar="FILE:CLASS", help="The feature map of your own that it was trained with.")
     ] = None,
+    read: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="How pandas reads a table, where that is not as for the training data."),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Predict for new inputs: a class with its probability, or a value with its standard deviation.
 
-    Inputs are read as the training data were: the same columns, the same size and colours. If they come with targets, the error
-    is printed on stderr.
+    Inputs are read as the training data were: the same columns, the same size and colours. Rows without a name are counted from
+    1. If inputs come with targets, the error is printed on stderr.
 
     Examples:
 
         orbitgp predict runs/digits-rotation digits
         orbitgp predict runs/scans-affine new-scans/ --out predictions.csv
     """
-    from orbitgp.datasets.files import load_inputs
+    from orbitgp.datasets.files import load_inputs, read_option
     from orbitgp.saving.atomic import replace
 
     form = ".json" if json_ else ".csv"
@@ -63,7 +67,7 @@ def predict(
             raise typer.BadParameter(f"write to a {'.json' if json_ else '.csv or .json'} file, not {out}.", param_hint="--out")
         form = out.suffix.lower()
     model, options, known = _open(run, **_own(orbit, feature_map))
-    new = load_inputs(inputs, options)
+    new = load_inputs(inputs, dataclasses.replace(options, read=dict(map(read_option, read))) if read else options)
     _check_shape(model, new, inputs)
     _warn_of_units(new, known)
     for note in new.notes:
@@ -84,7 +88,7 @@ def predict(
     if new.y is not None and new.y.dtype.kind in "US" and classes is None:
         typer.echo("note: the targets are words, and the model predicts numbers: there is no error to tell.", err=True)
     elif new.y is not None:
-        from orbitgp.datasets.files.data import as_trained
+        from orbitgp.datasets.files import as_trained
         from orbitgp.report.cases import score
 
         x = new.x if new.with_target is None else new.x[new.with_target]

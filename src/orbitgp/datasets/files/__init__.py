@@ -5,6 +5,7 @@ read in the same way. Bad input gives one sentence: which file, what is wrong, w
 """
 
 from orbitgp.datasets.files.data import Data, Inputs, ReadOptions, standardised
-from orbitgp.datasets.files.read import NAMES, load, load_inputs
+from orbitgp.datasets.files.read import NAMES, as_trained, load, load_inputs
+from orbitgp.datasets.files.tables import read_option
 
-__all__ = ["NAMES", "Data", "Inputs", "ReadOptions", "load", "load_inputs", "standardised"]
+__all__ = ["NAMES", "Data", "Inputs", "ReadOptions", "as_trained", "load", "load_inputs", "read_option", "standardised"]

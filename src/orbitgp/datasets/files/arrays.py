@@ -10,15 +10,13 @@ import numpy as np
 import torch
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Raw, ReadOptions
+from orbitgp.datasets.files.data import Inputs, ReadOptions
 from orbitgp.inference.cost import free_memory
 
-_INPUTS = ("x", "images", "data", "inputs", "features")
 _LONGEST = 120  # characters of a reason that numpy gives
-_TARGETS = ("y", "labels", "targets", "target", "label")
 
 
-def read_npz(path: Path, options: ReadOptions, training: bool) -> Raw:
+def read_npz(path: Path, options: ReadOptions, training: bool) -> Inputs:
     """Arrays x and y, or x_train, y_train, x_test and y_test. To predict, x_test or a single array of any name will do."""
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
@@ -32,31 +30,27 @@ def read_npz(path: Path, options: ReadOptions, training: bool) -> Raw:
         raise DatasetError(f"{path} must hold arrays x and y (or x_train, y_train, …), got {', '.join(arrays) or 'nothing'}.")
     if training and found[1] is None:
         raise DatasetError(f"{path} has no targets: it needs an array y beside x.")
-    return Raw(*found, options, test=test if train else None)
+    return Inputs(*found, options=options, test=Inputs(*test) if train and test else None)
 
 
-def read_npy(path: Path, options: ReadOptions, training: bool) -> Raw:
+def read_npy(path: Path, options: ReadOptions, training: bool) -> Inputs:
     """Inputs, and the targets in the file beside them or in ``options.targets``."""
     targets = Path(options.targets) if training and options.targets else sibling_targets(path)
     if training and targets is None:
         raise DatasetError(f"{path} has inputs only: name the file of its targets, --targets FILE.npy.")
-    return Raw(_load(path), None if targets is None else _load(targets), options)
+    return Inputs(_load(path), None if targets is None else _load(targets), options=options)
 
 
 def sibling_targets(path: Path) -> Path | None:
     """The file of targets that goes with this file of inputs: x.npy and y.npy, x_train.npy and y_train.npy, …"""
-    for inputs in _INPUTS:
-        rest = path.stem[len(inputs) :]
-        if path.stem.lower().startswith(inputs) and rest[:1] in ("", "_"):
-            for name in (name for targets in _TARGETS for name in (targets, targets.upper())):
-                if (candidate := path.with_name(f"{name}{rest}.npy")).is_file():
-                    return candidate
-    return None
+    rest = path.stem[1:]
+    beside = [path.with_name(f"{letter}{rest}.npy") for letter in "yY" if path.stem[:1] in "xX" and rest[:1] in ("", "_")]
+    return next((file for file in beside if file.is_file()), None)
 
 
 def _pair(arrays: dict[str, Any], suffix: str) -> tuple[Any, Any] | None:
     """Inputs and targets whose names end so; None without them."""
-    x, y = (next((arrays[n + suffix] for n in names if n + suffix in arrays), None) for names in (_INPUTS, _TARGETS))
+    x, y = arrays.get(f"x{suffix}"), arrays.get(f"y{suffix}")
     return None if x is None or (y is None and suffix) else (x, y)
 
 
@@ -85,11 +79,5 @@ def _load(path: Path) -> Any:
     except Exception as error:  # damaged files make numpy and zipfile raise nearly anything
         text = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")[:_LONGEST]
         if "pickle" in text.lower():  # numpy takes whatever is no file of arrays for a pickle
-            text = "it holds Python objects, which are not read" if _is_of_arrays(path) else "it was made by something else"
+            text = "it holds Python objects, which are not read, or something else made it"
         raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {text}.") from None
-
-
-def _is_of_arrays(path: Path) -> bool:
-    """Whether this file begins as those that numpy writes, or pickle."""
-    with path.open("rb") as file:
-        return file.read(6).startswith((b"\x93NUMPY", b"PK", b"\x80"))

@@ -1,23 +1,16 @@
-"""What loading returns: arrays to train and test on, or inputs to predict for, and how they were read."""
+"""What reading returns: arrays to train and test on, or inputs to predict for, and how they were read."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.embedded import Indices, stratified_split
 from orbitgp.estimators.defaults import Task, task_of
-from orbitgp.orbits.description import number
-
-_CHANNELS = (1, 3, 4)
-_BEYOND = 0.5  # how far pixels may lie outside of 0 to 1 without a word: sharp edges overshoot
 
 
 @dataclass(frozen=True)
@@ -36,11 +29,15 @@ class ReadOptions:
         drop: columns of a table that are no inputs.
         id: the column of a table that names its rows; one called ``id`` does without being asked.
         drop_missing: whether to leave out rows of a table with missing values, rather than to refuse the table.
-        impute: whether to put the median, or the most frequent word, for missing inputs.
+        impute: whether to put the median, or the most frequent word, for missing inputs, and to interpolate gaps of signals.
         fills: what is put for a missing value, by column; the training data decide.
         levels: the words of each column that holds words; the training data decide. Each becomes an input of 0 and 1.
         features: the names of the inputs that were made from the columns.
         scales: (shift, unit) of each input of a standardised table.
+        read: options of pandas, for tables.
+        strict: whether an image that cannot be read is an error, rather than left out.
+        resample: whether signals of unequal length are brought to ``length`` samples by interpolation.
+        length: the samples of a signal; the training data decide.
         root: the folder of named data sets.
     """
 
@@ -60,28 +57,39 @@ class ReadOptions:
     levels: dict[str, list[str]] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     scales: tuple[tuple[float, float], ...] | None = None
+    read: dict[str, Any] = field(default_factory=dict)
+    strict: bool = False
+    resample: bool = False
+    length: int | None = None
     root: str | None = None
 
 
-class Raw(NamedTuple):
-    """Arrays as a file holds them, not checked yet, and the options with all that was decided while reading.
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a file holds: inputs, and targets if there are any.
 
     Attributes:
-        y: the targets, or None.
-        test: the (x, y) pair of a test set that comes with the training data.
-        rows, test_rows: a name for each row; their numbers by default.
+        rows: a name for each row; None where they have numbers only.
         notes: what a person should know about how the file was read.
         with_target: the numbers of the rows that have a target, where only some do; ``y`` has theirs.
+        options: how the file was read, with all that was decided meanwhile.
+        test: the test set that comes with training data.
+        source: the name of the data, and where they are from.
     """
 
     x: Any
-    y: Any
-    options: ReadOptions
-    test: tuple[Any, Any] | None = None
+    y: Any = None
     rows: list[str] | None = None
-    notes: Sequence[str] = ()
-    test_rows: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
     with_target: Int[np.ndarray, " some"] | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
+    test: Inputs | None = None
+    source: tuple[str, str] = ("", "")
+
+    def take(self, rows: Int[np.ndarray, " some"]) -> Inputs:
+        """Some of the rows."""
+        names = None if self.rows is None else [self.rows[i] for i in rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], rows=names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,70 +134,6 @@ class Data:
         return self.read_options.signal
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """Inputs to predict for, a name for each row, targets if the file had any, and what to know of how it was read.
-
-    ``with_target`` are the numbers of the rows that have a target, where only some do; ``y`` has theirs.
-    """
-
-    x: Shaped[np.ndarray, "rows *features"]
-    rows: list[str]
-    y: Shaped[np.ndarray, " *outputs"] | None = None
-    notes: list[str] = field(default_factory=list)
-    with_target: Int[np.ndarray, " some"] | None = None
-
-
-def checked_inputs(x: Any, where: str, options: ReadOptions) -> Shaped[np.ndarray, "rows *features"]:
-    """Finite numbers of shape (N, D), (N, H, W) or (N, C, H, W), or signals; pixels that are bytes are scaled to [0, 1]."""
-    x = np.asarray(x)
-    if x.dtype.kind not in "buif":
-        raise DatasetError(f"the inputs in {where} must be numbers, got {x.dtype}.")
-    if options.signal and x.ndim not in (2, 3):
-        raise DatasetError(f"the signals in {where} must have shape (N, T) or (N, C, T), got {x.shape}.")
-    if x.ndim not in (2, 3, 4):
-        raise DatasetError(f"the inputs in {where} must have shape (N, D), (N, H, W) or (N, C, H, W), got {x.shape}.")
-    if not len(x):
-        raise DatasetError(f"there are no inputs in {where}.")
-    if x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
-        if x.dtype == np.uint8 and x.shape[-1] == 4:  # transparency, shown on white
-            opaque = x[..., 3:] / 255
-            x = np.round(x[..., :3] * opaque + 255 * (1 - opaque)).astype(np.uint8)
-        x = np.moveaxis(x, -1, 1)
-    if x.ndim == 4 and x.shape[1] == 1:
-        x = x[:, 0]
-    if options.signal and x.ndim == 2 and options.image_shape and prod(options.image_shape) != x.shape[1]:
-        shape = "x".join(str(n) for n in options.image_shape)
-        raise DatasetError(
-            f"--signal-shape {shape} has {prod(options.image_shape)} samples, but rows of {where} have {x.shape[1]}."
-        )
-    if options.signal and x.ndim == 3 and x.shape[1] == 1:
-        x = x[:, 0]
-    if not options.signal and (x.ndim > 2 or options.image_shape is not None):
-        x = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
-    else:
-        x = x.astype(np.float64)
-    if not np.isfinite(x).all():
-        row = int(np.argmin(np.isfinite(x.reshape(len(x), -1)).all(1)))
-        raise DatasetError(f"the inputs in {where} hold a value that is not finite in row {row + 1}.")
-    if options.scales is not None:
-        shift, unit = np.array(options.scales).T
-        if x.shape[1:] != shift.shape:
-            raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those of training {shift.shape}.")
-        x = (x - shift) / unit
-    if options.invert and (ends := unusual_ends(x)) is not None:
-        raise DatasetError(
-            f"--invert turns pixels p into 1 - p, but those in {where} go from {ends}: bring them to 0 to 1 first."
-        )
-    return 1 - x if options.invert else x
-
-
-def unusual_ends(x: Shaped[np.ndarray, "rows *features"]) -> str | None:
-    """The least and the largest pixel, as in "0 to 255", where these lie well outside of 0 to 1."""
-    low, high = float(x.min()), float(x.max())
-    return None if low > -_BEYOND and high < 1 + _BEYOND else f"{number(low)} to {number(high)}"
-
-
 def standardised(data: Data, shared: Sequence[set[int]] = ()) -> Data:
     """A table whose columns of numbers have mean 0 and standard deviation 1; columns that are ``shared`` keep one scale.
 
@@ -211,43 +155,3 @@ def standardised(data: Data, shared: Sequence[set[int]] = ()) -> Data:
     shift, unit = np.array(scales).T
     test = None if data.x_test is None else (data.x_test - shift) / unit
     return replace(data, x_train=(x - shift) / unit, x_test=test, read_options=options)
-
-
-def checked_targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *outputs"]:
-    """One target for each input; a column is a vector."""
-    y = np.asarray(y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.dtype.kind not in "buifUS" or y.ndim not in (1, 2):
-        raise DatasetError(f"the targets in {where} must be numbers or words, one for each input, got {y.dtype} of {y.shape}.")
-    if len(y) != rows:
-        raise DatasetError(f"{where} has {rows} inputs but {len(y)} targets.")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        row = int(np.argmin(np.isfinite(y.reshape(len(y), -1)).all(1)))
-        raise DatasetError(f"the targets in {where} hold a value that is not finite in row {row + 1}.")
-    return y
-
-
-def words_or_numbers(words: list[str]) -> Shaped[np.ndarray, " rows"]:
-    """Whole numbers if all words are such, else numbers, else the words themselves. 001 and 1_1 are words: they are names."""
-    if any("_" in word or re.fullmatch(r"[+-]?0\d+", word) for word in words):
-        return np.array(words)
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array(words).astype(kind)
-        except ValueError:
-            continue
-    return np.array(words)
-
-
-def as_trained(
-    y: Shaped[np.ndarray, "rows *outputs"], trained: Shaped[np.ndarray, "..."]
-) -> Shaped[np.ndarray, "rows *outputs"]:
-    """The targets as words where those of training are words: some of these may be numbers."""
-    return y.astype(str) if trained.dtype.kind in "US" and y.dtype.kind in "iuf" else y
-
-
-def split(y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int) -> Indices:
-    """Indices of a training and a test set; the test set has this fraction of every class."""
-    labels = np.unique(y, return_inverse=True)[1] if task_of(y) == "classification" else np.zeros(len(y))
-    return stratified_split(labels.astype(np.int64), fraction, seed)

@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float32
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Raw, ReadOptions
+from orbitgp.datasets.files.data import Inputs, ReadOptions
 from orbitgp.inference.cost import free_memory
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from orbitgp.orbits.description import listed
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096
 _BYTES = 3 * 4 * 3  # of a pixel: three channels in single precision, three times: as read, as trained on, as saved
-_GREY = ("1", "L", "LA", "I", "I;16", "F")
+_WHITE = {"F": 1, "I": 65535, "I;16": 65535, "I;16B": 65535}  # of decimals and of sixteen bits; else 255
+_GREY = ("1", "L", "LA", *_WHITE)
 
 
-def read_image_files(path: Path, options: ReadOptions, training: bool) -> Raw:
+def read_image_files(path: Path, options: ReadOptions, training: bool) -> Inputs:
     """A folder of class folders, alone or as ``train`` and ``test``; to predict, also one image or a folder of them."""
     if path.is_file() and training:
         raise DatasetError(f"{path} is a single image: give a folder of class folders of images.")
-    if path.is_dir() and _class_folders(path / "train") and training:
+    if training and _class_folders(path / "train"):
         train = _read_classes(path / "train", options)
-        if not (path / "test").is_dir():
-            return train
-        test = _read_classes(path / "test", train.options)
-        return train._replace(test=(test.x, test.y), test_rows=test.rows)
+        return replace(train, test=_read_classes(path / "test", train.options)) if (path / "test").is_dir() else train
     if path.is_dir() and (training or _class_folders(path) or not _image_files(path)):
         return _read_classes(path, options)
     files = [path] if path.is_file() else _image_files(path)
-    x, options = _read_images(files, options)
-    return Raw(x, None, options, rows=[file.name for file in files])
+    return _read_images(files, replace(options, strict=options.strict or len(files) == 1))
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -53,39 +48,67 @@ def _class_folders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and _image_files(p))
 
 
-def _read_classes(folder: Path, options: ReadOptions) -> Raw:
+def _read_classes(folder: Path, options: ReadOptions) -> Inputs:
     """Images and labels, one class folder after the other."""
     classes = _class_folders(folder)
     if len(classes) < 2:
         raise DatasetError(
-            f"{folder} must hold at least two folders of images, one for each class, got {len(classes)} "
-            f"(images end in {', '.join(SUFFIXES)})."
+            f"{_what_is_in(folder, classes)}: training takes a folder of images for each of two or more classes."
         )
     files = [file for inner in classes for file in _image_files(inner)]
-    x, options = _read_images(files, options)
-    labels = [file.parent.name for file in files]
-    return Raw(x, np.asarray(labels), options, rows=[f"{file.parent.name}/{file.name}" for file in files])
+    found = _read_images(files, options, within=folder)
+    labels = [name.split("/")[0] for name in found.rows or ()]
+    if len(set(labels)) < 2:
+        raise DatasetError(f"only images of {labels[0]} are left: {found.notes[0]}")
+    return replace(found, y=np.asarray(labels))
 
 
-def _read_images(files: list[Path], options: ReadOptions) -> tuple[UInt8[np.ndarray, "rows *shape"], ReadOptions]:
-    """Images of one size as bytes, (N, H, W) if all are grey and (N, 3, H, W) otherwise."""
-    first = _open(files[0], options)
-    _check_size(first.width, first.height, len(files), files[0], free_memory(torch.device("cpu")))
-    images = [first, *(_open(path, options) for path in files[1:])]
-    colour = options.colour or ("L" if all(image.mode == "L" for image in images) else "RGB")
-    for path, image in zip(files, images, strict=True):
-        if image.size != images[0].size:
-            raise DatasetError(
-                f"{path} has {image.width}x{image.height} pixels and {files[0]} has {images[0].width}x{images[0].height}: "
-                "bring them to one size with --resize, as in --resize 28x28."
-            )
-    stacked = np.stack([np.asarray(image.convert(colour)) for image in images])
-    return (np.moveaxis(stacked, -1, 1) if colour == "RGB" else stacked), replace(options, colour=colour)
+def _what_is_in(folder: Path, classes: list[Path]) -> str:
+    """What a folder holds in place of classes, as a clause."""
+    kinds = Counter(p.suffix.lower() for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+    if classes:
+        return f"{folder} holds images of one class only, {classes[0].name}"
+    if _image_files(folder):
+        return f"{folder} holds images, but no folder for each class"
+    if not kinds:
+        return f"{folder} is empty"
+    signals = "; signals are read from one table, a row each, with --signal" * (kinds.keys() <= {".csv", ".tsv", ".txt"})
+    said = [f"{count:,} {kind} file{'s' * (count > 1)}" for kind, count in kinds.most_common(3)]
+    return f"{folder} holds no images, but {listed(said)}{signals}"
 
 
-def _check_size(width: int, height: int, count: int, path: Path, memory: float) -> None:
-    """Refuse images that would not fit into memory as numbers, before they are read."""
-    needed = _BYTES * width * height * count
+def _read_images(files: list[Path], options: ReadOptions, within: Path | None = None) -> Inputs:
+    """Images of one size, (N, H, W) if all are grey and (N, 3, H, W) otherwise, from 0 to 1."""
+    images: dict[Path, Float32[np.ndarray, "height width *colours"]] = {}
+    lost: dict[Path, DatasetError] = {}
+    for path in files:
+        try:
+            images[path] = _open(path, options)
+        except DatasetError as error:
+            if options.strict:
+                raise
+            lost[path] = error
+        if len(images) == 1:
+            _check_size(*next(iter(images.items())), len(files), free_memory(torch.device("cpu")))
+    if not images:
+        raise DatasetError(f"none of {len(files):,} images can be read: {lost[files[0]]}")
+    size, *others = {image.shape[:2]: path for path, image in images.items()}.items()
+    if others:
+        said = [f"{path} has {width}x{height} pixels" for (height, width), path in (size, others[0])]
+        raise DatasetError(f"{listed(said)}: bring them to one size with --resize, as in --resize 28x28.")
+    colour = options.colour or ("RGB" if any(image.ndim == 3 for image in images.values()) else "L")
+    if colour == "RGB":  # a grey pixel has three equal colours
+        images = {p: np.moveaxis(np.broadcast_to(np.atleast_3d(image), (*size[0], 3)), -1, 0) for p, image in images.items()}
+    left_out = f"{len(lost):,} of {len(files):,} images cannot be read and are left out: {', '.join(map(str, lost))}."
+    names = [path.name if within is None else path.relative_to(within).as_posix() for path in images]
+    x, notes = np.stack(list(images.values())), [left_out] if lost else []
+    return Inputs(x, None, names, notes, options=replace(options, colour=colour))
+
+
+def _check_size(path: Path, image: Float32[np.ndarray, "height width *colours"], count: int, memory: float) -> None:
+    """Refuse images that would not fit into memory as numbers, before the others are read."""
+    height, width = image.shape[:2]
+    needed = _BYTES * height * width * count
     if needed > 0.5 * memory:
         raise DatasetError(
             f"{count:,} images of {width}x{height} pixels, as {path} has, need about {needed / 1e9:,.1f} GB of memory, and "
@@ -93,8 +116,8 @@ def _check_size(width: int, height: int, count: int, path: Path, memory: float) 
         )
 
 
-def _open(path: Path, options: ReadOptions) -> Image:
-    """One image, grey or RGB, in the size that was asked for."""
+def _open(path: Path, options: ReadOptions) -> Float32[np.ndarray, "height width *colours"]:
+    """One image from 0 to 1, grey or in colours, upright, in the size that was asked for."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -105,13 +128,12 @@ def _open(path: Path, options: ReadOptions) -> Image:
             with Image.open(path) as file:
                 if file.width * file.height > MAX_PIXELS:
                     raise DatasetError(f"{path} has {file.width}x{file.height} pixels, more than {MAX_PIXELS:,} in all.")
-                mode = "L" if file.mode in _GREY else "RGB"
-                if file.has_transparency_data:  # shown on white, as in a viewer
-                    image = Image.alpha_composite(Image.new("RGBA", file.size, "white"), file.convert("RGBA")).convert(mode)
-                elif file.mode.startswith("I"):  # sixteen bits become eight
-                    image = Image.fromarray((np.asarray(file).astype(np.float64) / 257).clip(0, 255).astype(np.uint8))
-                else:
-                    image = file.convert(mode)
+                image = ImageOps.exif_transpose(file)  # a camera says how it was held
+                white = _WHITE.get(image.mode, 255)
+                mode = "L" if options.colour == "L" or image.mode in _GREY else "RGB"
+                if image.has_transparency_data:  # shown on white, as in a viewer
+                    image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+                image = image.convert(mode) if white == 255 else Image.fromarray(np.asarray(image, np.float32))
     except DatasetError:
         raise
     except FileNotFoundError:
@@ -119,7 +141,12 @@ def _open(path: Path, options: ReadOptions) -> Image:
     except Exception as error:  # damaged files make Pillow raise nearly anything
         reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
         raise DatasetError(f"{path} cannot be read as an image: {reason}.") from None
-    if options.resize is None:
-        return image
-    # Bars keep the aspect ratio; they are 0 in the end, as is everything outside an image.
-    return ImageOps.pad(image, options.resize[::-1], color="white" if options.invert else "black")
+    pixels = np.asarray(image)
+    if not (pixels.min() >= 0 and pixels.max() <= white):
+        ends = f"{pixels.min():g} to {pixels.max():g}"
+        raise DatasetError(f"{path} has pixels from {ends}, and not from 0 to {white}: bring them to 0 to 1.")
+    if options.resize is not None:
+        # Bars keep the aspect ratio; they are 0 in the end, as is everything outside an image.
+        ground = white if options.invert else 0
+        image = ImageOps.pad(image, options.resize[::-1], color=(ground,) * 3 if image.mode == "RGB" else ground)
+    return (np.asarray(image, np.float32) / np.float32(white)).clip(0, 1)

@@ -1,4 +1,4 @@
-"""From what a person types to arrays: a name, a file or a folder."""
+"""From what a person types to arrays: a name, a file or a folder is read, and then checked."""
 
 from __future__ import annotations
 
@@ -12,22 +12,14 @@ from jaxtyping import Shaped
 
 from orbitgp import datasets
 from orbitgp.datasets.base import DatasetError
+from orbitgp.datasets.embedded import Indices, stratified_split
 from orbitgp.datasets.files.arrays import read_npy, read_npz, sibling_targets
-from orbitgp.datasets.files.data import (
-    Data,
-    Inputs,
-    Raw,
-    ReadOptions,
-    as_trained,
-    checked_inputs,
-    checked_targets,
-    split,
-    unusual_ends,
-)
+from orbitgp.datasets.files.data import Data, Inputs, ReadOptions
 from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
-from orbitgp.datasets.files.signals import read_ts
+from orbitgp.datasets.files.signals import read_ts, without_gaps
 from orbitgp.datasets.files.tables import read_table
+from orbitgp.estimators.defaults import task_of
 from orbitgp.estimators.images import border_level
 from orbitgp.orbits.description import number
 
@@ -35,13 +27,12 @@ NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
 _READERS = {
     ".npz": read_npz,
     ".npy": read_npy,
-    ".csv": read_table,
-    ".tsv": read_table,
-    ".parquet": read_table,
-    ".xlsx": read_table,
     ".ts": read_ts,
+    **dict.fromkeys((".csv", ".tsv", ".parquet", ".xlsx"), read_table),
+    **dict.fromkeys(IMAGE_SUFFIXES, read_image_files),
 }
-_FORMS = ".npz, .npy, .csv, .parquet, .xlsx, .ts, a folder of class folders of images"
+_CHANNELS = (1, 3, 4)
+_BEYOND = 0.5  # how far pixels may lie outside of 0 to 1 without a word: sharp edges overshoot
 
 
 def load(
@@ -59,139 +50,169 @@ def load(
         options: how to read it.
         test: a path of held-out data.
         test_fraction: the fraction of rows to hold out if there is no test set.
-        max_data: train on at most so many rows, drawn at random with the same share of every class.
+        max_data: train on at most this many rows, drawn at random with the same share of every class.
         seed: the seed of these draws.
     """
-    options = options or ReadOptions()
-    path = Path(spec)
-    if str(spec) in NAMES and not path.exists():
-        data = _named(str(spec), options)
-    elif not path.exists():
-        raise DatasetError(f"there is no file or folder {spec}, and no data set of that name: {', '.join(NAMES)}.")
-    else:
-        data = _from_path(path, options)
-    data = replace(data, task_of_all=data.task)
+    train = _read(spec, options or ReadOptions(), training=True)
+    task, held_out = task_of(train.y), train.test
     if test is not None:
-        held_out = load_inputs(test, data.read_options)
+        held_out = load_inputs(test, train.options)
         if held_out.y is None or held_out.with_target is not None:
             raise DatasetError(f"{test} has no targets to test against, or some of them are missing.")
-        _same_shape(held_out.x, data.x_train, str(test))
-        notes = [*data.notes, *(f"{test}: {note}" for note in held_out.notes)]
-        targets = as_trained(held_out.y, data.y_train)
-        data = replace(data, x_test=held_out.x, y_test=targets, rows_test=held_out.rows, notes=notes)
-    elif test_fraction and data.x_test is None:
+        _check_shape(held_out.x, train.x, str(test))
+        train.notes.extend(f"{test}: {note}" for note in held_out.notes)
+        held_out = replace(held_out, y=as_trained(held_out.y, train.y))
+    elif test_fraction and held_out is None:
         if not 0 < test_fraction < 1:
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
-        train, kept = split(data.y_train, test_fraction, seed)
-        if not len(kept):
-            raise DatasetError(
-                f"a test fraction of {test_fraction:g} leaves none of {len(data.y_train):,} rows to test: take more."
-            )
-        x, y, names = data.x_train, data.y_train, data.rows_train
-        data = replace(data, x_train=x[train], y_train=y[train], x_test=x[kept], y_test=y[kept])
-        if names is not None:
-            data = replace(data, rows_train=[names[i] for i in train], rows_test=[names[i] for i in kept])
-    if max_data is not None and max_data < len(data.x_train):
-        others, rows = split(data.y_train, max_data / len(data.x_train), seed)
-        rows = np.concatenate([rows, others])[:max_data]  # shares of classes are rounded, the number of rows is not
-        names = None if data.rows_train is None else [data.rows_train[i] for i in rows]
-        data = replace(data, x_train=data.x_train[rows], y_train=data.y_train[rows], rows_train=names)
-    return data
+        rows, others = _split(train.y, test_fraction, seed)
+        if not len(others):
+            raise DatasetError(f"a test fraction of {test_fraction:g} leaves none of {len(train.y):,} rows to test: take more.")
+        train, held_out = train.take(rows), train.take(others)
+    if max_data is not None and max_data < len(train.x):
+        others, rows = _split(train.y, max_data / len(train.x), seed)
+        train = train.take(np.concatenate([rows, others])[:max_data])  # shares of classes are rounded
+    x_test, y_test, rows_test = (None, None, None) if held_out is None else (held_out.x, held_out.y, held_out.rows)
+    name, source = train.source
+    return Data(train.x, train.y, x_test, y_test, name, source, train.options, train.notes, train.rows, rows_test, task)
 
 
 def load_inputs(spec: str | Path, options: ReadOptions) -> Inputs:
-    """New inputs, read as the training data were; for a named data set, its test set."""
+    """New inputs, read as the training data were, with a name for each row; for a named data set, its test set."""
+    found = _read(spec, options, training=False)
+    return replace(found, rows=found.rows or [str(i + 1) for i in range(len(found.x))])
+
+
+def as_trained(
+    y: Shaped[np.ndarray, "rows *outputs"], trained: Shaped[np.ndarray, "..."]
+) -> Shaped[np.ndarray, "rows *outputs"]:
+    """The targets as words where those of training are words: some of these may be numbers."""
+    return y.astype(str) if trained.dtype.kind in "US" and y.dtype.kind in "iuf" else y
+
+
+def _split(y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int) -> Indices:
+    """Indices of a training and a test set; the test set has this fraction of every class."""
+    labels = np.unique(y, return_inverse=True)[1] if task_of(y) == "classification" else np.zeros(len(y))
+    return stratified_split(labels.astype(np.int64), fraction, seed)
+
+
+def _read(spec: str | Path, options: ReadOptions, training: bool) -> Inputs:
+    """What a name, a file or a folder holds, checked."""
     path = Path(spec)
     if str(spec) in NAMES and not path.exists():
-        data = _named(str(spec), options)
-        assert data.x_test is not None
-        return Inputs(data.x_test, _numbered(data.x_test), data.y_test)
+        return _named(str(spec), options, training)
     if not path.exists():
-        raise DatasetError(f"there is no file or folder {spec}.")
-    raw = _read(path, options, training=False)
-    x = checked_inputs(raw.x, str(path), options)
-    count = len(x) if raw.with_target is None else len(raw.with_target)
-    y = None if raw.y is None else checked_targets(raw.y, count, str(path))
-    return Inputs(x, raw.rows or _numbered(x), y, list(raw.notes), raw.with_target)
+        other = f", and no data set of that name: {', '.join(NAMES)}" if training else ""
+        raise DatasetError(f"there is no file or folder {spec}{other}.")
+    inner = next((p for p in sorted(path.glob("*.npy")) if sibling_targets(p)), path)
+    if not inner.is_dir() and inner.suffix.lower() not in _READERS:
+        kinds = f"{', '.join(_READERS)}, a folder of class folders of images, or one of {', '.join(NAMES)}"
+        raise DatasetError(f"{path} is of no kind that can be read: give {kinds}.")
+    read = read_image_files if inner.is_dir() else _READERS[inner.suffix.lower()]
+    found = replace(read(inner, options, training), source=(path.stem or path.name, str(path)))
+    if not training:
+        return _checked(found, str(path))
+    beside = path.with_stem(path.stem.removesuffix("_TRAIN") + "_TEST")  # as in the signal archive
+    if found.test is None and found.options.signal and beside != path and beside.is_file():
+        found = replace(found, test=read(beside, found.options, training=False))
+    found = _checked(found, str(path))
+    if found.x.ndim > 2 and not found.options.signal and (np.ptp(found.x.reshape(len(found.x), -1), axis=1) == 0).all():
+        raise DatasetError(f"every image in {path} is of one colour all over: there is nothing to learn from.")
+    if found.test is not None:
+        test = _checked(replace(found.test, options=found.options), f"{path} (test)")
+        _check_shape(test.x, found.x, f"{path} (test)")
+        found = replace(found, test=test)
+    return replace(found, notes=[*found.notes, *(found.test.notes if found.test else ()), *_notes(found.x, found.options)])
 
 
-def _numbered(x: Shaped[np.ndarray, "rows *features"]) -> list[str]:
-    return [str(i) for i in range(len(x))]
-
-
-def _named(name: str, options: ReadOptions) -> Data:
+def _named(name: str, options: ReadOptions, training: bool) -> Inputs:
     root = {} if name == "digits" else {"root": options.root}
     found = getattr(datasets, name.replace("-", "_"))(**root)
-    (x, y), (x_test, y_test) = found.train, found.test
-    return Data(x, y, x_test, y_test, name=found.name, source=found.source, read_options=options)
+    (x, y), test = found.train, Inputs(found.x_test, found.y_test)
+    return Inputs(x, y, options=options, source=(found.name, found.source), test=test) if training else test
 
 
-def _from_path(path: Path, options: ReadOptions) -> Data:
-    raw = _read(path, options, training=True)
-    x, y = _checked(raw.x, raw.y, str(path), raw.options)
-    if x.ndim > 2 and not raw.options.signal and (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
-        raise DatasetError(f"every image in {path} is of one colour all over: there is nothing to learn from.")
-    x_test, y_test = None, None
-    if raw.test is None and (held_out := _test_beside(path, raw.options)) is not None:
-        other = _read(held_out, raw.options, training=True)
-        raw = raw._replace(test=(other.x, other.y))
-    if raw.test is not None:
-        x_test, y_test = _checked(*raw.test, f"{path} (test)", raw.options)
-        _same_shape(x_test, x, f"{path} (test)")
-    notes = [*raw.notes, *_notes(x, raw.options)]
-    name = path.stem or path.name
-    return Data(
-        x,
-        y,
-        x_test,
-        y_test,
-        name,
-        str(path),
-        read_options=raw.options,
-        notes=notes,
-        rows_train=raw.rows,
-        rows_test=raw.test_rows,
-    )
+def _checked(found: Inputs, where: str) -> Inputs:
+    """Finite inputs of a known shape, pixels in 0 to 1 where they are bytes, and one target for each input."""
+    x, options, notes = np.asarray(found.x), found.options, list(found.notes)
+    shapes = (2, 3) if options.signal else (2, 3, 4)
+    if x.dtype.kind not in "buif":
+        raise DatasetError(f"the inputs in {where} must be numbers, got {x.dtype}.")
+    if x.ndim not in shapes:
+        expected = "(N, T) or (N, C, T) for signals" if options.signal else "(N, D), (N, H, W) or (N, C, H, W)"
+        raise DatasetError(f"the inputs in {where} must have shape {expected}, got {x.shape}.")
+    if not len(x):
+        raise DatasetError(f"there are no inputs in {where}.")
+    if options.signal:
+        x, options = without_gaps(x.astype(np.float64), where, options, notes)
+    elif x.ndim > 2 or options.image_shape is not None:
+        x = _images(x)
+    else:
+        x = x.astype(np.float64)
+    _check_finite(x, f"the inputs in {where}")
+    if options.scales is not None:
+        shift, unit = np.array(options.scales).T
+        if x.shape[1:] != shift.shape:
+            raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those of training {shift.shape}.")
+        x = (x - shift) / unit
+    if options.invert and (ends := _unusual_ends(x)) is not None:
+        raise DatasetError(
+            f"--invert turns pixels p into 1 - p, but those in {where} go from {ends}: bring them to 0 to 1 first."
+        )
+    count = len(x) if found.with_target is None else len(found.with_target)
+    y = None if found.y is None else _targets(found.y, count, where)
+    return replace(found, x=1 - x if options.invert else x, y=y, options=options, notes=notes)
 
 
-def _test_beside(path: Path, options: ReadOptions) -> Path | None:
-    """The test set of a signal archive: NAME_TEST beside NAME_TRAIN."""
-    if not options.signal or not path.stem.endswith("_TRAIN"):
-        return None
-    beside = path.with_stem(path.stem.removesuffix("_TRAIN") + "_TEST")
-    return beside if beside.is_file() else None
+def _images(x: Shaped[np.ndarray, "rows *features"]) -> Shaped[np.ndarray, "rows *features"]:
+    """Images with their channels first; bytes become numbers from 0 to 1."""
+    if x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
+        if x.dtype == np.uint8 and x.shape[-1] == 4:  # transparency, shown on white
+            opaque = x[..., 3:] / 255
+            x = np.round(x[..., :3] * opaque + 255 * (1 - opaque)).astype(np.uint8)
+        x = np.moveaxis(x, -1, 1)
+    x = x[:, 0] if x.ndim == 4 and x.shape[1] == 1 else x
+    return x.astype(np.float32) / np.float32(255 if x.dtype == np.uint8 else 1)
 
 
-def _read(path: Path, options: ReadOptions, training: bool) -> Raw:
-    """The file or folder, read by the function for its kind."""
-    pairs = [p for p in sorted(path.glob("*.npy")) if sibling_targets(p)] if path.is_dir() else []
-    path = pairs[0] if pairs else path
-    suffix = path.suffix.lower()
-    if path.is_dir() or suffix in IMAGE_SUFFIXES:
-        return read_image_files(path, options, training)
-    if suffix not in _READERS:
-        raise DatasetError(f"{path} is of no kind that can be read: give {_FORMS}, or one of {', '.join(NAMES)}.")
-    return _READERS[suffix](path, options, training)
+def _targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *outputs"]:
+    """One target for each input; a column is a vector."""
+    y = np.asarray(y)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.dtype.kind not in "buifUS" or y.ndim not in (1, 2):
+        raise DatasetError(f"the targets in {where} must be numbers or words, one for each input, got {y.dtype} of {y.shape}.")
+    if len(y) != rows:
+        raise DatasetError(f"{where} has {rows} inputs but {len(y)} targets.")
+    if y.dtype.kind == "f":
+        _check_finite(y, f"the targets in {where}")
+    return y
 
 
-def _checked(x: Any, y: Any, where: str, options: ReadOptions) -> tuple[Any, Any]:
-    inputs = checked_inputs(x, where, options)
-    return inputs, checked_targets(y, len(inputs), where)
+def _check_finite(values: Shaped[np.ndarray, "rows *features"], what: str) -> None:
+    finite = np.isfinite(values.reshape(len(values), -1)).all(1)
+    if not finite.all():
+        raise DatasetError(f"{what} hold a value that is not finite in row {int(np.argmin(finite)) + 1}.")
 
 
-def _same_shape(x: Shaped[np.ndarray, "..."], like: Shaped[np.ndarray, "..."], where: str) -> None:
+def _check_shape(x: Shaped[np.ndarray, "..."], like: Shaped[np.ndarray, "..."], where: str) -> None:
     if x.shape[1:] != like.shape[1:]:
         raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those to train on have {like.shape[1:]}.")
 
 
+def _unusual_ends(x: Shaped[np.ndarray, "rows *features"]) -> str | None:
+    """The least and the largest pixel, as in "0 to 255", where these lie well outside of 0 to 1."""
+    low, high = float(x.min()), float(x.max())
+    return None if low > -_BEYOND and high < 1 + _BEYOND else f"{number(low)} to {number(high)}"
+
+
 def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> list[str]:
-    """What a person should know about these data before training on them."""
+    """What a person should know about these images before training on them."""
     if options.image_shape is not None and prod(options.image_shape) == x[0].size:
         x = x.reshape(len(x), *options.image_shape)
     if x.ndim < 3 or options.signal:
         return []
     notes = []
-    if (ends := unusual_ends(x)) is not None:
+    if (ends := _unusual_ends(x)) is not None:
         notes.append(
             f"the pixels go from {ends}, and not from 0 to 1: they are taken as they are, and brightness and noise are in "
             "their units."

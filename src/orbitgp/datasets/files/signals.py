@@ -1,22 +1,25 @@
-"""Signals: the .ts files of the public time-series archive.
+"""Signals: the .ts files of the public time-series archive, gaps, and unequal lengths.
 
 A header of lines that begin with @ ends with ``@data``. Then each line is a signal: its channels, separated by colons, and its
-class or value after the last colon. The values of a channel are separated by commas. (The archive's .tsv files are tables whose
-first column is the class: :mod:`orbitgp.datasets.files.tables`.)
+class or value after the last colon. The values of a channel are separated by commas, and ? stands for a missing one. (The
+archive's .tsv files are tables whose first column is the class: :mod:`orbitgp.datasets.files.tables`.)
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
+from math import prod
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Raw, ReadOptions, words_or_numbers
+from orbitgp.datasets.files.data import Inputs, ReadOptions
 
 
-def read_ts(path: Path, options: ReadOptions, training: bool) -> Raw:
+def read_ts(path: Path, options: ReadOptions, training: bool) -> Inputs:
     """Signals (N, T), or (N, C, T) if they have several channels, and their targets if the header says that there are any."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
@@ -26,27 +29,74 @@ def read_ts(path: Path, options: ReadOptions, training: bool) -> Raw:
     if "@data" not in lower:
         raise DatasetError(f"{path} is not a .ts file: it has no line @data.")
     start = lower.index("@data") + 1
-    header = [line.split() for line in lower[:start]]
+    header = [line.split()[:2] for line in lower[:start]]
     if ["@timestamps", "true"] in header:
         raise DatasetError(f"{path} has time stamps, which are not read: sample its signals at equal intervals.")
-    labelled = any(words[:2] in (["@classlabel", "true"], ["@targetlabel", "true"]) for words in header)
+    labelled = any(words in (["@classlabel", "true"], ["@targetlabel", "true"]) for words in header)
     if training and not labelled:
         raise DatasetError(f"{path} has no targets: its header says neither @classLabel true nor @targetlabel true.")
     rows = [(i + 1, line.split(":")) for i, line in enumerate(lines) if i >= start and line and line[0] not in "#%"]
     if not rows:
         raise DatasetError(f"{path} has no signals after the line @data.")
     signals = [[_numbers(path, i, channel) for channel in (parts[:-1] if labelled else parts)] for i, parts in rows]
-    shape = [len(channel) for channel in signals[0]]
     for (i, _), signal in zip(rows, signals, strict=True):
-        if [len(channel) for channel in signal] != shape or len(set(shape)) != 1:
-            raise DatasetError(f"line {i} of {path} has a channel of another length: bring all signals to one length.")
-    x = np.array(signals)
-    y = words_or_numbers([parts[-1].strip() for _, parts in rows]) if labelled else None
-    return Raw(x[:, 0] if x.shape[1] == 1 else x, y, replace(options, signal=True))
+        if len(signal) != len(signals[0]):
+            raise DatasetError(f"line {i} of {path} has {len(signal)} channels, and the first signal has {len(signals[0])}.")
+    # Shorter ones end in a gap.
+    x = np.array(list(zip_longest(*(channel for signal in signals for channel in signal), fillvalue=np.nan))).T
+    x = x.reshape(len(signals), -1, x.shape[1])
+    y = _labels([parts[-1].strip() for _, parts in rows]) if labelled else None
+    return Inputs(x[:, 0] if x.shape[1] == 1 else x, y, options=replace(options, signal=True))
+
+
+def without_gaps(
+    x: Float[np.ndarray, "rows *signal"], where: str, options: ReadOptions, notes: list[str]
+) -> tuple[Float[np.ndarray, "rows *signal"], ReadOptions]:
+    """Signals whose gaps are closed along time: by a straight line, and by the nearest value at the ends.
+
+    With ``resample``, the time from the first sample to the last value of a signal is divided into ``length`` samples.
+    """
+    x = x[:, 0] if x.ndim == 3 and x.shape[1] == 1 else x
+    shape = options.image_shape if x.ndim == 2 else None
+    if shape is not None and prod(shape) != x.shape[1]:
+        size = "x".join(str(n) for n in shape)
+        raise DatasetError(f"--signal-shape {size} has {prod(shape)} samples, but rows of {where} have {x.shape[1]}.")
+    signals = x.reshape(len(x), -1, (shape or x.shape)[-1])
+    gaps = np.isnan(signals).any((1, 2))
+    if not options.impute and not options.resample:
+        if gaps.any():
+            raise DatasetError(
+                f"{int(gaps.sum()):,} of {len(x):,} signals in {where} have gaps or are shorter than others, first in row "
+                f"{int(np.argmax(gaps)) + 1}: --impute interpolates along time and repeats the last value, and --resample "
+                "stretches all signals to one length."
+            )
+        return x, options
+    length = options.length or signals.shape[-1]
+    if gaps.any():
+        notes.append(f"{int(gaps.sum()):,} of {len(x):,} signals have gaps or are short: they are interpolated along time.")
+    closed = np.empty((*signals.shape[:-1], length if options.resample else max(length, signals.shape[-1])))
+    for row, signal in enumerate(signals):
+        known = ~np.isnan(signal)
+        if not known.any(1).all():
+            raise DatasetError(f"the signal in row {row + 1} of {where} has a channel without any value: leave it out.")
+        end = np.flatnonzero(known.any(0))[-1] if options.resample else closed.shape[-1] - 1
+        times = np.linspace(0, end, closed.shape[-1])
+        closed[row] = [np.interp(times, np.flatnonzero(k), channel[k]) for channel, k in zip(signal, known, strict=True)]
+    return closed if x.ndim == 3 else closed.reshape(len(x), -1), replace(options, length=length)
+
+
+def _labels(words: list[str]) -> Shaped[np.ndarray, " rows"]:
+    """Whole numbers if all words are such, else numbers, else the words themselves."""
+    for kind in (np.int64, np.float64, np.str_):
+        try:
+            return np.array(words).astype(kind)
+        except ValueError:
+            continue
+    raise AssertionError("words are words")
 
 
 def _numbers(path: Path, line: int, text: str) -> list[float]:
     try:
-        return [float(word) for word in text.split(",")]
+        return [np.nan if word.strip() in ("?", "") else float(word) for word in text.split(",")]
     except ValueError as error:
         raise DatasetError(f"line {line} of {path} holds something that is no number ({error}): fill it in.") from None

@@ -1,13 +1,17 @@
 """Tables: .csv, .tsv, .parquet and .xlsx with named columns, one of which is the target.
 
-Columns of numbers are inputs as they are, and columns of words become inputs of 0 and 1, one for each word.
+pandas reads them, with the options of ``--read``. Columns of numbers are inputs as they are, and columns of words become inputs
+of 0 and 1, one for each word. All that keeps a table from being used is said at once, with the options that help.
 """
 
 from __future__ import annotations
 
-import re
 import shlex
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +19,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Raw, ReadOptions, words_or_numbers
-from orbitgp.datasets.files.frames import MISSING, is_number, is_unnamed, read_frame
-from orbitgp.estimators.defaults import task_of
+from orbitgp.datasets.files.data import Inputs, ReadOptions
 from orbitgp.orbits.description import listed
 
 if TYPE_CHECKING:
@@ -25,146 +27,273 @@ if TYPE_CHECKING:
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 MAX_LEVELS = 20  # different words in a column that is an input
-_SEPARATED = re.compile(r"[+-]?\d[\d.,' ]*")  # a number with a separator between its thousands, say
+PANDAS = ("sep", "decimal", "thousands", "encoding", "header", "skiprows", "comment", "na_values", "sheet_name")
+_NUMBERLIKE = (
+    r"[+-]?[\d.,' ]*\d[\d.,' ]*(?:[eE][+-]?\d+)?"  # a number to a person, perhaps with other separators than pandas expects
+)
+_LAYOUT = "--read sep=';' says what separates columns, and --read skiprows=1 leaves out a line above the header"
+_MOST = 8  # problems in a message
+_LONGEST = 30  # characters of a name or a cell in a message
 
 
-def read_table(path: Path, options: ReadOptions, training: bool) -> Raw:
+def read_option(text: str) -> tuple[str, Any]:
+    """An option of pandas, ``KEY=VALUE``; commas separate several ``na_values``."""
+    key, equals, value = text.partition("=")
+    if key not in PANDAS or not equals:
+        raise DatasetError(f"--read takes KEY=VALUE, where KEY is one of {', '.join(PANDAS)}, not {text!r}.")
+    if key in ("header", "skiprows"):
+        return key, int(value) if value.isdigit() else None
+    return key, value.split(",") if key == "na_values" else value.replace("\\t", "\t")
+
+
+def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
     """Inputs and targets of a table; the options then name its columns."""
-    frame, notes = read_frame(path, () if options.columns is None else options.columns)
-    names = list(frame.columns)
-    target = _target(path, names, options, training)
-    for name in options.drop if training else ():
-        if name not in names:
-            raise DatasetError(f"{path} has no column {name!r} to drop: {_listed(names)}.")
-    if training and target in (*options.drop, options.id):
-        raise DatasetError(
-            f"column {target!r} of {path} is the target, which --drop and --id cannot take: --target names another."
-        )
-    row_names = options.id
-    if row_names is None and training and options.columns is None:
-        others = [name for name in names if name != target and name not in options.drop]
-        row_names = next((name for name in others if name.lower() == "id" or _numbers_rows(frame, name)), None)
-        if row_names is not None:
-            which = f"column {row_names!r}" if row_names else "the column without a name"
-            notes.append(f"{which} names the rows and is no input; --id COLUMN names another one.")
-    if row_names is not None and row_names not in names and training:
-        raise DatasetError(f"{path} has no column {row_names!r}: {_listed(names)}.")
-    wanted = list(options.columns or (n for n in names if n not in (target, row_names) and n not in options.drop))
-    for name in wanted:
-        if name not in names:
-            raise DatasetError(f"{path} has no column {name!r}, which the model was trained on: {_listed(names)}.")
-    if not wanted:
-        raise DatasetError(f"{path} has no column but the target {target!r}.")
-    used = frame[[*wanted, *([] if target is None else [target])]]
-    missing = used.isna() | used.isin(MISSING)
-    keep = np.ones(len(used), dtype=bool)
-    holes = missing[[target]] if options.impute and target else missing
-    if options.drop_missing and (count := int(holes.any(axis=1).sum())):
-        what = "no target" if options.impute and target else "missing values"
-        notes.append(f"{count:,} of {len(used):,} rows have {what} and are left out.")
-        keep = ~holes.any(axis=1).to_numpy()
-        used, missing = used[keep], missing[keep]
-        if not len(used):
-            raise DatasetError(f"{path} has no row without a missing value.")
-    needed = [name for name in (used if training else wanted) if not (options.impute and name in wanted)]
-    _refuse_missing(path, missing[needed], target, training)
-    fills, levels = dict(options.fills), dict(options.levels)
+    frame = read_frame(path, options)
+    notes: list[str] = []
+    problems: list[str] = []
+    target = _target(frame, options)
+    if training:
+        options = _choose_columns(frame, options, target, problems, notes)
+    elif options.columns is None:
+        options = replace(options, columns=tuple(name for name in frame if name != target))
+    columns = [name for name in options.columns or () if name in frame]
+    lost = [name for name in options.columns or () if name not in frame]
+    problems += [f"there is no column {name!r}, which the model was trained on: {_columns(frame, name)}" for name in lost]
+    frame = _drop_missing(path, frame, columns, target, options, notes)
+    known = frame[target].dropna() if target is not None else frame.iloc[:0, 0]
+    holes = "" if target is None or len(known) == len(frame) else _rows(frame[target].isna())
+    problems += _missing_inputs(frame[columns], options, training)
+    for name in columns:
+        problems += _problems_of(frame[name], options, training)
+    if training and holes:
+        problems.append(f"the target column {target!r} has no value in {holes}: fill it in, or say --drop-missing")
+    if known.nunique() > len(known) / 2 and (odd := _odd_cell(known)):
+        problems.append(f"the target column {target!r} {odd}")
+    if problems:
+        numbered = "; ".join(f"({i}) {problem}" for i, problem in enumerate(problems[:_MOST], 1))
+        numbered += f"; and {len(problems) - _MOST:,} more" if len(problems) > _MOST else ""
+        raise DatasetError(f"{path}: {problems[0] if len(problems) == 1 else numbered}.")
+    if training:
+        options = _learn_columns(frame[columns], options, notes)
     features: dict[str, Shaped[np.ndarray, " rows"]] = {}
-    for name in wanted:
-        column, holes = used[name], missing[name]
-        if training and options.columns is None and (words := _words(path, column[~holes])) is not None:
-            levels[name] = words
-        if options.impute and (training or holes.any()):
-            fills.setdefault(name, _typical(path, column[~holes], name in levels))
-            if holes.any():
-                notes.append(f"column {name!r} has no value in {_rows(holes)}: {fills[name]} is put there.")
-            column = column.mask(holes, fills[name])
-        features |= _one_hot(path, column, levels[name]) if name in levels else {name: _numbers(path, column)}
-    if training and levels and options.columns is None:
+    for name in columns:
+        features |= _features(frame[name], options, notes)
+    if holes and len(known):
+        notes.append(f"column {target!r} has no value in {holes}: the error is that of the other rows.")
+    rows = frame.get(options.id, None if training else frame.index)
+    return Inputs(
+        np.stack(list(features.values()), axis=1),
+        _labels(path, known, options) if len(known) else None,
+        None if rows is None else [str(name) for name in rows],
+        notes,
+        np.flatnonzero(frame[target].notna()) if holes and len(known) else None,
+        replace(options, features=tuple(features)),
+    )
+
+
+def read_frame(path: Path, options: ReadOptions) -> DataFrame:
+    """The whole table; columns that are not numbers are words, and rows count from 1."""
+    suffix = path.suffix.lower()
+    try:
+        import pandas
+
+        if suffix == ".parquet":
+            frame = pandas.read_parquet(path)
+        else:
+            frame = (
+                pandas.read_excel(path, **_asked(options, pandas.read_excel))
+                if suffix == ".xlsx"
+                else _read_text(path, options)
+            )
+    except ImportError:
+        raise DatasetError(f"reading {path} needs pandas and its readers: pip install 'orbitgp[tables]'.") from None
+    except pandas.errors.EmptyDataError:
+        raise DatasetError(f"{path} is empty.") from None
+    except pandas.errors.ParserWarning:
+        raise DatasetError(f"{path} has rows that are longer than its first line: {_LAYOUT}.") from None
+    except DatasetError:
+        raise
+    except (ValueError, TypeError, OSError, LookupError) as error:  # of pandas and of pyarrow
+        reason = (str(error).splitlines() or [type(error).__name__])[0].removeprefix("Error tokenizing data. C error: ")
+        utf = "it is not in UTF-8, so say what it is in, as in --read encoding=latin-1"
+        advice = utf if isinstance(error, UnicodeDecodeError) else _LAYOUT
+        raise DatasetError(f"{path} cannot be read as a table ({reason.rstrip('.')}): {advice}.") from None
+    frame = frame.rename(columns=lambda name: str(name).strip())
+    # A separator at the end of lines makes a column that has neither a name nor values.
+    frame = frame[[name for name in frame if not (name.startswith("Unnamed: ") and frame[name].isna().all())]]
+    if frame.empty:
+        raise DatasetError(f"{path} has no rows below its header.")
+    words = {name: column.astype(object) for name, column in frame.items() if column.dtype.kind not in "iuf"}
+    stripped = {name: column.map(lambda cell: str(cell).strip(), na_action="ignore") for name, column in words.items()}
+    return frame.assign(**stripped).set_axis(range(1, len(frame) + 1))
+
+
+def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
+    """A text file. What pandas would misread without a word is refused: other separators, and a first line of numbers."""
+    import pandas
+
+    asked, is_tsv = _asked(options, pandas.read_csv), path.suffix.lower() == ".tsv"
+    given = {"sep": "\t" if is_tsv else ",", "encoding": "utf-8-sig", "skipinitialspace": True, **asked}
+    if "header" not in asked:
+        first = pandas.read_csv(path, **given, header=None, nrows=1)
+        cells = [str(cell).strip() for cell in first.iloc[0].dropna()]
+        if "sep" not in asked and any(mark in cell for mark in ";\t" for cell in cells):
+            raise DatasetError(
+                f"the first line of {path} has semicolons or tabs: say what separates columns, as in --read sep=';', and for "
+                "decimal commas also --read decimal=,."
+            )
+        if all(dtype.kind in "iuf" for dtype in first.dtypes):
+            if not (options.signal and is_tsv):
+                raise DatasetError(
+                    f"the first line of {path} has numbers only: say --read header=0 if they name the columns, or --read "
+                    "header=none if they are a row."
+                )
+            given["header"] = None  # as in the signal archive
+        elif twice := [cell for cell in cells if cells.count(cell) > 1]:
+            raise DatasetError(f"{path} has two columns of the name {twice[0][:_LONGEST]!r}.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
+        frame: DataFrame = pandas.read_csv(path, **given, **more, index_col=False, low_memory=False)
+    return frame
+
+
+def _asked(options: ReadOptions, reader: Callable[..., Any]) -> dict[str, Any]:
+    """The options that this reader has; a configuration may be a stranger's, or of another kind of table."""
+    return {key: value for key, value in options.read.items() if key in PANDAS and key in signature(reader).parameters}
+
+
+def _target(frame: DataFrame, options: ReadOptions) -> str | None:
+    """The column to predict, if there is one and no other that may be it."""
+    asked = "0" if options.target is None and options.signal and "0" in frame else options.target  # the signal archive
+    found = [name for name in frame if (name.lower() in TARGETS if asked is None else name == asked)]
+    return found[0] if len(found) == 1 else None
+
+
+def _choose_columns(
+    frame: DataFrame, options: ReadOptions, target: str | None, problems: list[str], notes: list[str]
+) -> ReadOptions:
+    """Which column is the target, which names the rows, and which are inputs."""
+    if target is None:
+        what = f"there is no column {options.target!r}" if options.target else "say which column is the target, --target NAME"
+        problems.append(f"{what}: {_columns(frame, options.target)}")
+    for name in (*options.drop, *([options.id] if options.id is not None else [])):
+        if name not in frame:
+            problems.append(f"there is no column {name!r} to drop or to name the rows: {_columns(frame, name)}")
+        elif name == target:
+            problems.append(f"column {name!r} is the target, which --drop and --id cannot take: --target names another")
+    others = [name for name in frame if name != target and name not in options.drop]
+    names = options.id
+    if names is None:
+        names = next((name for name in others if name.lower() == "id" or name.startswith("Unnamed: ")), None)
+        if names is not None:
+            which = f"column {names!r}" if names.lower() == "id" else "the column without a name"
+            notes.append(f"{which} names the rows and is no input; --id COLUMN names another one.")
+    columns = tuple(name for name in others if name != names)
+    if not columns:
+        problems.append(f"there is no column but the target {target!r}")
+    return replace(options, target=target, id=names, columns=columns)
+
+
+def _drop_missing(
+    path: Path, frame: DataFrame, columns: list[str], target: str | None, options: ReadOptions, notes: list[str]
+) -> DataFrame:
+    """With ``drop_missing``, the rows that have all values, or a target if inputs are imputed."""
+    only_target = options.impute and target is not None
+    needed = [*([] if only_target else columns), *([] if target is None else [target])]
+    whole = frame.dropna(subset=needed) if options.drop_missing else frame
+    if not len(whole):
+        raise DatasetError(f"{path} has no row without a missing value.")
+    if len(whole) < len(frame):
+        what = "no target" if only_target else "missing values"
+        notes.append(f"{len(frame) - len(whole):,} of {len(frame):,} rows have {what} and are left out.")
+    return whole
+
+
+def _missing_inputs(frame: DataFrame, options: ReadOptions, training: bool) -> list[str]:
+    """The columns without some of their values, where nothing is put for these: one problem, however many they are."""
+    if options.signal or (training and options.impute):
+        return []
+    holes = [name for name in frame if frame[name].isna().any() and name not in options.fills]
+    said = [f"column {name!r} has no value in {_rows(frame[name].isna())}" for name in holes[:_MOST]]
+    said += [f"{len(holes) - _MOST:,} more columns have gaps"] if len(holes) > _MOST else []
+    remedy = ", or leave such rows out, --drop-missing, or put the median, --impute" if training else ""
+    return [f"{listed(said)}: fill in what is missing{remedy}"] if holes else []
+
+
+def _problems_of(column: Series, options: ReadOptions, training: bool) -> list[str]:
+    """What keeps this column from being an input."""
+    known, what, name = column.dropna(), f"column {column.name!r}", shlex.quote(str(column.name))
+    if training and not len(known):
+        return [f"{what} has no value at all: leave it out, --drop {name}"]
+    if column.name not in options.levels and (odd := _odd_cell(known, always=not training)):
+        return [f"{what} {odd}, or leave the column out, --drop {name}"]
+    if training and _is_words(known) and (known.nunique() > MAX_LEVELS or known.is_unique):
+        words = f"{known.nunique():,} different words, such as {known.iloc[0][:_LONGEST]!r}"
+        return [f"{what} holds {words}: leave it out, --drop {name}, or let it name the rows, --id {name}"]
+    return []
+
+
+def _odd_cell(words: Series, always: bool = False) -> str | None:
+    """The cell that keeps a column of numbers from being read as one, and what to do about it; None for a column of words."""
+    if not _is_words(words) or not (always or words.str.fullmatch(_NUMBERLIKE).any()):
+        return None
+    odd = words[~words.str.fullmatch(_NUMBERLIKE)]
+    option = f"na_values={shlex.quote(odd.iloc[0][:_LONGEST])}" if len(odd) else ""
+    if not len(odd):
+        odd = next((found for mark in ",' ." if len(found := words[words.str.contains(mark, regex=False)])), words)
+        option = "decimal=, or --read thousands=," if "," in odd.iloc[0] else "thousands=."
+    return f"is {odd.iloc[0][:_LONGEST]!r} in row {odd.index[0]}, which is no number: correct it, or say --read {option}"
+
+
+def _learn_columns(frame: DataFrame, options: ReadOptions, notes: list[str]) -> ReadOptions:
+    """What the training data decide: the words of columns, and what is put for missing values."""
+    levels = {name: sorted(set(column.dropna())) for name, column in frame.items() if _is_words(column)}
+    if levels:
         which = f"column{'s' if len(levels) > 1 else ''} {listed([repr(name) for name in levels])}"
         notes.append(f"{which} hold{'' if len(levels) > 1 else 's'} words: each word is an input of 0 and 1.")
-    x = np.stack(list(features.values()), axis=1)
-    y, with_target = None, None
-    if target is not None and not missing[target].all():
-        known = ~missing[target].to_numpy()
-        y = _targets(path, used[target][known])
-        if not known.all():
-            with_target = np.flatnonzero(known)
-            notes.append(f"column {target!r} has no value in {_rows(missing[target])}: the error is that of the other rows.")
-    rows = None if training else [str(number) for number in used.index]
-    if row_names in names:
-        rows = [str(name) for name in frame[row_names][keep]]
-    decided = replace(
-        options,
-        target=target or options.target,
-        columns=tuple(wanted),
-        id=row_names,
-        fills=fills,
-        levels=levels,
-        features=tuple(features),
-    )
-    return Raw(x, y, decided, rows=rows, notes=notes, with_target=with_target)
+    constant = [repr(name) for name in frame if frame[name].nunique() == 1]
+    if constant and not options.signal and options.image_shape is None:
+        more = [f"{len(constant) - _MOST:,} more"] if len(constant) > _MOST else []
+        notes.append(f"only one value is in column {listed([*constant[:_MOST], *more])}: it cannot help to predict.")
+    imputed = {} if options.signal or not options.impute else frame
+    fills = {name: str(frame[name].mode()[0]) if name in levels else float(frame[name].median()) for name in imputed}
+    return replace(options, levels=levels, fills=fills)
 
 
-def _refuse_missing(path: Path, missing: DataFrame, target: str | None, training: bool) -> None:
-    """Name all that is missing at once: nobody wants to be told of one column after the other."""
-    holes = [name for name in missing if missing[name].any()]
-    if not holes:
-        return
-    said = [f"{'the target column' if name == target else 'column'} {name!r}" for name in holes]
-    places = [f"{what} in {_rows(missing[name])}" for what, name in zip(said[1:6], holes[1:6], strict=True)]
-    places += [f"{len(holes) - 6:,} more columns"] if len(holes) > 6 else []
-    drop = ", or leave out such rows with --drop-missing" if training else ""
-    impute = ", or let --impute put the median" if training and holes != [target] else ""
-    impute += " for inputs" if impute and target in holes else ""
-    raise DatasetError(
-        f"{listed([f'{said[0]} of {path} has no value in {_rows(missing[holes[0]])}', *places])}: "
-        f"fill in what is missing{drop}{impute}."
-    )
+def _features(column: Series, options: ReadOptions, notes: list[str]) -> dict[str, Shaped[np.ndarray, " rows"]]:
+    """The inputs of a column: its numbers, or one of 0 and 1 for each word; of two words, for the second one."""
+    name, words = str(column.name), options.levels.get(str(column.name))
+    if (holes := column.isna()).any() and name in options.fills:
+        notes.append(f"column {name!r} has no value in {_rows(holes)}: {options.fills[name]} is put there.")
+        column = column.fillna(options.fills[name])
+    if words is None:
+        return {name: column.to_numpy(np.float64, na_value=np.nan)}
+    values, two = column.astype(str), len(words) == 2
+    if (new := ~values.isin(words)).any():
+        said = f"column {name!r} is {values[new].iloc[0][:_LONGEST]!r} in {_rows(new)}"
+        notes.append(f"{said}, which the training data do not have: it counts as none of {', '.join(words)}.")
+    # A new word is none of several, and lies midway between two.
+    neutral = (0.5 if two else 0.0) * new
+    return {f"{name}={word}": ((values == word) + neutral).to_numpy(np.float64) for word in (words[1:] if two else words)}
 
 
-def _words(path: Path, column: Series) -> list[str] | None:
-    """The different words of a column that holds words; None for a column of numbers."""
-    values = column.to_numpy(dtype=object)
-    if not len(values) or any(is_number(value) for value in values):
-        return None
-    words = sorted({str(value) for value in values})
-    if _have_separators(words):
-        raise DatasetError(f"column {_no_number(path, column)}, or leave the column out with {_option('--drop', column)}.")
-    if len(words) > MAX_LEVELS or len(words) == len(values):
-        raise DatasetError(
-            f"column {column.name!r} of {path} holds {len(words):,} different words, such as {words[0][:40]!r}: leave it out "
-            f"with {_option('--drop', column)}, or let it name the rows with {_option('--id', column)}."
-        )
-    return words
+def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarray, " rows"]:
+    """The targets: numbers, or words. Labels such as 001 are words, because 1 may be another one."""
+    if _is_words(column):
+        return column.to_numpy(str)
+    y = column.to_numpy()
+    if y.dtype.kind == "f" and (np.abs(y) < 2**53).all() and (y == y.round()).all():
+        y = y.astype(np.int64)  # pandas makes decimals of whole numbers where some are missing
+    if y.dtype.kind in "iu" and path.suffix.lower() in (".csv", ".tsv"):
+        names = [str(name).strip() for name in _read_text(path, options, nrows=1)]
+        written = _read_text(path, options, usecols=[names.index(str(column.name))], dtype=str)
+        words = written.iloc[column.index - 1, 0].str.strip()
+        return words.to_numpy(str) if words.str.fullmatch(r"[+-]?0\d+").any() else y
+    return y
 
 
-def _numbers_rows(frame: DataFrame, name: str) -> bool:
-    """Whether a column without a name counts the rows, as the index does that pandas writes."""
-    if not is_unnamed(name):
-        return False
-    counted = [[str(i) for i in range(start, start + len(frame))] for start in (0, 1)]
-    return [str(value) for value in frame[name]] in counted
-
-
-def _one_hot(path: Path, column: Series, words: list[str]) -> dict[str, Shaped[np.ndarray, " rows"]]:
-    """An input of 0 and 1 for each word; of two words, for the second one."""
-    values = np.asarray([str(value) for value in column])
-    if (unknown := ~np.isin(values, words)).any():
-        row = int(np.argmax(unknown))
-        raise DatasetError(
-            f"column {column.name!r} of {path} is {values[row][:40]!r} in row {column.index[row]}, which the training data do "
-            f"not have: {', '.join(words)}."
-        )
-    return {f"{column.name}={word}": (values == word).astype(np.float64) for word in (words[1:] if len(words) == 2 else words)}
-
-
-def _typical(path: Path, column: Series, is_word: bool) -> Any:
-    """What to put for a missing value: the median, or the most frequent word."""
-    if not len(column):
-        drop = _option("--drop", column)
-        raise DatasetError(f"column {column.name!r} of {path} has no value at all: leave it out with {drop}.")
-    return str(column.mode().iloc[0]) if is_word else float(np.median(_numbers(path, column)))
+def _is_words(column: Series) -> bool:
+    return column.dtype.kind == "O" and bool(column.notna().any())
 
 
 def _rows(mask: Series) -> str:
@@ -174,69 +303,8 @@ def _rows(mask: Series) -> str:
     return f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows[:5]))}{more}"
 
 
-def _target(path: Path, names: list[str], options: ReadOptions, needed: bool) -> str | None:
-    asked = options.target
-    if asked is None and options.signal and path.suffix.lower() == ".tsv" and names == [str(i) for i in range(len(names))]:
-        asked = "0"  # the signal archive: no header, the class first
-    found = [name for name in names if (name.lower() in TARGETS if asked is None else name == asked)]
-    if len(found) == 1:
-        return found[0]
-    if not needed:
-        return None
-    unclear = f"say which column of {path} is the target, --target NAME" if asked is None else f"{path} has no column {asked!r}"
-    raise DatasetError(f"{unclear}: {_listed(names)}.")
-
-
-def _targets(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
-    if column.dtype.kind in "biuf":
-        return np.asarray(column)
-    words = [str(value) for value in column]
-    numbers = [word for word in words if is_number(word)]
-    if len(words) > len(numbers) > len(words) / 2 and task_of(words_or_numbers(numbers)) == "regression":
-        row, word = next((row, word) for row, word in zip(column.index, words, strict=True) if not is_number(word))
-        raise DatasetError(
-            f"the target column {column.name!r} of {path} is {word[:40]!r} in row {row} and a number elsewhere: correct it, or "
-            "leave it empty and such rows out, with --drop-missing."
-        )
-    if not numbers and _have_separators(words) and len(set(words)) > len(words) / 2:
-        raise DatasetError(f"the target column {_no_number(path, column)}.")
-    return words_or_numbers(words)
-
-
-def _have_separators(words: list[str]) -> bool:
-    """Whether all of these words are numbers to a reader, and none to a computer."""
-    return all(_SEPARATED.fullmatch(word) for word in words)
-
-
-def _no_number(path: Path, column: Series) -> str:
-    """What a column of such words is, as the end of a sentence."""
-    first = str(column.iloc[0])[:40]
-    return (
-        f"{column.name!r} of {path} is {first!r} in row {column.index[0]}, which is no number as it stands: write numbers as "
-        "in 1234.5"
-    )
-
-
-def _option(name: str, column: Series) -> str:
-    """An option that names this column, as it is to be typed."""
-    return f"{name} {shlex.quote(str(column.name))}"
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:8]) + (f", … and {len(names) - 8} more" if len(names) > 8 else "")
-    return f"its columns are {shown}"
-
-
-def _numbers(path: Path, column: Series) -> Shaped[np.ndarray, " rows"]:
-    values = column.to_numpy(dtype=object)
-    if "_" not in "".join(value for value in values if isinstance(value, str)):
-        try:
-            return values.astype(np.float64)
-        except (ValueError, TypeError):
-            pass
-    row, value = next((row, value) for row, value in enumerate(values) if not is_number(value))
-    drop = _option("--drop", column)
-    raise DatasetError(
-        f"column {column.name!r} of {path} is {str(value)[:40]!r} in row {column.index[row]}: "
-        f"every input must be a number; turn it into one, or train without the column, with {drop}."
-    )
+def _columns(frame: DataFrame, asked: str | None) -> str:
+    """The columns: first those with a name like the one that was asked for, and always the last ones, where targets stand."""
+    names = [str(name)[:_LONGEST] for name in dict.fromkeys([*get_close_matches(asked or "", frame), *frame])]
+    names[10:-5] = names[10:-5] if len(names) <= 20 else [f"… {len(names) - 15:,} more …"]
+    return f"its columns are {', '.join(names)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil, log10
 from typing import Any
@@ -12,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from orbitgp.metrics import brier, ece, error_rate, nll
 from orbitgp.orbits.description import number
+from orbitgp.report.fitted import Classifies, Fitted, Regresses
 
 MAX_ROWS = 10_000  # of the test set: enough for a page
 BINS = 10
@@ -56,18 +56,23 @@ class Scores:
 
 
 def score(
-    model: Any, x: Shaped[np.ndarray, "rows *features"], y: Shaped[np.ndarray, "rows *outputs"], cases: int = 6
+    model: Fitted | Classifies | Regresses,
+    x: Shaped[np.ndarray, "rows *features"],
+    y: Shaped[np.ndarray, "rows *outputs"],
+    cases: int = 6,
 ) -> Scores:
     """Predict the test set and score the predictions."""
     notes = []
     if len(x) > MAX_ROWS:
         notes.append(f"The first {MAX_ROWS:,} of {len(x):,} test cases.")
         x, y = x[:MAX_ROWS], y[:MAX_ROWS]
-    judge: Callable[..., Scores] = _classes if hasattr(model, "classes_") else _values
-    return judge(model, x, y, cases, notes)
+    if isinstance(model, Classifies):
+        return _classes(model, x, y, cases, notes)
+    assert isinstance(model, Regresses)
+    return _values(model, x, y, cases, notes)
 
 
-def _classes(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
+def _classes(model: Classifies, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
     known = np.isin(y, model.classes_)
     rows, strange = np.flatnonzero(known), int((~known).sum())
     if strange:
@@ -146,7 +151,7 @@ def reliability(confidence: Float[np.ndarray, " rows"], right: Shaped[np.ndarray
     return Calibration(said, happened, weights, "confidence of the prediction", "how often it was right")
 
 
-def _values(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
+def _values(model: Regresses, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
     mean, std = model.predict(x, return_std=True)
     rmse = float(np.sqrt(np.mean((mean - y) ** 2)))
     spread = float(np.std(y)) or 1.0
@@ -176,7 +181,7 @@ def _values(model: Any, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
     return Scores(len(x), headline, numbers, calibration, uncertain, wrong, notes, plain=plain)
 
 
-def _coverage(model: Any, x: Any, y: Any) -> list[float]:
+def _coverage(model: Regresses, x: Any, y: Any) -> list[float]:
     ends = [end for level in LEVELS for end in (0.5 - level / 2, 0.5 + level / 2)]
     quantiles = model.predict_quantiles(x, ends)
     inside = (quantiles[..., 0::2] <= y[..., None]) & (y[..., None] <= quantiles[..., 1::2])

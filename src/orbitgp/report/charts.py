@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from io import StringIO
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -20,6 +19,7 @@ from orbitgp.orbits.description import Change, Quantity
 from orbitgp.plotting.figures import PAPER, new_axes
 from orbitgp.plotting.range_bars import draw_change
 from orbitgp.report.cases import Calibration
+from orbitgp.report.fitted import Compared, Profiled
 from orbitgp.training.diagnostics import Record, climbs_with_orbit
 
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
@@ -83,12 +83,12 @@ def of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
     return by_rows[most], "" if most == every else f"of {most:,} of {every:,} data"
 
 
-def ranking_chart(comparison: Any) -> Markup:
+def ranking_chart(comparison: Compared) -> Markup:
     """The evidence of each orbit against the best."""
     return svg(comparison.plot(new_axes(SIZE[0], 1 + 0.45 * len(comparison.rows))), "Evidence of each orbit against the best")
 
 
-def profile_chart(profile: Any, learned: float | None = None) -> Markup:
+def profile_chart(profile: Profiled, learned: float | None = None) -> Markup:
     """The bound over one quantity. The dashed line is what was learned freely."""
     axes = profile.plot(new_axes(*SIZE))
     if learned is not None:

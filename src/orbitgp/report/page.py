@@ -25,6 +25,7 @@ from orbitgp.orbits.description import Description, changes
 from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
 from orbitgp.report.examples import typical_rows
+from orbitgp.report.fitted import Compared, Fitted, Profiled
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import Finding, finding_of, nats, quantity_label, without_peak
 from orbitgp.saving.atomic import replace
@@ -60,7 +61,7 @@ class Content:
     """
 
     title: str
-    model: Any
+    model: Fitted
     x: Shaped[np.ndarray, "rows *features"]
     y: Shaped[np.ndarray, "rows *outputs"]
     start: Description
@@ -70,8 +71,8 @@ class Content:
     target: str = "y"
     plain: float | int | None = None
     certain: bool = True
-    comparison: Any = None
-    profile: Any = None
+    comparison: Compared | None = None
+    profile: Profiled | None = None
     inverted: bool = False
     columns: Sequence[str] = ()
     scales: Sequence[tuple[float, float]] = ()
@@ -186,7 +187,7 @@ def _examples(x: Shaped[np.ndarray, "rows *features"], content: Content) -> list
     return [(x[row], name(row)) for row in typical_rows(x, y).tolist()]
 
 
-def _said(finding: str, compared: Any = None) -> dict[str, Any]:
+def _said(finding: str, compared: Compared | None = None) -> dict[str, Any]:
     """The headline, which fits one line where it can, and the sentences below it, each with the name of what it is about."""
     found = _unbroken(finding)
     if found.count("(plausible") > 1:  # they stand in the table of ranges

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from orbitgp.plotting.figures import PAPER, new_axes
 from orbitgp.plotting.samples import GreyScale, draw
 from orbitgp.plotting.signals import MOST_NAMES, draw_sensitivity, draw_vector, sensitivities, signal_axis
 from orbitgp.report.charts import SIZE, svg
+from orbitgp.report.fitted import Fitted
 
 Input = Float[np.ndarray, "*features"]
 
@@ -82,7 +82,7 @@ class Pictures:
         values = [shift + unit * float(value) for value, (shift, unit) in zip(x, self.scales, strict=True)]
         return [f"{shorten(name)} {value:.4g}" for name, value in zip(self.columns, values, strict=True)]
 
-    def sensitivity(self, model: Any, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
+    def sensitivity(self, model: Fitted, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
         """Where on the axis of signals the predictions look; None where there is no such picture."""
         if self.axis is None or model.inference_ != "exact":
             return None

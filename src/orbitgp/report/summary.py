@@ -8,11 +8,14 @@ from html import escape
 from io import BytesIO
 from typing import Any
 
+from orbitgp.inference.model import InvariantGP
+from orbitgp.orbits import Orbit
 from orbitgp.plotting import show
+from orbitgp.report.fitted import Fitted
 from orbitgp.report.words import finding_of, seen_by_g, why_not_plausible
 
 
-def summary(model: Any, over_plain: float | None = None) -> str:
+def summary(model: Fitted, over_plain: float | None = None) -> str:
     """What may be said, what was learned, the evidence, and how it was found."""
     described = model.describe()
     learned = [repr(described), ""] if described else []
@@ -20,10 +23,10 @@ def summary(model: Any, over_plain: float | None = None) -> str:
     return "\n".join([finding_of(model, over_plain).text, "", *learned, *lines])
 
 
-def _how(model: Any) -> list[tuple[str, str]]:
+def _how(model: Fitted) -> list[tuple[str, str]]:
     """The evidence, and how it was found."""
     last = model.history_[-1]
-    how = "exact" if model.inference_ == "exact" else f"sparse, {len(model.model_.inducing):,} inducing points"
+    how = f"sparse, {len(model.model_.inducing):,} inducing points" if isinstance(model.model_, InvariantGP) else "exact"
     why = why_not_plausible(model.inference_, model.describe(), model.plausible_)
     sees = seen_by_g(model)
     return [
@@ -34,7 +37,7 @@ def _how(model: Any) -> list[tuple[str, str]]:
     ]
 
 
-def html(model: Any) -> str:
+def html(model: Fitted) -> str:
     """The same, with samples of the orbit around a typical input."""
     said, described = finding_of(model).text, model.describe()
     samples = orbit_picture(model.orbit_, model.examples_[0][0]) if described else ""
@@ -54,7 +57,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
 
 
-def orbit_picture(orbit: Any, x: Any) -> str:
+def orbit_picture(orbit: Orbit, x: Any) -> str:
     """Samples of an orbit around an input, as an element of a page; nothing without matplotlib."""
     try:
         return picture(show(orbit, x), "samples of the orbit")

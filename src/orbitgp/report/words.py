@@ -9,6 +9,7 @@ from typing import Any
 
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
+from orbitgp.report.fitted import Fitted
 
 _SETS = {
     "Flip": "mirror images",
@@ -52,7 +53,7 @@ def nats(value: float | int, sign: bool = False) -> str:
     return f"{text} nats"
 
 
-def seen_by_g(model: Any) -> str:
+def seen_by_g(model: Fitted) -> str:
     """The parts of a model's feature map by name, with the constants that each has learned; nothing without a map."""
     if model.feature_map is None:
         return ""
@@ -251,7 +252,7 @@ def without_peak(quantities: Sequence[str]) -> str:
     return f"not known where the evidence has no sharp peak: {listed(quantities)}" if quantities else ""
 
 
-def finding_of(model: Any, over_plain: float | int | None = None, certain: bool = True) -> Finding:
+def finding_of(model: Fitted, over_plain: float | int | None = None, certain: bool = True) -> Finding:
     """What may be said of a fitted estimator."""
     return finding(
         model.describe(),

@@ -9,7 +9,7 @@ import pytest
 
 from orbitgp.datasets import DatasetError
 from orbitgp.datasets.files import ReadOptions, load, load_inputs
-from orbitgp.estimators.defaults import task_of
+from orbitgp.datasets.task import task_of
 
 RNG = np.random.default_rng(0)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from orbitgp import InvariantGPClassifier, compare
-from orbitgp.datasets import digits
-from orbitgp.estimators.images import border_level, channels_first, check_images
+from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.orbits import Flip, Rotation
 
 rng = np.random.default_rng(0)
@@ -72,19 +71,6 @@ def test_images_that_would_not_fit_into_memory_are_refused(monkeypatch) -> None:
         InvariantGPClassifier(Rotation(30), **settings).fit(x, LABELS[:4])
     small = x[:, ::20, ::20]
     assert InvariantGPClassifier(Rotation(30), **settings).fit(small, LABELS[:4]).inference_ == "sparse"
-
-
-def test_the_level_of_a_border() -> None:
-    ink = COLOUR[:, 0]
-    assert border_level(ink) is None
-    assert border_level(255 * ink) is None
-    assert border_level(1 - ink) == 1
-    assert border_level(255 * (1 - ink)) == 255
-    barred = 1 - ink
-    barred[:, [0, -1]] = 0  # a wide picture in a square, with bars above and below
-    assert border_level(barred) == 1
-    assert border_level(digits().x_train) is None
-    assert border_level(rng.uniform(0.7, 1.0, size=(5, 9, 9))) > 0.7  # a photograph before a bright wall
 
 
 def test_an_orbit_may_be_given_in_words() -> None:

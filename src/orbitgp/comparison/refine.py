@@ -35,8 +35,9 @@ from torch import Tensor
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
 from orbitgp.estimators.defaults import POINTS_PER_DATUM
-from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable, free_memory
+from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable
 from orbitgp.inference.model import InvariantGP
+from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.report.words import MIN_NATS
 from orbitgp.training.options import TrainerSettings, TrainingOptions

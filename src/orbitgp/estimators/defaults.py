@@ -12,25 +12,24 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.cost import CONDITIONING, FIRST_SAMPLES, LEAST_SAMPLES, Workload, affordable, free_memory
+from orbitgp.inference.cost import CONDITIONING, FIRST_SAMPLES, LEAST_SAMPLES, Workload, affordable
 from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.rows import RowSource, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
+from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.budget import EVALUATIONS, PATIENCE, for_learning, most_inducing, seconds_on
 from orbitgp.training.collapsed_climb import may_see_all
 from orbitgp.training.options import TrainerSettings
 
-Task = Literal["classification", "regression"]
 InferenceName = Literal["auto", "exact", "sparse"]
 
 NUM_INDUCING = 256
@@ -38,7 +37,6 @@ POINTS_PER_DATUM = 8  # of few data, to see its orbit; averages see several elem
 INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
 INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
-MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
 
 
@@ -155,15 +153,6 @@ def median_distance(x: Float[Tensor, "rows dim"], rounding: float = 0.0) -> floa
 def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"] | RowSource) -> float:
     """The prior variance of g, averaged over the first data."""
     return float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())
-
-
-def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:
-    """Classification for words, booleans and whole numbers of few distinct values; regression for everything else."""
-    if y.dtype.kind in "USOb":
-        return "classification"
-    if y.ndim > 1 or (y.dtype.kind == "f" and np.any(y != np.round(y))):
-        return "regression"
-    return "classification" if len(np.unique(y)) <= min(MAX_CLASSES, len(y) // 2) else "regression"
 
 
 class Choice(NamedTuple):

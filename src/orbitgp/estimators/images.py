@@ -9,12 +9,10 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.orbits import Orbit
+from orbitgp.orbits.images.border import border_level
 from orbitgp.orbits.images.warps import Warp
 
 _CHANNELS = (1, 3, 4)
-_BRIGHT = 0.6  # of the brightest pixel: a border above is no background of 0
-_MOST = 0.4  # a side is bright if all but so many of its pixels are
-_LEVEL = 0.05  # of the range of pixels: how far a uniform border may be from 0
 _BYTE = 255.0  # the most that pixels have, as bytes or as numbers between 0 and 1
 
 
@@ -49,19 +47,3 @@ def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> Non
             f"the border of these images is about {level:.3g}, and what lies outside an image counts as 0: bring the "
             "background to 0, as by 1 - X for dark ink on white, and do not standardise pixels."
         )
-
-
-def border_level(x: Shaped[np.ndarray, "rows *features"]) -> float | None:
-    """The value of the pixels at the border where that is not 0: bright, or uniform and away from 0. None where it is 0.
-
-    Two opposite sides are enough to be bright: the other two may be bars that keep the aspect ratio of a picture.
-    """
-    sides = [side.ravel() for side in (x[..., 0, :], x[..., -1, :], x[..., :, 0], x[..., :, -1])]
-    frame = np.concatenate(sides)
-    level, top, span = float(np.median(frame)), float(x.max()), float(np.ptp(x))
-    lows = [float(np.quantile(side, _MOST)) for side in sides]
-    bright = max(level, min(lows[:2]), min(lows[2:]))
-    if bright > _BRIGHT * top:
-        return bright
-    uniform = float(np.mean(np.abs(frame - level) <= 0.01 * span)) > 0.5
-    return level if uniform and abs(level) > _LEVEL * span else None

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from orbitgp.estimators.defaults import NUM_INDUCING, POINTS_PER_DATUM, InferenceName, inducing_samples
 from orbitgp.inference import processes
-from orbitgp.inference.cost import free_memory, sparse_bytes
+from orbitgp.inference.cost import sparse_bytes
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.rows import RowSource
+from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.training.checks import one_of, positive_number, whole_number
 from orbitgp.training.options import TrainerSettings, TrainingOptions

@@ -41,13 +41,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.cost import free_memory
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.whitening import solve
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.likelihoods import Likelihood
+from orbitgp.machine import free_memory
 from orbitgp.orbits import Pairing
 from orbitgp.orbits.sampling import Inputs
 

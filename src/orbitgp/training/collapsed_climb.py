@@ -27,12 +27,13 @@ from torch.nn import Parameter
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, Cost, affordable, free_memory
+from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, Cost, affordable
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
+from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, BestStart
 from orbitgp.training.budget import (

@@ -27,12 +27,13 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.cost import LEAST_SAMPLES, Workload, free_memory
+from orbitgp.inference.cost import LEAST_SAMPLES, Workload
 from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, fetch, first
 from orbitgp.likelihoods import Gaussian, Likelihood
+from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.objective import representative_order

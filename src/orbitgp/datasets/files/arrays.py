@@ -11,7 +11,7 @@ import torch
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Inputs, ReadOptions
-from orbitgp.inference.cost import free_memory
+from orbitgp.machine import free_memory
 
 _LONGEST = 120  # characters of a reason that numpy gives
 

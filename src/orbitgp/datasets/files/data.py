@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.estimators.defaults import Task, task_of
+from orbitgp.datasets.task import Task, task_of
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from jaxtyping import Float32
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Inputs, ReadOptions
-from orbitgp.inference.cost import free_memory
+from orbitgp.machine import free_memory
 from orbitgp.orbits.description import listed
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")

@@ -19,9 +19,9 @@ from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
 from orbitgp.datasets.files.images import read_image_files
 from orbitgp.datasets.files.signals import read_ts, without_gaps
 from orbitgp.datasets.files.tables import read_table
-from orbitgp.estimators.defaults import task_of
-from orbitgp.estimators.images import border_level
+from orbitgp.datasets.task import task_of
 from orbitgp.orbits.description import number
+from orbitgp.orbits.images.border import border_level
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
 _READERS = {

@@ -164,7 +164,7 @@ def _checked(found: Inputs, where: str) -> Inputs:
     return replace(found, x=1 - x if options.invert else x, y=y, options=options, notes=notes)
 
 
-def _images(x: Shaped[np.ndarray, "rows *features"]) -> Shaped[np.ndarray, "rows *features"]:
+def _images(x: Shaped[np.ndarray, "rows *features"]) -> Shaped[np.ndarray, "rows *image"]:
     """Images with their channels first; bytes become numbers from 0 to 1."""
     if x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
         if x.dtype == np.uint8 and x.shape[-1] == 4:  # transparency, shown on white

@@ -595,7 +595,7 @@ class TestFrame:
         assert all(share < 0.5 for share in framed.kernel_.feature_map.named_constants().values())
         assert framed.evidence_.value > plain.evidence_.value + 100
         shares = ", ".join(f"{name} {share:.3g}" for name, share in framed.kernel_.feature_map.named_constants().items())
-        assert f"g sees     Frame ({shares})" in framed.summary()
+        assert f"g sees: Frame ({shares})" in framed.summary()
         assert "g sees" not in plain.summary()
         framed.save(tmp_path / "model.safetensors")
         loaded = InvariantGPClassifier.load(tmp_path / "model.safetensors")

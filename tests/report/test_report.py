@@ -554,6 +554,7 @@ def test_evidences_of_different_data_do_not_share_a_chart():
 
 def test_large_errors_have_no_exponent():
     assert [rounded(value) for value in (0.0671, 0.44, 2.71, 41.3, 2712.0)] == ["0.067", "0.44", "2.7", "41", "2,712"]
+    assert [rounded(value, 1) for value in (0.0671, 0.96, 9.4, 9.7)] == ["0.07", "1", "9", "10"]  # not 1e+01
     assert str(Evidence(-32030.7, 41.3, 1347, 32, "Dirichlet", exact=True)).startswith("-32,030.7 ± 41 nats")
 
 

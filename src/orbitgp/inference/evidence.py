@@ -27,8 +27,8 @@ from orbitgp.orbits.sampling import Policy
 
 
 def rounded(error: float, figures: int = 2) -> str:
-    """An error with so many figures, or all that stand before the point."""
-    return f"{error:.{figures}g}" if error < 10 else f"{error:,.0f}"
+    """An error with one or two figures, or all that stand before the point."""
+    return f"{float(f'{error:.{figures}g}'):g}" if error < 10 else f"{error:,.0f}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,7 +19,7 @@ def summary(model: Fitted, over_plain: float | None = None) -> str:
     """What may be said, what was learned, the evidence, and how it was found."""
     described = model.describe()
     learned = [repr(described), ""] if described else []
-    lines = [f"{name:<9}  {text}" for name, text in _how(model)]
+    lines = [f"{name}: {text}" for name, text in _how(model)]
     return "\n".join([finding_of(model, over_plain).text, "", *learned, *lines])
 
 

@@ -243,7 +243,7 @@ def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausib
         plausible: the ``plausible_`` of a fitted estimator.
     """
     if inference == "sparse" and learned:
-        return "only exact inference says what else is"
+        return "known for exact inference alone"
     return without_peak([name for name, ends in plausible.items() if ends is None])
 
 

@@ -24,15 +24,18 @@ typer_testing = pytest.importorskip("typer.testing")
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
+from orbitgp.cli.begin import claim, create  # noqa: E402
 from orbitgp.cli.errors import _sentence, print_errors  # noqa: E402
+from orbitgp.cli.estimate import print_estimate  # noqa: E402
 from orbitgp.cli.progress import Progress  # noqa: E402
-from orbitgp.cli.results import in_units_of_columns, name_and_source, print_estimate  # noqa: E402
+from orbitgp.cli.results import name_and_source  # noqa: E402
 from orbitgp.cli.run_folder import RunFolder  # noqa: E402
 from orbitgp.comparison.parallel import Job, train  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.datasets.files import load  # noqa: E402
 from orbitgp.orbits import Affine, GaussianNoise, Identity, Rotation  # noqa: E402
 from orbitgp.orbits.description import number  # noqa: E402
+from orbitgp.report.words import noise_in_units  # noqa: E402
 from orbitgp.training.collapsed_climb import CollapsedClimb  # noqa: E402
 from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
 from orbitgp.training.stochastic_steps import StochasticSteps  # noqa: E402
@@ -260,12 +263,11 @@ def test_the_source_of_data_is_named_where_it_says_more():
 
 
 def test_noise_is_said_only_in_columns_that_have_a_unit():
-    options = SimpleNamespace(features=("dose", "site=east"), scales=((90.0, 10.0), (0.0, 1.0)))
-    model = SimpleNamespace(orbit_=GaussianNoise(0.2))
+    learned = GaussianNoise(0.2).describe()
     noted = "Columns are standardised. In their own units, the noise has a standard deviation of 2.0 in dose."
-    assert in_units_of_columns(SimpleNamespace(read_options=options), model) == [noted]
-    words = SimpleNamespace(features=("site=east",), scales=((0.0, 1.0),))
-    assert in_units_of_columns(SimpleNamespace(read_options=words), model) == []
+    assert noise_in_units(learned, ["dose", "site=east"], [(90.0, 10.0), (0.0, 1.0)]) == [noted]
+    assert noise_in_units(learned, ["site=east"], [(0.0, 1.0)]) == []
+    assert noise_in_units(learned, ["dose"], ()) == []
 
 
 @pytest.mark.slow
@@ -885,15 +887,15 @@ def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
 
 def test_runs_side_by_side_have_folders_of_their_own(here):
     with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: RunFolder.create(None, "data.npz", "flip").path, range(40)))
+        folders = list(pool.map(lambda _: create(None, "data.npz", "flip").path, range(40)))
     assert len(set(folders)) == 40
 
 
 def test_a_folder_belongs_to_the_first_run_that_claims_it(here):
-    first, second = (RunFolder.create(here / "run", "data.npz", "flip") for _ in range(2))
-    first.claim({"command": "learn"})
+    first, second = (create(here / "run", "data.npz", "flip") for _ in range(2))
+    claim(first, {"command": "learn"})
     with pytest.raises(FileExistsError, match="exists already: choose another --out"):
-        second.claim({"command": "compare"})
+        claim(second, {"command": "compare"})
     assert first.config.read_text() == json.dumps({"command": "learn"}, indent=1) + "\n"
 
 

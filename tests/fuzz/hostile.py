@@ -24,7 +24,8 @@ import numpy as np
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check_named_again, configuration, estimator_settings
+from orbitgp.cli.begin import check_named_again
+from orbitgp.cli.configuration import configuration, estimator_settings
 from orbitgp.cli.predict import _open
 from orbitgp.cli.run_folder import RunFolder, load_model
 from orbitgp.datasets.files import ReadOptions, load, load_inputs
@@ -65,7 +66,7 @@ def originals() -> Path:
 def _config(path: Path) -> dict[str, Any]:
     """The configuration of a run on these data."""
     settings = TrainingSettings(max_steps=2)
-    return {**configuration("learn", DataOptions(data="data.npz"), settings, load(path), ["flip"]), "baseline": False}
+    return configuration("learn", DataOptions(data="data.npz"), settings, load(path), ["flip"], {"baseline": False})
 
 
 def _picture(path: Path, rng: np.random.Generator) -> None:
@@ -87,7 +88,7 @@ def _read_config(path: Path) -> None:
     _open(run)
     _, config = RunFolder.unfinished(run, "learn")
     DataOptions(**config["data"]).read_options()
-    check_named_again(config, [], TrainingSettings())
+    check_named_again(config, [], "none")
     estimator_settings(config)
 
 

@@ -87,7 +87,7 @@ def test_a_result_of_another_form(content, command):
     assert outcome.said.startswith("error: run/result.json is damaged: ")
 
 
-@pytest.mark.parametrize("key", ["plausible", "num_learned", "evidence_exact"])
+@pytest.mark.parametrize("key", ["remarks", "lines", "comparison"])
 def test_a_part_of_a_result_of_another_form(key):
     with workplace() as folder:
         shutil.copytree(folder / "model", "run")

@@ -9,9 +9,10 @@ import typer
 import orbitgp
 from orbitgp.cli.compare import compare
 from orbitgp.cli.data import data
+from orbitgp.cli.errors import ERROR
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
-from orbitgp.cli.processes import alone
+from orbitgp.cli.processes import count
 from orbitgp.cli.show import show
 
 HELP = """Learn from data what a function should not care about.
@@ -34,7 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (learn, *map(alone, (compare, predict, show, data))):
+for command in (learn, compare, predict, show, data):
     app.command()(command)
 
 
@@ -47,6 +48,9 @@ def _version(wanted: bool) -> bool:
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    pass
+    if count() > 1 and context.invoked_subcommand != "learn":
+        typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {context.invoked_subcommand} runs in one process.", err=True)
+        raise typer.Exit(ERROR)

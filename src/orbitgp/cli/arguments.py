@@ -1,18 +1,13 @@
-"""The options that commands share, in groups: which data, and how to train.
-
-A group is a dataclass whose fields are options. A command takes the whole group as one argument, and
-:func:`expand_options` shows its fields to typer one by one.
-"""
+"""The options that commands share, in two groups: which data, and how to train."""
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial, wraps
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +34,15 @@ ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
     '("rotation(30)") or a product ("affine\\*deformation"); or a class of your own, my.py:TimeShift.'
 )
+_DATA_HELP = (
+    "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a folder of images "
+    f"in class folders, or a name: {', '.join(DATA_NAMES)}."
+)
+_READ_HELP = "How pandas reads a table: sep=';', decimal=, encoding=latin-1, …; again for more."
+_MAP_HELP = (
+    f"What the function sees of an input: none (as it is), {listed(OF_IMAGES)} (of an image), {listed(OF_SIGNALS)} (of a "
+    "signal), or a class, my.py:Spectrum."
+)
 
 
 def complete_data(incomplete: str) -> list[tuple[str, str]]:
@@ -53,15 +57,14 @@ def complete_orbit(incomplete: str) -> list[str]:
 
 
 _data = partial(typer.Option, rich_help_panel="Data")
+_column = partial(_data, metavar="COLUMN")
 _train = partial(typer.Option, rich_help_panel="Training")
+_count = partial(_train, metavar="N", min=1)
 _out = partial(typer.Option, rich_help_panel="Output")
 
 DataDir = Annotated[str | None, _data(metavar="FOLDER", help="The folder of named data sets (or ORBITGP_DATA).")]
 Out = Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")]
-Resume = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN", help="Go on with the stopped or killed run in this folder; it keeps its own options."),
-]
+Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder; it keeps its options.")]
 Json = Annotated[bool, _out("--json", help="Print the result as JSON, for scripts.")]
 Quiet = Annotated[bool, _out("--quiet", "-q", help="Do not show progress.")]
 
@@ -70,71 +73,40 @@ Quiet = Annotated[bool, _out("--quiet", "-q", help="Do not show progress.")]
 class DataOptions:
     """Which data, and how to read them. The run folder keeps them, so that a run can be resumed and repeated."""
 
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a "
-            f"folder of images in class folders, or a name: {', '.join(DATA_NAMES)}.",
-            autocompletion=complete_data,
-        ),
-    ] = "digits"
-    target: Annotated[str | None, _data(metavar="COLUMN", help="The column of a table to predict.")] = None
+    data: Annotated[str, typer.Argument(metavar="DATA", help=_DATA_HELP, autocompletion=complete_data)] = "digits"
+    target: Annotated[str | None, _column(help="The column of a table to predict.")] = None
     targets: Annotated[str | None, _data(metavar="FILE", help="The .npy file of targets for a .npy file of inputs.")] = None
     test: Annotated[str | None, _data(metavar="DATA", help="Held-out data, to report the error on.")] = None
-    test_fraction: Annotated[
-        float, _data(min=0.0, max=0.9, metavar="FRACTION", help="Hold out this fraction if the data have no test set.")
-    ] = 0.0
+    test_fraction: Annotated[float, _data(min=0, max=0.9, help="Hold out this fraction, without a test set.")] = 0.0
     max_data: Annotated[int | None, _data(min=2, metavar="N", help="Train on at most N data.")] = None
-    drop_missing: Annotated[bool, _data("--drop-missing", help="Leave out the rows of a table that have missing values.")] = (
-        False
-    )
-    impute: Annotated[
-        bool, _data("--impute", help="Put the median, or the most frequent word, for missing inputs; interpolate signals.")
-    ] = False
-    drop: Annotated[list[str] | None, _data(metavar="COLUMN", help="A column of a table that is no input; again for more.")] = (
-        None
-    )
-    id: Annotated[str | None, _data(metavar="COLUMN", help="The column of a table that names its rows; by default id.")] = None
-    standardise: Annotated[
-        bool, _data("--standardise/--no-standardise", help="Bring the columns of a table to mean 0 and standard deviation 1.")
-    ] = True
-    read: Annotated[
-        list[str] | None,
-        _data(metavar="KEY=VALUE", help="How pandas reads a table: sep=';', decimal=, encoding=latin-1, …; again for more."),
-    ] = None
-    image_shape: Annotated[
-        str | None, _data(metavar="HxW", help="The shape of images that are stored as rows: 28x28, or 3x32x32.")
-    ] = None
-    signal: Annotated[
-        bool, _data("--signal", help="Rows are signals, one sample after the other; arrays (N, C, T) have C channels.")
-    ] = False
-    signal_shape: Annotated[
-        str | None, _data(metavar="CxT", help="The shape of signals with several channels that are stored as rows: 6x100.")
-    ] = None
-    interval: Annotated[
-        str | None, _data(metavar="LENGTH", help="The distance between samples of signals, with its unit: 0.01s, 2nm.")
-    ] = None
+    drop_missing: Annotated[bool, _data("--drop-missing", help="Leave out rows of a table with missing values.")] = False
+    impute: Annotated[bool, _data("--impute", help="Put the median for missing inputs, and interpolate signals.")] = False
+    drop: Annotated[list[str] | None, _column(help="A column that is no input; again for more.")] = None
+    id: Annotated[str | None, _column(help="The column that names the rows of a table; by default id.")] = None
+    standardise: Annotated[bool, _data(help="Bring columns of a table to mean 0 and standard deviation 1.")] = True
+    read: Annotated[list[str] | None, _data(metavar="KEY=VALUE", help=_READ_HELP)] = None
+    image_shape: Annotated[str | None, _data(metavar="HxW", help="The shape of images stored as rows: 28x28, 3x32x32.")] = None
+    signal: Annotated[bool, _data("--signal", help="Rows are signals; arrays (N, C, T) have C channels.")] = False
+    signal_shape: Annotated[str | None, _data(metavar="CxT", help="The shape of signals stored as rows: 6x100.")] = None
+    interval: Annotated[str | None, _data(metavar="LENGTH", help="The distance between samples: 0.01s, 2nm.")] = None
     resample: Annotated[bool, _data("--resample", help="Stretch signals of unequal length to one length.")] = False
     resize: Annotated[str | None, _data(metavar="HxW", help="Resize image files; the aspect ratio stays: 28x28.")] = None
     invert: Annotated[bool, _data("--invert", help="Turn pixels p into 1 - p, for dark ink on white.")] = False
     strict: Annotated[bool, _data("--strict", help="Refuse images that cannot be read; otherwise they are left out.")] = False
-    task: Annotated[
-        Literal["auto", "classification", "regression"], _data(help="What to learn; auto looks at the targets.")
-    ] = "auto"
+    task: Annotated[Literal["auto", "classification", "regression"], _data(help="auto looks at the targets.")] = "auto"
     data_dir: DataDir = None
 
     def read_options(self) -> ReadOptions:
         """These options as the loader takes them."""
         from orbitgp.datasets.files import ReadOptions, read_option
 
-        size = _sizes(self.resize, "--resize", (2,))
-        channels = _sizes(self.signal_shape, "--signal-shape", (2,))
+        size = _sizes(self.resize, "--resize", "28x28")
+        channels = _sizes(self.signal_shape, "--signal-shape", "6x100")
         self.axis()  # an interval that cannot be read is an error now, not after training
         return ReadOptions(
             target=self.target,
             targets=self.targets,
-            image_shape=channels or _sizes(self.image_shape, "--image-shape", (2, 3)),
+            image_shape=channels or _sizes(self.image_shape, "--image-shape", "28x28", "3x32x32"),
             signal=self.signal or channels is not None,
             resize=(size[0], size[1]) if size else None,
             invert=self.invert,
@@ -152,16 +124,11 @@ class DataOptions:
         """The distance between samples and its unit."""
         if self.interval is None:
             return None
-        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9.].*)", self.interval.strip())
-        try:
-            value = float(found[1]) if found else 0.0
-        except ValueError:
-            value = 0.0
-        if not found or not value > 0:
-            raise typer.BadParameter(
-                f"write a length and its unit, as in 0.01s or 2nm, not {self.interval!r}.", param_hint="--interval"
-            )
-        return value, found[2]
+        found = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s0-9.].*)", self.interval.strip())
+        if not found or not float(found[1]) > 0:
+            said = f"write a length and its unit, as in 0.01s or 2nm, not {self.interval!r}."
+            raise typer.BadParameter(said, param_hint="--interval")
+        return float(found[1]), found[2]
 
     def load(self, seed: int, orbits: Sequence[str] = ()) -> Data:
         """The data; ``seed`` draws test set and rows for ``max_data``. Columns that ``orbits`` exchange share a scale."""
@@ -187,92 +154,27 @@ class DataOptions:
 class TrainingSettings:
     """How to train. The run folder keeps them, so that a run can be resumed and repeated."""
 
-    likelihood: Annotated[
-        str, _train(metavar="NAME", help="How targets follow from the function: bernoulli, dirichlet, gaussian, student-t, …")
-    ] = "auto"
-    feature_map: Annotated[
-        str,
-        _train(
-            metavar="NAME",
-            help=f"What the function sees of an input: none (as it is), {listed(OF_IMAGES)} (of an image), "
-            f"{listed(OF_SIGNALS)} (of a signal), or a class, my.py:Spectrum.",
-        ),
-    ] = "none"
+    likelihood: Annotated[str, _train(metavar="NAME", help="bernoulli, dirichlet, gaussian, student-t, …")] = "auto"
+    feature_map: Annotated[str, _train(metavar="NAME", help=_MAP_HELP)] = "none"
     ard: Annotated[
         Literal["no", "yes", "auto"],
         _train(help="A lengthscale for each column of a table; auto (learn only) takes what the evidence prefers."),
     ] = "no"
-    inference: Annotated[
-        Literal["auto", "exact", "sparse"],
-        _train(help="Exact, sparse, or exact where it can be afforded."),
-    ] = "auto"
-    num_inducing: Annotated[
-        int | None, _train("--num-inducing", "-m", min=1, metavar="N", help="Inducing points; asks for sparse inference.")
-    ] = None
-    num_samples: Annotated[
-        int | None,
-        _train(min=2, metavar="N", help="Orbit samples for each datum; fixed draws, where all data are seen in every step."),
-    ] = None
-    max_steps: Annotated[int | None, _train(min=1, metavar="N", help="The most steps of training.")] = None
-    max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="Stop training a model after so many seconds.")] = None
-    batch_size: Annotated[int | None, _train(min=1, metavar="N", help="Data for each gradient; asks for sparse inference.")] = (
-        None
-    )
-    seed: Annotated[int, _train(min=0, metavar="N", help="The seed; the same seed gives the same run.")] = 0
+    inference: Annotated[Literal["auto", "exact", "sparse"], _train(help="auto: exact where it can be afforded.")] = "auto"
+    num_inducing: Annotated[int | None, _count("--num-inducing", "-m", help="Inducing points, for sparse inference.")] = None
+    num_samples: Annotated[int | None, _train(min=2, metavar="N", help="Orbit samples for each datum.")] = None
+    max_steps: Annotated[int | None, _count(help="The most steps of training.")] = None
+    max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="Stop training a model after this time.")] = None
+    batch_size: Annotated[int | None, _count(help="Data for each gradient, for sparse inference.")] = None
+    seed: Annotated[int, _train(min=0, metavar="N", help="The same seed gives the same run.")] = 0
     device: Annotated[str, _train(metavar="NAME", help="cpu or cuda.")] = "cpu"
 
 
-def expand_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Show the fields of a command's groups to typer as options of their own; ``defaults`` replace those of the groups."""
-
-    def expand(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command, include_extras=True)
-        groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-        parameters = []
-        for parameter in inspect.signature(command).parameters.values():
-            if parameter.name in groups:
-                types = get_type_hints(groups[parameter.name], include_extras=True)
-                shown = {f.name: (types[f.name], defaults.get(f.name, f.default)) for f in fields(groups[parameter.name])}
-            else:
-                shown = {parameter.name: (hints[parameter.name], parameter.default)}
-            parameters += [
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-                for name, (kind, default) in shown.items()
-            ]
-
-        @wraps(command)
-        def run(**given: Any) -> None:
-            for name, group in groups.items():
-                given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-            command(**given)
-
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
-
-    return expand
-
-
-def option_words(options: DataOptions | TrainingSettings, defaults: bool) -> list[str]:
-    """The options as one would type them; ``defaults`` includes those that have their default value."""
-    words = []
-    for field in fields(options):
-        value = getattr(options, field.name)
-        name = field.name.replace("_", "-")
-        if field.name == "data" or value is None or not (defaults or value != field.default):
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            words += [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))]
-    return words
-
-
-def _sizes(text: str | None, option: str, counts: tuple[int, ...]) -> tuple[int, ...] | None:
+def _sizes(text: str | None, option: str, *examples: str) -> tuple[int, ...] | None:
+    """The numbers of a text like one of the examples."""
     if text is None:
         return None
     parts = text.lower().replace("×", "x").split("x")
-    if len(parts) not in counts or not all(part.isdigit() and int(part) > 0 for part in parts):
-        example = "28x28 or 3x32x32" if 3 in counts else "6x100" if option == "--signal-shape" else "28x28"
-        raise typer.BadParameter(f"write it as in {example}, not {text!r}.", param_hint=option)
+    if len(parts) not in {len(one.split("x")) for one in examples} or not all(p.isdecimal() and int(p) > 0 for p in parts):
+        raise typer.BadParameter(f"write it as in {' or '.join(examples)}, not {text!r}.", param_hint=option)
     return tuple(int(part) for part in parts)

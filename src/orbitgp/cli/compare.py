@@ -4,76 +4,53 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.begin import begin, stoppable
 from orbitgp.cli.cluster import cluster
-from orbitgp.cli.configuration import (
-    check,
-    check_named_again,
-    configuration,
-    estimator_settings,
-    input_shape,
-    needed_space,
-    orbit_for,
-    orbit_text,
-)
-from orbitgp.cli.errors import INTERRUPTED, print_errors
+from orbitgp.cli.configuration import estimator_settings, input_shape, orbit_for, orbit_text
+from orbitgp.cli.errors import print_errors
+from orbitgp.cli.estimate import print_estimate
+from orbitgp.cli.options import expand_options
 from orbitgp.cli.own import is_own
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import print_estimate, print_next, print_notes, print_reading, report_content, result_of, test_errors
+from orbitgp.cli.results import held_out_errors, print_next, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
     from orbitgp.orbits import Orbit
 
-Orbits = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--orbit",
-        "-o",
-        metavar="ORBIT",
-        help=f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, "
-        "none, timeshift, timewarp and gain\\*offset for signals, none and noise for tables.",
-        autocompletion=arguments.complete_orbit,
-    ),
-]
-RefineSeconds = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0,
-        metavar="SECONDS",
-        help="How long to go on with more inducing points, steps or draws where the best orbits cannot be told apart. By "
-        "default three times what the first models took.",
-    ),
-]
+_ORBITS_HELP = (
+    f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, none, timeshift, "
+    "timewarp and gain\\*offset for signals, none and noise for tables."
+)
+_REFINE_HELP = (
+    "How long to go on with more inducing points, steps or draws where the best orbits cannot be told apart. By default three "
+    "times what the first models took."
+)
+_orbit = partial(typer.Option, "--orbit", "-o", metavar="ORBIT", autocompletion=arguments.complete_orbit)
+Orbits = Annotated[list[str] | None, _orbit(help=_ORBITS_HELP)]
+RefineSeconds = Annotated[float | None, typer.Option(min=0.0, metavar="SECONDS", help=_REFINE_HELP)]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(
-        "--profile",
-        metavar="QUANTITY",
-        help="Also show the evidence over this quantity (degrees, scale_x, …) held at several values.",
-    ),
+    typer.Option(metavar="QUANTITY", help="Show the evidence over this quantity (degrees, …) held at several values."),
 ]
 ProfileValues = Annotated[str | None, typer.Option(metavar="LIST", help="Values for --profile, as in 0,15,30,45.")]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, metavar="N", help="Models to train at a time. By default one for each core."),
+    typer.Option("--jobs", "-j", min=1, metavar="N", help="Models to train at a time; by default one for each core."),
 ]
-Backend = Annotated[
-    Literal["dask", "ray"] | None, typer.Option(help="Train on a cluster that runs, instead of this machine's cores.")
-]
-Scheduler = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Where the cluster is, as in tcp://10.0.0.1:8786 (Dask).")
-]
+Backend = Annotated[Literal["dask", "ray"] | None, typer.Option(help="Train on a cluster, not on this machine's cores.")]
+Scheduler = Annotated[str | None, typer.Option(metavar="ADDRESS", help="The cluster, as in tcp://10.0.0.1:8786 (Dask).")]
 
 
-@arguments.expand_options()
+@expand_options
 @print_errors
 def compare(
     options: DataOptions,
@@ -107,61 +84,55 @@ def compare(
         orbitgp compare signals.csv --signal --interval 0.01s
         orbitgp compare mnist --backend dask --scheduler tcp://10.0.0.1:8786
     """
-    print_reading(options, resume, quiet)
-    if resume is not None:
-        folder, config = RunFolder.unfinished(resume, "compare")
-        check_named_again(config, orbit or [], settings)
-        data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
-    else:
-        data = options.load(settings.seed, orbit or ())
-        orbits = list(dict.fromkeys(orbit or _default_orbits(data)))
-        extra = [] if refine_seconds is None else ["--refine-seconds", f"{refine_seconds:g}"]
-        extra += [] if profile is None else ["--profile", profile]
-        extra += [] if profile_values is None else ["--profile-values", profile_values]
-        config = configuration("compare", options, settings, data, orbits, *extra)
-        config["compare"] = {
-            "refine_seconds": refine_seconds,
-            "profile": profile,
-            "values": _values(profile_values),
-        }
-        check(config, data)
-        _check_orbits(config, data)
-        folder = RunFolder.create(out, options.data, "compare")
-        with folder.removed_if_empty():
-            folder.check_space(len(orbits) * needed_space(data))
-        folder.claim(config)
-    try:
-        with folder.removed_if_empty(), cluster(backend, scheduler):
-            workers = _workers(jobs, backend, settings.device if resume is None else config["settings"]["device"])
-            _compare(folder, config, data, workers, json_, quiet)
-    except KeyboardInterrupt:
-        if not folder.path.exists():
-            raise
-        done = len(list(folder.models.glob("*")))
-        typer.echo(f"stopped; models that are done ({done}) are kept: go on with {folder.resume_command()}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    asked = {"refine_seconds": refine_seconds, "profile": profile, "profile_values": profile_values}
+    _numbers(profile_values)
+    folder, config, data = begin("compare", options, settings, orbit or [], asked, out, resume, quiet, _check)
+    with stoppable(folder), cluster(backend, scheduler):
+        workers = _workers(jobs, backend, config["settings"]["device"])
+        _compare(folder, config, data, workers, json_, quiet)
 
 
 def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
     from orbitgp.comparison.compare import named_orbits
 
-    return named_orbits(
-        {text.replace(" ", ""): orbit_for(orbit_text(config, text), data) for text in config["orbits"]}, input_shape(data)
-    )
+    made = {text.replace(" ", ""): orbit_for(orbit_text(config, text), data) for text in config["orbits"]}
+    return named_orbits(made, input_shape(data))
 
 
-def _check_orbits(config: dict[str, Any], data: Data) -> None:
-    from orbitgp.orbits.parse import with_fixed
-
+def _check(config: dict[str, Any], data: Data) -> None:
     _orbits(config, data)
-    quantity, columns = config["compare"]["profile"], data.read_options.features
-    if quantity is not None:
-        profiled = orbit_text(config, _profiled(config["orbits"], quantity, columns))
-        for value in config["compare"]["values"] or ():
-            try:
-                with_fixed(profiled, quantity, value, input_shape(data), columns)
-            except ValueError as error:
-                raise ValueError(f"--profile-values: {error}") from None
+    _profiled(config, data)
+
+
+def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
+    """What --profile asks for, as arguments of :func:`orbitgp.comparison.profile`; None without it."""
+    from orbitgp.comparison.profile import grid
+    from orbitgp.orbits.parse import quantity_names, with_fixed
+
+    quantity, text = (config["asked"].get(name) for name in ("profile", "profile_values"))
+    shape, columns = input_shape(data), data.read_options.features
+    if quantity is None:
+        return None
+    names = {orbit: quantity_names(orbit, columns) for orbit in config["orbits"] if not is_own(orbit)}
+    having = [orbit for orbit, known in names.items() if quantity in known]
+    if not having:
+        listed = ", ".join(sorted({name for known in names.values() for name in known})) or "none"
+        raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {listed}.")
+    orbit = orbit_text(config, having[0])
+    values = _numbers(text) or grid(orbit, quantity, shape, columns)
+    try:
+        for value in values:
+            with_fixed(orbit, quantity, value, shape, columns)
+    except ValueError as error:
+        raise ValueError(f"--profile-values: {error}") from None
+    return {"orbit": orbit, "quantity": quantity, "values": values, "columns": columns}
+
+
+def _numbers(text: str | None) -> list[float]:
+    try:
+        return [] if text is None else [float(word) for word in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"write numbers as in 0,15,30, not {text!r}.", param_hint="--profile-values") from None
 
 
 def _workers(jobs: int | None, backend: str | None, device: str) -> int:
@@ -175,39 +146,30 @@ def _workers(jobs: int | None, backend: str | None, device: str) -> int:
 
 def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int, json_: bool, quiet: bool) -> None:
     from orbitgp import comparison
-    from orbitgp.comparison.profile import grid
 
-    asked, shape, orbits = config["compare"], input_shape(data), config["orbits"]
     named = _orbits(config, data)
-    print_notes(data, config, quiet)
     common = {
         "X": data.x_train,
         "y": data.y_train,
         "task": config["task"],
         "n_jobs": workers,
-        "refine_seconds": asked["refine_seconds"],
+        "refine_seconds": config["asked"].get("refine_seconds"),
         "keep": folder.models,
         **estimator_settings(config),
     }
-    models, steps = len(orbits), config["settings"]["max_steps"]
+    models, steps = len(named), config["settings"]["max_steps"]
     if not quiet:
-        at_a_time = f", {workers} at a time" if workers > 1 else ""
-        of_steps = "" if steps is None else f" of {steps} steps"
-        typer.echo(
-            f"{data.name}: {', '.join(orbits)}; {models} models{of_steps}{at_a_time}, then more where they decide", err=True
-        )
+        at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
+        planned = f"{models} models{of_steps}{at_a_time}, then more where they decide"
+        typer.echo(f"{data.name}: {', '.join(config['orbits'])}; {planned}", err=True)
     print_estimate(data, config, list(named.values()), quiet, workers)
     starts = {name: start.describe() for name, start in named.items()}
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
     with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
         ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
     curve = None
-    if (profile := asked["profile"]) is not None:
-        columns = data.read_options.features
-        profiled = orbit_text(config, _profiled(orbits, profile, columns))
-        chosen = asked["values"] or grid(profiled, profile, shape, columns)
-        with Progress(len(chosen), steps, live=workers == 1, quiet=quiet) as progress:
-            held = {"orbit": profiled, "quantity": profile, "values": chosen, "columns": columns}
+    if (held := _profiled(config, data)) is not None:
+        with Progress(len(held["values"]), steps, live=workers == 1, quiet=quiet) as progress:
             curve = comparison.profile(**held, watch=progress.watch, **common)
     if not quiet:
         typer.echo("writing the report …", err=True)
@@ -218,7 +180,7 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int
     certain = ranking.plain not in ranking.tied
     content = report_content(data, model, starts[ranking.best], config, plain, certain, ranking, curve)
     result = result_of(content, folder, config)
-    errors = test_errors(data, {row.orbit: ranking.models[row.orbit] for row in ranking.rows})
+    errors = held_out_errors(data, {row.orbit: ranking.models[row.orbit] for row in ranking.rows})
     result["comparison"]["test"] = errors
     folder.write_json(folder.config, config)
     folder.save(content, result)
@@ -232,33 +194,4 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int
     if curve is not None:
         typer.echo(f"\n{curve}")
     typer.echo(f"\n{ranking.best}: {result['summary']}\n")
-    print_next(folder)
-
-
-def _default_orbits(data: Data) -> tuple[str, ...]:
-    if data.has_signals:
-        return "none", "timeshift", "timewarp", "gain*offset"
-    return ("none", "rotation", "affine") if data.has_images else ("none", "noise")
-
-
-def _profiled(orbits: list[str], quantity: str, columns: Sequence[str]) -> str:
-    """The first orbit that has this quantity."""
-    from orbitgp.orbits.parse import quantity_names
-
-    known: list[str] = []
-    for text in (orbit for orbit in orbits if not is_own(orbit)):
-        names = quantity_names(text, columns)
-        if quantity in names:
-            return text
-        known += names
-    listed = ", ".join(sorted(set(known))) or "none"
-    raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {listed}.")
-
-
-def _values(text: str | None) -> list[float] | None:
-    if text is None:
-        return None
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"write numbers as in 0,15,30, not {text!r}.", param_hint="--profile-values") from None
+    print_next(folder, config)

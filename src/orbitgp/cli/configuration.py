@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
-from orbitgp.cli.arguments import DataOptions, TrainingSettings, option_words
+from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.feature_maps import OF_IMAGES, OF_SIGNALS, make_feature_map
+from orbitgp.cli.options import option_words
 from orbitgp.cli.own import is_own, make_own
 
 if TYPE_CHECKING:
@@ -15,21 +16,46 @@ if TYPE_CHECKING:
     from orbitgp.orbits import Orbit
 
 
+class Configuration(TypedDict):
+    """What commands read of ``config.json``."""
+
+    command: str
+    again: str
+    data: DataOptions
+    name: str
+    orbits: list[str]
+    orbit: str
+    task: Literal["classification", "regression"]
+    task_reason: str
+    settings: TrainingSettings
+    settings_reason: NotRequired[str]
+    threads: int
+    read_options: dict[str, Any]
+    inputs: tuple[float, float]  # the smallest and the largest number among them
+    asked: dict[str, bool | float | str | None]  # what only this command is asked for
+
+
 def configuration(
-    command: str, options: DataOptions, settings: TrainingSettings, data: Data, orbits: list[str], *extra: str
+    command: str,
+    options: DataOptions,
+    settings: TrainingSettings,
+    data: Data,
+    orbits: list[str],
+    asked: dict[str, bool | float | str | None],
 ) -> dict[str, Any]:
-    """All that is needed to repeat a run; ``extra`` are the words of options that only this command has."""
+    """All that is needed to repeat a run; ``asked`` are the options that only this command has."""
     import torch
 
     import orbitgp
 
-    words = ["orbitgp", command, options.data, *option_words(options, defaults=False)]
+    chosen = {f.name: value for f in fields(options) if (value := getattr(options, f.name)) != f.default and f.name != "data"}
+    words = ["orbitgp", command, options.data, *option_words(chosen)]
     words += [word for orbit in orbits for word in ("--orbit", orbit)]
-    words += [*extra, *option_words(settings, defaults=True)]
+    words += option_words({name: value for name, value in asked.items() if value is not True})
     return {
         "orbitgp": orbitgp.__version__,
         "command": command,
-        "again": shlex.join(words),
+        "again": shlex.join([*words, *option_words(asdict(settings))]),
         "data": asdict(options.absolute()),
         "name": data.name,
         "orbits": orbits,
@@ -39,7 +65,8 @@ def configuration(
         "settings": asdict(settings),
         "threads": torch.get_num_threads(),
         "read_options": asdict(data.read_options),
-        "inputs": {"low": float(data.x_train.min()), "high": float(data.x_train.max())},
+        "inputs": [float(data.x_train.min()), float(data.x_train.max())],
+        "asked": asked,
     }
 
 
@@ -89,16 +116,6 @@ def orbit_text(config: dict[str, Any], orbit: str) -> str:
     return orbit if axis is None or is_own(orbit) else with_axis(orbit, *axis)
 
 
-def check_named_again(config: dict[str, Any], orbits: list[str], settings: TrainingSettings) -> None:
-    """A run that is resumed executes files of the user only if they are named again."""
-    wanted = [("--orbit", orbit) for orbit in config["orbits"] if is_own(orbit) and orbit not in orbits]
-    feature_map = config["settings"]["feature_map"]
-    if is_own(feature_map) and feature_map != settings.feature_map:
-        wanted.append(("--feature-map", feature_map))
-    if wanted:
-        raise ValueError(f"this run executes a file of yours: name it again, {shlex.join(w for pair in wanted for w in pair)}.")
-
-
 def orbit_for(text: str, data: Data) -> Orbit:
     """The orbit of a text, which may name columns of the data."""
     from orbitgp.orbits import Orbit
@@ -113,11 +130,6 @@ def orbit_for(text: str, data: Data) -> Orbit:
 def input_shape(data: Data) -> tuple[int, ...]:
     """The shape of one input, as the orbit sees it."""
     return tuple(data.read_options.image_shape or data.x_train.shape[1:])
-
-
-def needed_space(data: Data) -> int:
-    """Bytes that a run will write at most: an exact model holds the data, and so may a checkpoint; the rest is small."""
-    return 3 * int(data.x_train.nbytes) + 16_000_000
 
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:

@@ -7,26 +7,20 @@ import warnings
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import (
-    check,
-    check_named_again,
-    configuration,
-    estimator_settings,
-    needed_space,
-    orbit_for,
-    orbit_text,
-)
+from orbitgp.cli.begin import begin, stoppable
+from orbitgp.cli.configuration import estimator_settings, orbit_for, orbit_text
 from orbitgp.cli.errors import INTERRUPTED, print_errors
-from orbitgp.cli.processes import among_processes, check_shared, first_does, leave, own_rows, rank
+from orbitgp.cli.estimate import print_estimate
+from orbitgp.cli.options import expand_options
+from orbitgp.cli.processes import among_processes, leave, own_rows, rank
 from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import print_estimate, print_notes, print_reading, print_result, report_content, result_of
+from orbitgp.cli.results import print_result, report_content, result_of
 from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -42,7 +36,7 @@ Baseline = Annotated[
 ]
 
 
-@arguments.expand_options()
+@expand_options
 @print_errors
 @among_processes
 def learn(
@@ -70,35 +64,10 @@ def learn(
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
         torchrun --nproc-per-node=2 -m orbitgp learn mnist --orbit affine
     """
-    print_reading(options, resume, quiet)
-    if resume is not None:
-        folder, config = RunFolder.unfinished(resume, "learn")
-        check_named_again(config, [orbit or ""], settings)
-        data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
-    else:
-        data = options.load(settings.seed, [orbit or "none"])
-        orbits = [orbit or ("timeshift" if data.has_signals else "rotation" if data.has_images else "noise")]
-        config = configuration("learn", options, settings, data, orbits, *([] if baseline else ["--no-baseline"]))
-        config["baseline"] = baseline
-        check(config, data)
-        check_shared(len(data.y_train))
-        folder = first_does(lambda: _new_folder(out, config, data))
-    try:
-        with folder.removed_if_empty():
-            _train(folder, config, data, json_, quiet)
-    except KeyboardInterrupt:
-        if not folder.path.exists():
-            raise
-        typer.echo(f"stopped: go on with {folder.resume_command()}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _new_folder(out: Path | None, config: dict[str, Any], data: Data) -> RunFolder:
-    folder = RunFolder.create(out, config["data"]["data"], config["orbit"])
-    with folder.removed_if_empty():
-        folder.check_space(needed_space(data))
-    folder.claim(config)
-    return folder
+    orbits = [] if orbit is None else [orbit]
+    folder, config, data = begin("learn", options, settings, orbits, {"baseline": baseline}, out, resume, quiet)
+    with stoppable(folder):
+        _train(folder, config, data, json_, quiet)
 
 
 def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, quiet: bool) -> None:
@@ -108,11 +77,10 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     from orbitgp.report.words import is_certain
 
     torch.set_num_threads(config["threads"])
-    print_notes(data, config, quiet)
     orbit = orbit_for(orbit_text(config, config["orbit"]), data)
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
-    wants_plain = config["baseline"] and not isinstance(orbit, Identity)
+    wants_plain = config["asked"].get("baseline") and not isinstance(orbit, Identity)
     print_estimate(data, config, [orbit, *([Identity()] if wants_plain else [])], quiet)
     budget = config["settings"]["max_steps"]
     with Progress(2 if wants_plain else 1, budget, units, quiet=quiet) as progress, warnings.catch_warnings():
@@ -135,7 +103,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     if json_:
         typer.echo(json.dumps(result, indent=1))
     else:
-        print_result(result, folder)
+        print_result(result, folder, config)
     if stopped:
         of_all = "" if budget is None else f" of {budget:,}"
         of_model = f"after {result['steps']:,}{of_all} steps"
@@ -187,13 +155,12 @@ def _plain_evidence(folder: RunFolder, config: dict[str, Any], data: Data, progr
     from orbitgp.inference.evidence import Evidence
 
     if folder.baseline.is_file():
-        Baseline = TypedDict("Baseline", {"evidence": Evidence})  # noqa: UP013 (a class would not find the name)
-        return Evidence(**folder.read_json(folder.baseline, Baseline)["evidence"])
+        return Evidence(**folder.read_json(folder.baseline, Evidence))
     model = _estimator(None, config)
     model.fit(own_rows(data.x_train), own_rows(data.y_train), callback=partial(progress.record, "no invariance"))
     if model.interrupted_:
         return None
     if rank() == 0:
         with suppress(OSError):  # a full disk: the model is worth more, and is still to be written
-            folder.write_json(folder.baseline, {"evidence": asdict(model.evidence_)})
+            folder.write_json(folder.baseline, asdict(model.evidence_))
     return model.evidence_

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitgp.cli.arguments import Json, complete_data
+from orbitgp.cli.begin import check_named_again
 from orbitgp.cli.errors import print_errors
 from orbitgp.cli.own import is_own, make_own
 from orbitgp.cli.run_folder import RunFolder, load_model
@@ -37,11 +37,11 @@ def predict(
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
     orbit: Annotated[
-        str | None, typer.Option(metavar="FILE:CLASS", help="The orbit of your own that the model was trained with.")
-    ] = None,
+        str, typer.Option(metavar="FILE:CLASS", help="The orbit of your own that the model was trained with.")
+    ] = "",
     feature_map: Annotated[
-        str | None, typer.Option(metavar="FILE:CLASS", help="The feature map of your own that it was trained with.")
-    ] = None,
+        str, typer.Option(metavar="FILE:CLASS", help="The feature map of your own that it was trained with.")
+    ] = "",
     read: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="How pandas reads a table, where that is not as for the training data."),
@@ -66,7 +66,7 @@ def predict(
         if out.suffix.lower() not in (".csv", ".json") or (json_ and out.suffix.lower() != ".json"):
             raise typer.BadParameter(f"write to a {'.json' if json_ else '.csv or .json'} file, not {out}.", param_hint="--out")
         form = out.suffix.lower()
-    model, options, known = _open(run, **_own(orbit, feature_map))
+    model, options, known = _open(run, orbit, feature_map)
     new = load_inputs(inputs, dataclasses.replace(options, read=dict(map(read_option, read))) if read else options)
     _check_shape(model, new, inputs)
     _warn_of_units(new, known)
@@ -99,31 +99,25 @@ def predict(
             typer.echo(f"note: {note}", err=True)
 
 
-def _own(orbit: str | None, feature_map: str | None) -> dict[str, Any]:
-    """Objects of the user's own classes, by the name of what they are."""
+def _open(run: Path, orbit: str = "", feature_map: str = "") -> tuple[Any, ReadOptions, tuple[float, float] | None]:
+    """The model, how to read its inputs, and the range of those that it was trained on."""
     from torch import nn
 
+    from orbitgp.datasets.files import ReadOptions
     from orbitgp.orbits import Orbit
 
     given = {"orbit": (orbit, Orbit), "feature_map": (feature_map, nn.Module)}
-    return {name: make_own(text, kind) for name, (text, kind) in given.items() if text is not None and is_own(text)}
-
-
-def _open(run: Path, **own: Any) -> tuple[Any, ReadOptions, dict[str, float]]:
-    """The model, how to read its inputs, and the range of those that it was trained on."""
-    from orbitgp.datasets.files import ReadOptions
-
+    own = {name: make_own(text, kind) for name, (text, kind) in given.items() if is_own(text)}
     if run.is_file():
         model = load_model(run, **own)
-        return model, ReadOptions(image_shape=model.input_shape_ if len(model.input_shape_) > 1 else None), {}
+        return model, ReadOptions(image_shape=model.input_shape_ if len(model.input_shape_) > 1 else None), None
     folder = RunFolder.open(run)
     config = folder.read_config()
     # Every row is predicted. A column that named the rows may be missing from new data.
     options = dataclasses.replace(folder.read_options(config), drop_missing=False)
-    missing = [("--orbit", config["orbit"]), ("--feature-map", config["settings"]["feature_map"])]
-    for option, text in missing:
-        if is_own(text) and option.strip("-").replace("-", "_") not in own:
-            raise ValueError(f"{run} was trained with a class of your own: name it again, {option} {shlex.quote(text)}.")
+    # The file may lie elsewhere by now, so any class of the user's own will do, if it fits.
+    orbits, known_map = [config["orbit"]], config["settings"]["feature_map"]
+    check_named_again({**config, "orbits": orbits}, orbits * ("orbit" in own), known_map if "feature_map" in own else "")
     return folder.load_model(**own), options, config["inputs"]
 
 
@@ -133,14 +127,15 @@ def _check_shape(model: Any, new: Inputs, where: str) -> None:
         raise ValueError(f"the inputs in {where} have shape {found}, but the model was trained on inputs of shape {wanted}.")
 
 
-def _warn_of_units(new: Inputs, known: dict[str, float]) -> None:
-    if not known:
+def _warn_of_units(new: Inputs, known: tuple[float, float] | None) -> None:
+    if known is None:
         return
-    span = known["high"] - known["low"]
+    smallest, largest = known
+    span = largest - smallest
     low, high = float(new.x.min()), float(new.x.max())
-    if high > known["high"] + 2 * span or low < known["low"] - 2 * span:
+    if high > largest + 2 * span or low < smallest - 2 * span:
         typer.echo(
-            f"warning: these inputs go from {low:g} to {high:g}, those of training from {known['low']:g} to {known['high']:g}: "
+            f"warning: these inputs go from {low:g} to {high:g}, those of training from {smallest:g} to {largest:g}: "
             "are they in the same units?",
             err=True,
         )

@@ -57,20 +57,6 @@ def among_processes(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def alone(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command run in one process only."""
-
-    @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        if count() > 1:
-            sentence = f"torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process."
-            print(f"error: {sentence}", file=sys.stderr)
-            raise SystemExit(1)
-        command(*args, **kwargs)
-
-    return run
-
-
 def leave() -> bool:
     """Work alone from here on. Whether this is the first process, which has more to do."""
     if count() > 1:

@@ -15,20 +15,16 @@ Each file is complete or absent.
 from __future__ import annotations
 
 import json
-import re
 import shlex
-import shutil
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.configuration import Configuration
 from orbitgp.cli.own import named_again
 from orbitgp.forms import misfit
 
@@ -37,70 +33,15 @@ if TYPE_CHECKING:
     from orbitgp.report.page import Content
 
 
-class Range(TypedDict):
-    """The smallest and the largest number among the inputs."""
-
-    low: float
-    high: float
-
-
-class Asked(TypedDict):
-    """What only ``orbitgp compare`` is asked for."""
-
-    refine_seconds: float | None
-    profile: str | None
-    values: list[float] | None
-
-
-class Configuration(TypedDict):
-    """What commands read of ``config.json``."""
-
-    command: str
-    again: str
-    data: DataOptions
-    name: str
-    orbits: list[str]
-    orbit: str
-    task: Literal["classification", "regression"]
-    task_reason: str
-    settings: TrainingSettings
-    threads: int
-    read_options: dict[str, Any]
-    inputs: Range
-    baseline: NotRequired[bool]
-    compare: NotRequired[Asked]
-    settings_reason: NotRequired[str]
-
-
-class Verdict(TypedDict):
-    """What ``orbitgp show`` reads of a comparison."""
-
-    verdict: str
-
-
 class Result(TypedDict):
     """What commands read of ``result.json``."""
 
     summary: str
-    notes: list[str]
-    remarks: NotRequired[list[str]]
-    task: str
-    learned: dict[str, Any]
-    plausible: NotRequired[dict[str, Any]]
-    feature_map: NotRequired[str]
-    inference: NotRequired[str]
-    evidence: float
-    evidence_stderr: float
-    evidence_exact: NotRequired[bool]
-    evidence_without_invariance: float | None
-    num_data: int
-    num_learned: NotRequired[int]
-    steps: int
-    seconds: float
+    remarks: list[str]
+    lines: list[tuple[str, str]]  # of the terminal, each with its name
     interrupted: bool
-    test: dict[str, float] | None
     again: str
-    comparison: NotRequired[Verdict]
+    comparison: NotRequired[dict[str, Any]]
 
 
 class RunFolder:
@@ -118,53 +59,6 @@ class RunFolder:
         self.models = path / "models"
 
     @classmethod
-    def create(cls, out: Path | None, data: str, what: str) -> RunFolder:
-        """A new folder: ``out``, or runs/DATA-WHAT with a number if that exists."""
-        if out is None:
-            stem = f"{_slug(Path(data).stem or data)}-{_slug(what)}"
-            path, number = Path("runs") / stem, 2
-            path.parent.mkdir(exist_ok=True)
-            while not _made(path):  # another run may take the name at the same moment
-                path, number = Path("runs") / f"{stem}-{number}", number + 1
-        else:
-            path = out
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise _taken(path)
-            path.mkdir(parents=True, exist_ok=True)
-        return cls(path)
-
-    def claim(self, config: dict[str, Any]) -> None:
-        """Write the configuration, which makes the folder that of this run and of no other."""
-        try:
-            self.write_json(self.config, config, new=True)
-        except FileExistsError:
-            raise _taken(self.path) from None
-
-    @contextmanager
-    def removed_if_empty(self) -> Iterator[None]:
-        """Remove the folder if the block fails before anything is there to go on with."""
-        try:
-            yield
-        except BaseException:
-            worth = [self.model, self.checkpoint, self.baseline, *self.models.glob("*")]
-            if not any(path.exists() for path in worth):
-                with suppress(OSError):
-                    self.config.unlink(missing_ok=True)
-                    if self.models.is_dir():
-                        self.models.rmdir()
-                    self.path.rmdir()
-            raise
-
-    def check_space(self, needed: int) -> None:
-        """Refuse to begin where the disk has no room for what the run will write."""
-        free = shutil.disk_usage(self.path).free
-        if free < needed:
-            raise OSError(
-                f"{self.path} lies on a disk with {free / 1e6:,.0f} MB free, and the run needs about {needed / 1e6:,.0f} MB: "
-                "make room, or choose another --out."
-            )
-
-    @classmethod
     def open(cls, path: Path) -> RunFolder:
         """The folder of an earlier run."""
         folder = cls(path)
@@ -180,9 +74,9 @@ class RunFolder:
         folder = cls.open(path)
         config = folder.read_config()
         folder.read_options(config)
-        if config.get("command") != command:
+        if config["command"] != command:
             raise ValueError(f"{path} was not made by orbitgp {command}: there is nothing to resume.")
-        if folder.is_finished():
+        if folder.result.is_file() and not folder.read_json(folder.result, Result)["interrupted"]:
             raise ValueError(f"{path} is finished: there is nothing to resume; orbitgp show {path} says what came out.")
         return folder, config
 
@@ -190,8 +84,6 @@ class RunFolder:
         """The content of one of the JSON files, which must have this form (:mod:`orbitgp.forms`)."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise FileNotFoundError(f"{path} does not exist: the run is not finished.") from None
         except RecursionError:
             raise ValueError(f"{path} is damaged: it is nested too deeply.") from None
         except ValueError as error:
@@ -204,11 +96,6 @@ class RunFolder:
         """The configuration; settings that an older version did not have take their defaults."""
         config: dict[str, Any] = self.read_json(self.config, Configuration)
         return {**config, "settings": asdict(TrainingSettings(**config["settings"]))}
-
-    def read_result(self) -> dict[str, Any]:
-        """The result for scripts."""
-        result: dict[str, Any] = self.read_json(self.result, Result)
-        return result
 
     def read_options(self, config: dict[str, Any]) -> ReadOptions:
         """How the inputs of this run were read."""
@@ -229,10 +116,6 @@ class RunFolder:
         config = self.read_config()
         again = named_again(config["orbits"], config["settings"])
         return f"orbitgp {config['command']} --resume {shlex.quote(str(self.path))}{again}"
-
-    def is_finished(self) -> bool:
-        """Whether the run came to its end: a run that was stopped has a result, too, which says so."""
-        return self.result.is_file() and not self.read_result()["interrupted"]
 
     def steps_done(self) -> int:
         """The steps of the checkpoint, if there is one."""
@@ -257,48 +140,20 @@ class RunFolder:
         """Write all files: the model first, as it is worth most, and the result last, as it marks a finished run."""
         from orbitgp.report.page import write_report
 
-        self._save_model(content.model)
-        self.write_json(self.history, content.model.history_)
-        write_report(self.report, content)
-        self.write_json(self.result, result)
-
-    def _save_model(self, model: Any) -> None:
-        """Write the model here; where that fails, elsewhere, as it is worth most."""
+        model: Any = content.model
         try:
             model.save(self.model)
         except OSError as error:
-            temporary = Path(tempfile.mkdtemp(prefix="orbitgp-"))
-            elsewhere = temporary / self.model.name
-            while True:
-                try:
-                    model.save(elsewhere)
-                    break
-                except OSError:
-                    with suppress(OSError):
-                        temporary.rmdir()
-                    if not sys.stdin.isatty():
-                        raise error from None
-                    asked = input(
-                        f"{self.model}: {error.strerror}. Where else shall the model go (a file; nothing gives it up)? "
-                    )
-                    if not asked.strip():
-                        raise error from None
-                    elsewhere = Path(asked.strip()).expanduser()
+            elsewhere = Path(tempfile.mkdtemp(prefix="orbitgp-")) / self.model.name
+            try:
+                model.save(elsewhere)
+            except OSError:
+                elsewhere.parent.rmdir()
+                raise error from None
             raise OSError(f"{self.model} could not be written ({error}): the model is in {elsewhere}.") from error
-
-
-def _made(path: Path) -> bool:
-    try:
-        path.mkdir()
-    except FileExistsError:
-        return False
-    return True
-
-
-def _taken(path: Path) -> FileExistsError:
-    return FileExistsError(
-        f"{path} exists already: choose another --out, or go on with it, --resume {path}, if it was stopped."
-    )
+        self.write_json(self.history, model.history_)
+        write_report(self.report, content)
+        self.write_json(self.result, result)
 
 
 def _tuples(value: Any) -> Any:
@@ -313,7 +168,3 @@ def load_model(path: Path, **own: Any) -> Any:
 
     kind = read(path).kind
     return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path, **own)
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "run"

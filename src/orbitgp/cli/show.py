@@ -12,7 +12,7 @@ import typer
 from orbitgp.cli.arguments import Json
 from orbitgp.cli.errors import print_errors
 from orbitgp.cli.results import print_line, print_result
-from orbitgp.cli.run_folder import RunFolder
+from orbitgp.cli.run_folder import Result, RunFolder
 
 
 @print_errors
@@ -32,13 +32,13 @@ def show(
     if not folder.result.is_file():
         _unfinished(folder, config, json_)
         return
-    result = folder.read_result()
+    result = folder.read_json(folder.result, Result)
     if json_:
         typer.echo(json.dumps(result, indent=1))
     else:
         if "comparison" in result:
-            typer.echo(result["comparison"]["verdict"] + "\n")
-        print_result(result, folder)
+            typer.echo(f"{result['comparison'].get('verdict')}\n")
+        print_result(result, folder, config)
         print_line("run it again", result["again"])
     if open_ and not webbrowser.open(folder.report.resolve().as_uri()):
         raise RuntimeError(f"no browser was found: open {folder.report} by hand.")

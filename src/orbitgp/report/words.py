@@ -263,3 +263,13 @@ def finding_of(model: Fitted, over_plain: float | int | None = None, certain: bo
         stopped=model.interrupted_,
         converged=model.converged_,
     )
+
+
+def noise_in_units(learned: Description, columns: Sequence[str], scales: Sequence[tuple[float, float]]) -> list[str]:
+    """What noise on standardised columns is in their own units; columns of words have none."""
+    noise = learned.quantities.get("scale")
+    scaled = [(name, unit) for name, (shift, unit) in zip(columns, scales, strict=False) if (shift, unit) != (0.0, 1.0)]
+    if noise is None or noise.unit or not isinstance(noise.value, float) or not scaled:
+        return []
+    shown = [f"{number(noise.value * unit)} in {name}" for name, unit in scaled[:6]] + ["…"] * (len(scaled) > 6)
+    return [f"Columns are standardised. In their own units, the noise has a standard deviation of {', '.join(shown)}."]

@@ -115,6 +115,16 @@ def test_scikit_learn_begins_at_the_estimators():
     assert {name for name in users if LAYERS.index(name) < first} == set()
 
 
+def test_other_packages_are_used_by_their_public_modules():
+    private = {
+        (name, target)
+        for name, tree in modules()
+        for target in imported(tree)
+        if not target.startswith("orbitgp") and any(part.startswith("_") for part in target.split(".")[1:])
+    }
+    assert private == set()
+
+
 def test_only_the_command_line_prints():
     printing = {
         name

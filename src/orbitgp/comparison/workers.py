@@ -65,7 +65,7 @@ def as_done(
 
 
 def runs_here(n_jobs: int | None, count: int) -> bool:
-    """Whether so many calls run in this process."""
+    """Whether this many calls run in this process."""
     if n_jobs == 0:
         raise ValueError("n_jobs must be a number of models to train at a time, or -1 for all cores, got 0.")
     return count < 2 or n_jobs == 1 or joblib.effective_n_jobs(n_jobs) == 1

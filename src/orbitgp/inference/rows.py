@@ -64,7 +64,7 @@ class StoredRows(RowSource):
     """Rows of an array that stays where it is: a memory map, an HDF5 or Zarr array, anything that ``read`` can read.
 
     ``read(index)`` takes sorted row numbers without repetitions and returns an array. Its numbers stay as small as they are
-    stored until they are on the device. One thread of its own reads, beside the computation where rows are known beforehand.
+    stored until they are on the device. A thread reads rows that are known beforehand, while others are computed.
     """
 
     block = 64
@@ -169,7 +169,7 @@ def minibatches(x: Inputs | RowSource, generator: torch.Generator) -> Minibatche
 
 
 def first(x: Inputs | RowSource, count: int) -> Some:
-    """The first rows of the data, or all if there are not so many, on every process."""
+    """The first ``count`` rows of the data, or all if there are fewer, on every process."""
     return fetch(x, torch.arange(min(count, len(x)), device=x.device))
 
 

@@ -33,6 +33,10 @@ from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 ROWS = 50
 
 
+class Drawn(GaussianNoise):
+    """Noise as any infinite orbit: k_f has no closed form."""
+
+
 def fixed_rbf(lengthscale: float) -> RBFKernel:
     kernel = RBFKernel()
     kernel.lengthscale = lengthscale
@@ -192,7 +196,7 @@ class TestLoop:
 
     def test_twice_the_draws_begin_where_the_first_run_has_ended(self):
         x = torch.rand(15, 1, dtype=torch.float64).numpy() * 4
-        first = train(Job("noise", GaussianNoise(0.3), 0, InvariantGPRegressor), x, np.sin(x[:, 0]))
+        first = train(Job("noise", Drawn(0.3), 0, InvariantGPRegressor), x, np.sin(x[:, 0]))
         again = train(next_refinement(first, 15).job, x, np.sin(x[:, 0]))
         assert again.model.evidence_.num_samples == 2 * first.model.evidence_.num_samples
         assert again.model.history_[0]["bound"] == pytest.approx(first.evidence, abs=2.0)
@@ -400,11 +404,13 @@ class TestCompare:
 
 @pytest.mark.slow
 def test_profile_of_noise(symmetric):
-    curve = profile(*symmetric, "noise", "scale", [0.01, 3.0], num_samples=4)
-    # Under noise an RBF kernel is again one, only wider: what is learned makes up for any scale.
-    assert curve.tied == [0.01, 3.0]
+    curve = profile(*symmetric, "noise", "scale", [0.01, 0.3, 3.0])
+    # Under noise an RBF kernel is again one, only wider. A shorter lengthscale makes up for that, unless the noise is too wide.
+    assert curve.tied == [0.01, 0.3]
+    assert curve.bounds[1] == pytest.approx(curve.bounds[0], abs=0.1)
+    assert curve.bounds[2] < curve.bounds[0] - 10
     assert "cannot be told from" in str(curve)
-    clear = replace(curve, bounds=[9.0, 1.0], lows=[9.0, 1.0], highs=[None, 2.0])
+    clear = replace(curve, values=[0.01, 3.0], bounds=[9.0, 1.0], lows=[9.0, 1.0], highs=[None, 2.0])
     assert (clear.best, clear.tied) == (0.01, [0.01])
     assert "highest at 0.01." in str(clear)
     assert "highest at 0.01, but cannot be told from 3." in str(replace(clear, highs=[None, None]))

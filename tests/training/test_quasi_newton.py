@@ -21,6 +21,10 @@ from orbitgp.training.quasi_newton import LEAST_SAMPLES, QuasiNewton
 N = 25
 
 
+class Drawn(GaussianNoise):
+    """Noise as any infinite orbit: k_f has no closed form."""
+
+
 def kernel() -> ScaleKernel:
     return ScaleKernel(RBFKernel()).double()
 
@@ -127,14 +131,14 @@ def test_an_orbit_is_not_behind_the_model_without_it(orbit, seen):
 @pytest.mark.slow
 def test_draws_double_until_they_do_not_matter():
     x, y = wave(16)
-    climber = make(GaussianNoise(0.2).double(), x, y)
+    climber = make(Drawn(0.2).double(), x, y)
     solution = climber.run()
     samples = climber.model.num_samples
     assert samples >= LEAST_SAMPLES
     assert climber.draw_error < 1.0
     assert {r["num_samples"] for r in climber.history} >= {16, samples}
     assert solution.log_evidence == climber.history[-1]["bound"]
-    fixed = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    fixed = make(Drawn(0.2).double(), x, y, num_samples=4)
     fixed.run()
     assert fixed.model.num_samples == 4
 
@@ -142,7 +146,7 @@ def test_draws_double_until_they_do_not_matter():
 def test_where_no_draws_were_doubled_half_as_many_tell_what_that_would_change():
     x = torch.rand(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 4
     y = torch.sin(2 * x[:, :1]) + torch.sin(x[:, 1:])
-    climber = make(GaussianNoise(0.5, learn=False).double(), x, y, most_samples=4)
+    climber = make(Drawn(0.5, learn=False).double(), x, y, most_samples=4)
     value = climber.run().log_evidence
     assert climber.model.num_samples == 4
     other = abs(climber.model.log_evidence(climber.likelihood, y, None, climber.model.seed + 1) - value)
@@ -155,7 +159,7 @@ def test_where_no_draws_were_doubled_half_as_many_tell_what_that_would_change():
 def test_draws_are_not_enough_where_a_climb_with_more_of_them_gains(monkeypatch):
     """Two values that agree are no proof: where the evidence of 16 draws has its top, that of 32 is the same, but not level."""
     x, y = wave(12)
-    climber = make(GaussianNoise(0.2).double(), x, y, most_samples=64)
+    climber = make(Drawn(0.2).double(), x, y, most_samples=64)
     tops = {None: 0.0, 16: 0.0, 32: 1.0, 64: 1.0}  # where the evidence has its top, for each number of draws
 
     def objective(vector):
@@ -175,7 +179,7 @@ def test_draws_are_not_enough_where_a_climb_with_more_of_them_gains(monkeypatch)
 def test_draws_double_on_the_rows_that_are_learned_from():
     """The posterior is that of all rows, with the last number of draws."""
     x, y = wave(20)
-    climber = make(GaussianNoise(0.2).double(), x, y, learn_rows=14)
+    climber = make(Drawn(0.2).double(), x, y, learn_rows=14)
     solution = climber.run()
     assert climber.converged
     assert climber.model.num_samples >= LEAST_SAMPLES
@@ -209,10 +213,10 @@ def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them():
 
 def test_a_budget_that_ends_as_more_rows_are_seen_keeps_what_few_rows_told():
     x, y = wave(120)
-    whole = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    whole = make(Drawn(0.2).double(), x, y, num_samples=4)
     whole.run()
     sketches = [record for record in whole.history if record["rows"] == 50]
-    climber = make(GaussianNoise(0.2).double(), x, y, num_samples=4, max_steps=sketches[-1]["step"] + 2)
+    climber = make(Drawn(0.2).double(), x, y, num_samples=4, max_steps=sketches[-1]["step"] + 2)
     climber.run()
     best = max(sketches, key=lambda record: record["bound"])
     assert climber.model.orbit.describe().to_dict() == pytest.approx(best["orbit"])
@@ -247,11 +251,11 @@ def test_a_run_that_continues_has_the_draws_that_it_had():
     """From the beginning of every stage, and from the end."""
     x, y = wave(16)
     states = []
-    whole = make(GaussianNoise(0.2).double(), x, y, after_step=lambda run: states.append(run.state_dict()))
+    whole = make(Drawn(0.2).double(), x, y, after_step=lambda run: states.append(run.state_dict()))
     end = whole.run()
     assert whole.model.num_samples >= LEAST_SAMPLES
     for state in states[-3:]:
-        again = make(GaussianNoise(0.2).double(), x, y)
+        again = make(Drawn(0.2).double(), x, y)
         again.load_state_dict(state)
         assert again.run().log_evidence == end.log_evidence
         assert again.model.num_samples == whole.model.num_samples
@@ -263,20 +267,20 @@ def test_a_run_that_continues_has_the_draws_that_it_had():
 def test_tops_beside_the_best_go_on_and_the_highest_is_kept(monkeypatch):
     """Here all of them go on. A run that continues in the midst of this ends bit for bit the same."""
     x, y = wave(48)
-    alone = make(GaussianNoise(0.2).double(), x, y, most_samples=32)
+    alone = make(Drawn(0.2).double(), x, y, most_samples=32)
     best = alone.run().log_evidence
     monkeypatch.setattr(quasi_newton, "_LEAST_RUNG", 12)
     monkeypatch.setattr(quasi_newton, "TIE", 1e9)
     monkeypatch.setattr(best_start, "TIE", 1e9)
     monkeypatch.setattr(best_start.BestStart, "_is_one_top", lambda *_: False)
     states: list[dict] = []
-    whole = make(GaussianNoise(0.2).double(), x, y, most_samples=32, after_step=lambda run: states.append(run.state_dict()))
+    whole = make(Drawn(0.2).double(), x, y, most_samples=32, after_step=lambda run: states.append(run.state_dict()))
     end = whole.run()
     assert end.log_evidence > best - 0.1
     last = whole._stages.tops[-3:]  # with the most draws
     assert end.log_evidence == pytest.approx(max(top.value for top in last), abs=1e-6)
     for state in states[-6:-1]:
-        again = make(GaussianNoise(0.2).double(), x, y, most_samples=32)
+        again = make(Drawn(0.2).double(), x, y, most_samples=32)
         again.load_state_dict(state)
         assert again.run().log_evidence == end.log_evidence
         assert np.array_equal(again.learned.get(), whole.learned.get())
@@ -286,14 +290,14 @@ def test_tops_beside_the_best_go_on_and_the_highest_is_kept(monkeypatch):
 def test_stopping_in_the_middle_keeps_the_beginning_of_the_stage():
     x, y = wave(10)
     seen = []
-    climber = make(GaussianNoise(0.2).double(), x, y, num_samples=4, after_step=lambda run: seen.append(run.state_dict()))
+    climber = make(Drawn(0.2).double(), x, y, num_samples=4, after_step=lambda run: seen.append(run.state_dict()))
     climber.callback = lambda record: climber.stop() if record["step"] > 3 else None
     climber.run()
     assert climber.stopped
     assert not climber.converged
-    again = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    again = make(Drawn(0.2).double(), x, y, num_samples=4)
     again.load_state_dict(seen[-1])
-    whole = make(GaussianNoise(0.2).double(), x, y, num_samples=4)
+    whole = make(Drawn(0.2).double(), x, y, num_samples=4)
     assert again.run().log_evidence == whole.run().log_evidence
 
 

@@ -49,7 +49,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.rows import first
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit, Identity, Orbit
+from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.examples import typical_rows
@@ -253,7 +253,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             fit.problem.y,
             fit.settings,
             max_steps=fit.arguments["max_steps"],
-            num_samples=None if isinstance(model.orbit, FiniteOrbit) else fit.arguments["num_samples"],
+            num_samples=None if model.is_enumerated else fit.arguments["num_samples"],
             most_samples=choice.most_samples,
             learn_rows=choice.learn_rows,
             progress=bool(self.verbose),

@@ -209,7 +209,7 @@ def many_inducing(model: ExactGP, likelihood: Likelihood, settings: TrainerSetti
     x, orbit = model.x, model.orbit
     if x.device.type == "cpu" or not may_see_all(likelihood, len(x), settings):
         return None
-    work = workload(model, likelihood, settings.climb_samples)
+    work = _drawn(workload(model, likelihood, settings.climb_samples), orbit, settings)
     fixed = isinstance(orbit, FiniteOrbit) or settings.climb_samples is not None
     covariances = (1 if likelihood.shares_curvature else likelihood.num_latents) * work.turns
     averaged, limit = inducing_samples(settings.inducing_samples, orbit), seconds_on(x.device, for_learning(settings))
@@ -240,14 +240,21 @@ def _sparse_seconds(work: Workload, model: ExactGP, settings: TrainerSettings) -
     if model.x.device.type != "cpu":
         return 0.0
     rows = min(len(model.x), settings.posterior_rows)
-    cost = work.collapsed(rows, min(NUM_INDUCING, rows), inducing_samples(None, model.orbit), work.covariances)
+    cost = _drawn(work, model.orbit, settings).collapsed(
+        rows, min(NUM_INDUCING, rows), inducing_samples(None, model.orbit), work.covariances
+    )
     return EVALUATIONS * cost.seconds
+
+
+def _drawn(work: Workload, orbit: Orbit, settings: TrainerSettings) -> Workload:
+    """The same with draws of an infinite orbit, which sparse inference needs even where k_f has a closed form."""
+    return work if isinstance(orbit, FiniteOrbit) else replace(work, samples=settings.climb_samples or LEAST_SAMPLES)
 
 
 def _within(seconds: float, work: Workload, model: ExactGP, num_samples: int | None, forced: bool) -> Choice | str:
     """Exact inference in this time, or what stands against it. Where it is forced, conditioning may take any time."""
     rows, memory = len(model.x), free_memory(model.x.device)
-    fixed = isinstance(model.orbit, FiniteOrbit) or num_samples is not None
+    fixed = model.is_enumerated or num_samples is not None
     learning = work.learning(rows)
     against = affordable(learning, seconds, memory)
     if against is None:

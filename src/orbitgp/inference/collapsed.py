@@ -31,6 +31,7 @@ from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.whitening import KernelMeans
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
+from orbitgp.orbits import FiniteOrbit
 from orbitgp.orbits.sampling import Inputs
 
 Columns = Float[Tensor, "rows latents"]
@@ -61,6 +62,11 @@ class CollapsedGP(nn.Module):
         self.sparse, self.orbit, self.prior_mean = sparse, sparse.orbit, sparse.prior_mean
         self.register_buffer("x", x, persistent=False)
         self.num_samples, self.seed = num_samples, seed
+
+    @property
+    def is_enumerated(self) -> bool:
+        """Whether f needs no draws: the orbit is finite."""
+        return isinstance(self.orbit, FiniteOrbit)
 
     @property
     def kernel(self) -> Kernel:

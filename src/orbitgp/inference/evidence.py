@@ -41,7 +41,7 @@ class Evidence:
         value: the log marginal likelihood where ``exact``, else a lower bound on it.
         stderr: the error of ``value`` that orbit samples cause.
         num_data: the data.
-        num_samples: orbit samples of each datum; None where the orbit was enumerated.
+        num_samples: orbit samples of each datum; None where the orbit was enumerated, or k_f has a closed form.
         likelihood: the name of the likelihood.
         exact: whether f was conditioned on exactly under a Gaussian likelihood. With S sampled draws, the value is that of the
             model whose orbit these draws are.

@@ -1,6 +1,7 @@
 """The invariant Gaussian process without inducing points: f at the data themselves.
 
-The orbit is enumerated, or S fixed draws shared by all data stand for it: a finite orbit, and a model of its own. Its K_f gives
+The orbit is enumerated, K_f has a closed form (:mod:`orbitgp.kernels.closed_forms`), or S fixed draws shared by all data stand
+for the orbit: a finite one, and a model of its own. K_f gives
 the log evidence (:mod:`orbitgp.inference.dense_posterior`), exactly for a Gaussian or Dirichlet likelihood, and for the others
 the bound that their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
 G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
@@ -24,9 +25,10 @@ from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Ta
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
-from orbitgp.kernels import covariance
+from orbitgp.kernels import Covariance, covariance
+from orbitgp.kernels.closed_forms import closed_form
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit, Orbit, Pairing
+from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import Inputs
 
 _EXACT = Pairing.exact()
@@ -38,8 +40,9 @@ class ExactGP(nn.Module):
     """A Gaussian process that is insensitive to an orbit, conditioned on all data exactly.
 
     ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more elements; None
-    enumerates. They are the same for every input, in training and in prediction. :meth:`condition` must be called before
-    predictions, and again after any parameter has changed.
+    enumerates, or takes the closed form of k_f: the orbit then has one element, the input itself. Draws are the same for every
+    input, in training and in prediction. :meth:`condition` must be called before predictions, and again after any parameter
+    has changed.
     """
 
     x: Tensor
@@ -78,9 +81,25 @@ class ExactGP(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
 
+    @property
+    def is_enumerated(self) -> bool:
+        """Whether f needs no draws: the orbit is finite, or k_f has a closed form."""
+        return isinstance(self.orbit, FiniteOrbit) or closed_form(self.kernel, self.orbit) is not None
+
+    @property
+    def _closed_form(self) -> Covariance | None:
+        """k_f of the inputs themselves, if nothing is drawn. Made anew: kernel and orbit are parts of this module already."""
+        return closed_form(self.kernel, self.orbit) if self.num_samples is None else None
+
+    @property
+    def _vectors(self) -> Covariance:
+        """The covariance whose mean over pairs of what g sees of two finite orbits is k_f."""
+        return self._closed_form or self.covariance.of_features
+
     def samples(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
         """The finite orbit of each row."""
-        return self.orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
+        orbit = self.orbit if self._closed_form is None else Identity()
+        return orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
     def features(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
         """What g sees of the finite orbit of each row."""
@@ -110,7 +129,7 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def gram(self) -> Float[Tensor, "rows rows"]:
         """K_f of the data."""
-        return orbit_gram.gram(self.covariance.of_features, self._seen_and_means(self.x)[0])
+        return orbit_gram.gram(self._vectors, self._seen_and_means(self.x)[0])
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
@@ -148,7 +167,7 @@ class ExactGP(nn.Module):
         wanted, and data are few.
         """
         seen, means = self._training_inputs() if few is None else self._without_bias(*few)
-        vectors, learns_mean = self.covariance.of_features, self.prior_mean.bias.requires_grad
+        vectors, learns_mean = self._vectors, self.prior_mean.bias.requires_grad
         knows_noise = not likelihood.num_locals
         if knows_noise:
             observed = Observations.of(likelihood.quadratic(y, None)) if observed is None else observed.detached()
@@ -179,7 +198,7 @@ class ExactGP(nn.Module):
         """What g sees, in double precision where the noise is not far above the rounding of K_f: solutions divide by it."""
         if seen.dtype == torch.float64:
             return seen
-        variance = self.covariance.of_features.expectations(seen[:_PROBES, None], seen[:1, 0], _EXACT)[1].max()
+        variance = self._vectors.expectations(seen[:_PROBES, None], seen[:1, 0], _EXACT)[1].max()
         rounding = torch.finfo(seen.dtype).eps * float(variance)
         return seen if float(noise.min()) > CLEAR * rounding else seen.double()
 
@@ -201,12 +220,12 @@ class ExactGP(nn.Module):
         to_noise = 0.5 * (weights.square() - diagonals)
         # d/dt = -alpha; of the quadratic's own constants autograd takes care.
         backward(list(observed), [-weights, to_noise, torch.ones_like(observed.constant)])
-        to_seen = orbit_gram.pull_back(self.covariance.of_features, seen, gradient, self._learns_inputs(), kept)
+        to_seen = orbit_gram.pull_back(self._vectors, seen, gradient, self._learns_inputs(), kept)
         self._pull_back_to_inputs(to_seen, weights, few)
         return solution
 
     def _learns_inputs(self) -> bool:
-        vectors = {id(p) for p in self.covariance.of_features.parameters()}
+        vectors = {id(p) for p in self._vectors.parameters()}
         inner = [p for p in (*self.orbit.parameters(), *self.covariance.parameters()) if id(p) not in vectors]
         return any(p.requires_grad for p in inner)
 
@@ -227,7 +246,7 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def predict(self, x: Inputs, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""
-        vectors, seen = self.covariance.of_features, self._conditioned_on()
+        vectors, seen = self._vectors, self._conditioned_on()
         system = self._posterior(seen)
         means, variances = [], []
         for other, prior, cross in self._with_data(x, seen):
@@ -250,11 +269,11 @@ class ExactGP(nn.Module):
         for part in x.split(max(1, min(self._rows(x), chunk_elements(x.device) // len(self.x)))):
             other, prior = self._seen_and_means(part)
             other = other.to(seen.dtype)
-            yield other, prior, orbit_gram.cross(self.covariance.of_features, other, seen).double()
+            yield other, prior, orbit_gram.cross(self._vectors, other, seen).double()
 
     def mean_gradient(self, x: Inputs) -> Float[Tensor, "latents others *features"]:
         """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
-        vectors, seen = self.covariance.of_features, self._conditioned_on()
+        vectors, seen = self._vectors, self._conditioned_on()
         found = []
         for row in x.split(1):
             row = row.detach().requires_grad_()
@@ -268,7 +287,7 @@ class ExactGP(nn.Module):
     @torch.no_grad()
     def joint(self, x: Inputs, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        vectors, seen = self.covariance.of_features, self._conditioned_on()
+        vectors, seen = self._vectors, self._conditioned_on()
         system = self._posterior(seen)
         other, prior = self._seen_and_means(x)
         other = other.to(seen.dtype)
@@ -280,7 +299,7 @@ class ExactGP(nn.Module):
     def _posterior(self, seen: Tensor) -> NoisyCovariance:
         """The inverses; made again where they are not at hand, as after loading from a file, or on another device."""
         if seen.device not in self._inverted:
-            self._inverted[seen.device] = NoisyCovariance(orbit_gram.gram(self.covariance.of_features, seen), self.noise)
+            self._inverted[seen.device] = NoisyCovariance(orbit_gram.gram(self._vectors, seen), self.noise)
         return self._inverted[seen.device]
 
     def copied_to(self, device: torch.device) -> ExactGP:
@@ -297,7 +316,7 @@ class ExactGP(nn.Module):
     def probe(self) -> tuple[Float[Tensor, "few latents"], Float[Tensor, "few latents"]]:
         """Numbers that tell one orbit, kernel or feature map from another, from few data and without the posterior."""
         seen, means = self._seen_and_means(self.x[:_PROBES])
-        gram = orbit_gram.gram(self.covariance.of_features, seen).double()
+        gram = orbit_gram.gram(self._vectors, seen).double()
         return means + gram @ self.weights[:_PROBES], gram.diagonal()[:, None].expand(-1, self.num_latents)
 
 
@@ -310,7 +329,7 @@ def backward(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
 
 def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
     """What exact inference costs for data like these, with as few draws as an infinite orbit may end with, or so many."""
-    samples = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else num_samples or LEAST_SAMPLES
+    samples = getattr(model.orbit, "size", 1) if model.is_enumerated else num_samples or LEAST_SAMPLES
     double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
     dim = model.covariance.num_features(model.x)
     return Workload.of(likelihood, samples, dim, model.x.device, double, tables)

@@ -42,7 +42,7 @@ class Stationary(Covariance):
         # Centring costs one pass and wins a digit: squared distances cancel less.
         given, centre = (xa, z), _mean(z.detach())
         z, gamma, variance = self._scaled(z - centre)
-        if self._ard():  # far from zero, x / lengthscale loses digits: centre first
+        if len(self.hyperparameters(z.shape[-1])[0]) > 1:  # far from zero, x / lengthscale loses digits: centre first
             xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
         smooth = self.profile.smooth
         if loses_digits(z, gamma, smooth=smooth) or loses_digits(xa, gamma, centre, smooth):
@@ -69,15 +69,18 @@ class Stationary(Covariance):
 
     def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs, 1/lengthscale^2 and variance. With ARD the inputs are scaled; one lengthscale is applied after the GEMM."""
-        kernel, dtype = self.kernel, dtype or x.dtype
-        variance = kernel.outputscale.to(dtype) if isinstance(kernel, ScaleKernel) else x.new_ones((), dtype=dtype)
-        lengthscale = unscaled(kernel).lengthscale.reshape(-1)
-        if self._ard():
-            return x / lengthscale.to(x.dtype), variance.new_ones(()), variance
-        return x, lengthscale[0].to(dtype).pow(-2), variance
+        dtype = dtype or x.dtype
+        lengthscales, variance = self.hyperparameters(x.shape[-1])
+        variance = variance.to(dtype)
+        if len(lengthscales) > 1:
+            return x / lengthscales.to(x.dtype), variance.new_ones(()), variance
+        return x, lengthscales[0].to(dtype).pow(-2), variance
 
-    def _ard(self) -> bool:
-        return bool(unscaled(self.kernel).raw_lengthscale.numel() > 1)
+    def hyperparameters(self, dim: int) -> tuple[Float[Tensor, " lengthscales"], Float[Tensor, ""]]:
+        """The lengthscale of all of these features, or one for each of them, and the variance."""
+        lengthscales = unscaled(self.kernel).lengthscale.reshape(-1)
+        variance = self.kernel.outputscale if isinstance(self.kernel, ScaleKernel) else lengthscales.new_ones(())
+        return lengthscales, variance
 
 
 def unscaled(kernel: Kernel) -> Kernel:

@@ -16,7 +16,7 @@ from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 class GaussianNoise(Orbit):
     """x_a = x + scale * e with e ~ N(0, I): one learned scale shared by all features, or one for each.
 
-    Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), which the tests use as their oracle.
+    Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), with which exact inference needs no draws.
     The sign of the scale does not matter, so it is unconstrained and never saturates.
     """
 

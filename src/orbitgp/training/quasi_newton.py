@@ -38,7 +38,6 @@ from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.best_start import EARLY_SETTLED, SETTLED, TIE, BestStart, still_tied
 from orbitgp.training.climb import Climb, Curvature, Stopped, Top
 from orbitgp.training.diagnostics import Record, headline, hyperparameters
@@ -98,8 +97,8 @@ class QuasiNewton:
         self._start_rows = min(self.options.start_rows, len(self.x))
         self._num_learned = len(self.x) if self.learn_rows is None else min(self.learn_rows, len(self.x))
         self.limit = self._time_limit()
-        # Draws of the first stage and of the last; None where a finite orbit is enumerated.
-        fixed = isinstance(self.model.orbit, FiniteOrbit) or self.num_samples is not None
+        # Draws of the first stage and of the last; None where there is nothing to draw.
+        fixed = self.model.is_enumerated or self.num_samples is not None
         self._first_samples = self.num_samples if fixed else min(FIRST_SAMPLES, self.most_samples)
         self._last_samples = self.num_samples if fixed else self.most_samples
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.

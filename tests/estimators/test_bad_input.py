@@ -52,6 +52,7 @@ CLASSIFICATION_DATA = [
     ("one class", X, np.zeros(12), ValueError, "at least two classes, got one class: 0"),
     ("one class, in words", X, np.full(12, "yes"), ValueError, "at least two classes, got one class: .*yes"),
     ("real targets", X, y, ValueError, "Unknown label type: continuous"),
+    ("labels of two types", X, np.array(["a", 1] * 6, dtype=object), ValueError, "labels of several types, int, str: make"),
     ("indicator targets", X, np.eye(12), ValueError, "should be a 1d array"),
 ]
 

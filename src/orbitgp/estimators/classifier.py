@@ -60,8 +60,12 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
     def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
         if targets.dtype == object and any(label is None for label in targets):
             raise ValueError("y contains None: every row needs a label.")
+        try:
+            self.classes_ = np.unique(targets)
+        except TypeError:
+            kinds = ", ".join(sorted({type(label).__name__ for label in targets}))
+            raise ValueError(f"y holds labels of several types, {kinds}: make them alike, as with y.astype(str).") from None
         check_classification_targets(targets)
-        self.classes_ = np.unique(targets)
         labels = np.searchsorted(self.classes_, targets)  # in less memory than np.unique would take for them
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")

@@ -69,13 +69,6 @@ def test_arrays_as_pillow_yields_them(tmp_path):
     np.testing.assert_allclose(load(tmp_path / "d.npz").x_train, expected, atol=1e-6)
 
 
-def test_images_of_one_colour_are_refused(tmp_path):
-    x = np.zeros((4, 5, 5), np.uint8) + np.arange(4, dtype=np.uint8)[:, None, None]
-    np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
-    with pytest.raises(DatasetError, match="of one colour all over"):
-        load(tmp_path / "d.npz")
-
-
 def test_a_bright_background_is_noted(tmp_path):
     x = np.full((6, 5, 5), 255, np.uint8)
     x[:, 2, 2] = 0
@@ -206,3 +199,10 @@ def test_rows_without_a_name_count_from_one(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n0,0\n0,0\n0,0\n")
     for suffix in (".npy", ".npz", ".csv"):
         assert load_inputs(tmp_path / f"x{suffix}", ReadOptions()).rows == ["1", "2", "3"]
+
+
+def test_the_folder_one_is_in_has_a_name(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", RNG.random((6, 3)))
+    np.save(tmp_path / "y.npy", RNG.random(6))
+    monkeypatch.chdir(tmp_path)
+    assert load(".").name == tmp_path.name

@@ -55,6 +55,9 @@ def load(
     """
     train = _read(spec, options or ReadOptions(), training=True)
     task, held_out = task_of(train.y), train.test
+    if test is None and held_out is None and train.options.signal and Path(spec).stem.endswith("_TRAIN"):
+        beside = Path(spec).with_stem(Path(spec).stem.removesuffix("TRAIN") + "TEST")  # as in the signal archive
+        test = beside if beside.is_file() else None
     if test is not None:
         held_out = load_inputs(test, train.options)
         if held_out.y is None or held_out.with_target is not None:
@@ -109,20 +112,15 @@ def _read(spec: str | Path, options: ReadOptions, training: bool) -> Inputs:
         kinds = f"{', '.join(_READERS)}, a folder of class folders of images, or one of {', '.join(NAMES)}"
         raise DatasetError(f"{path} is of no kind that can be read: give {kinds}.")
     read = read_image_files if inner.is_dir() else _READERS[inner.suffix.lower()]
-    found = replace(read(inner, options, training), source=(path.stem or path.name, str(path)))
+    found = _checked(read(inner, options, training), str(path))
     if not training:
-        return _checked(found, str(path))
-    beside = path.with_stem(path.stem.removesuffix("_TRAIN") + "_TEST")  # as in the signal archive
-    if found.test is None and found.options.signal and beside != path and beside.is_file():
-        found = replace(found, test=read(beside, found.options, training=False))
-    found = _checked(found, str(path))
-    if found.x.ndim > 2 and not found.options.signal and (np.ptp(found.x.reshape(len(found.x), -1), axis=1) == 0).all():
-        raise DatasetError(f"every image in {path} is of one colour all over: there is nothing to learn from.")
-    if found.test is not None:
-        test = _checked(replace(found.test, options=found.options), f"{path} (test)")
+        return found
+    notes, test = [*found.notes, *_notes(found.x, found.options)], found.test
+    if test is not None:
+        test = _checked(replace(test, options=found.options), f"{path} (test)")
         _check_shape(test.x, found.x, f"{path} (test)")
-        found = replace(found, test=test)
-    return replace(found, notes=[*found.notes, *(found.test.notes if found.test else ()), *_notes(found.x, found.options)])
+        notes += test.notes
+    return replace(found, notes=notes, test=test, source=(path.stem or path.resolve().name, str(path)))
 
 
 def _named(name: str, options: ReadOptions, training: bool) -> Inputs:

@@ -38,7 +38,7 @@ _DATA_HELP = (
     "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a folder of images "
     f"in class folders, or a name: {', '.join(DATA_NAMES)}."
 )
-_READ_HELP = "How pandas reads a table: sep=';', decimal=, encoding=latin-1, …; again for more."
+_READ_HELP = "How pandas reads a table: sep=';', decimal=',', encoding=latin-1, …; again for more."
 _MAP_HELP = (
     f"What the function sees of an input: none (as it is), {listed(OF_IMAGES)} (of an image), {listed(OF_SIGNALS)} (of a "
     "signal), or a class, my.py:Spectrum."

@@ -140,7 +140,7 @@ def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
         if "sep" not in asked and any(mark in cell for mark in ";\t" for cell in cells):
             raise DatasetError(
                 f"the first line of {path} has semicolons or tabs: say what separates columns, as in --read sep=';', and for "
-                "decimal commas also --read decimal=,."
+                "decimal commas also --read decimal=','."
             )
         if all(dtype.kind in "iuf" for dtype in first.dtypes):
             if not (options.signal and is_tsv):
@@ -241,20 +241,22 @@ def _odd_cell(words: Series, always: bool = False) -> str | None:
     option = f"na_values={shlex.quote(odd.iloc[0][:_LONGEST])}" if len(odd) else ""
     if not len(odd):
         odd = next((found for mark in ",' ." if len(found := words[words.str.contains(mark, regex=False)])), words)
-        option = "decimal=, or --read thousands=," if "," in odd.iloc[0] else "thousands=."
+        option = "decimal=',' or --read thousands=','" if "," in odd.iloc[0] else "thousands='.'"
     return f"is {odd.iloc[0][:_LONGEST]!r} in row {odd.index[0]}, which is no number: correct it, or say --read {option}"
 
 
 def _learn_columns(frame: DataFrame, options: ReadOptions, notes: list[str]) -> ReadOptions:
     """What the training data decide: the words of columns, and what is put for missing values."""
     levels = {name: sorted(set(column.dropna())) for name, column in frame.items() if _is_words(column)}
-    if levels:
-        which = f"column{'s' if len(levels) > 1 else ''} {listed([repr(name) for name in levels])}"
-        notes.append(f"{which} hold{'' if len(levels) > 1 else 's'} words: each word is an input of 0 and 1.")
-    constant = [repr(name) for name in frame if frame[name].nunique() == 1]
-    if constant and not options.signal and options.image_shape is None:
-        more = [f"{len(constant) - _MOST:,} more"] if len(constant) > _MOST else []
-        notes.append(f"only one value is in column {listed([*constant[:_MOST], *more])}: it cannot help to predict.")
+    constant = [name for name in frame if frame[name].nunique() == 1 and not options.signal and options.image_shape is None]
+    for names, hold in (
+        (list(levels), "words: each word is an input of 0 and 1"),
+        (constant, "one value only: no help to predict"),
+    ):
+        if names:
+            said = [*map(repr, names[:_MOST]), *([f"{len(names) - _MOST:,} more"] if len(names) > _MOST else [])]
+            many = len(names) > 1
+            notes.append(f"column{'s' * many} {listed(said)} hold{'s' * (not many)} {hold}.")
     imputed = {} if options.signal or not options.impute else frame
     fills = {name: str(frame[name].mode()[0]) if name in levels else float(frame[name].median()) for name in imputed}
     return replace(options, levels=levels, fills=fills)

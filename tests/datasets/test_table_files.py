@@ -200,10 +200,18 @@ def test_missing_inputs_are_imputed_on_request(tmp_path):
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,\n2,1.5\n,2.5\n4,3.5\n")
     data = load(tmp_path / "t.csv", ReadOptions(impute=True, drop_missing=True))
-    assert "column 'a' has no value in row 3: 3.0 is put there." in data.notes
+    assert "column 'a' has no value in row 3: 3 is put there." in data.notes
     (tmp_path / "t.csv").write_text("a,y\n1,\n2,1.5\nx,2.5\n4,3.5\n")
     with pytest.raises(DatasetError, match=r"column 'a' is 'x' in row 3"):
         load(tmp_path / "t.csv", ReadOptions(drop_missing=True))
+
+
+def test_the_median_is_said_without_rounding_errors(tmp_path):
+    rows = "".join(
+        f"{a},{i}\n" for i, a in enumerate(["44.8", "44.9", "", "1", "99"])
+    )  # (44.8 + 44.9) / 2 = 44.849999999999994
+    (tmp_path / "t.csv").write_text(f"a,target\n{rows}")
+    assert "column 'a' has no value in row 3: 44.85 is put there." in load(tmp_path / "t.csv", ReadOptions(impute=True)).notes
 
 
 def test_decimal_commas(tmp_path):

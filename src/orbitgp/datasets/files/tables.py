@@ -266,8 +266,10 @@ def _features(column: Series, options: ReadOptions, notes: list[str]) -> dict[st
     """The inputs of a column: its numbers, or one of 0 and 1 for each word; of two words, for the second one."""
     name, words = str(column.name), options.levels.get(str(column.name))
     if (holes := column.isna()).any() and name in options.fills:
-        notes.append(f"column {name!r} has no value in {_rows(holes)}: {options.fills[name]} is put there.")
-        column = column.fillna(options.fills[name])
+        fill = options.fills[name]
+        shown = f"{fill:.7g}" if isinstance(fill, float) else fill
+        notes.append(f"column {name!r} has no value in {_rows(holes)}: {shown} is put there.")
+        column = column.fillna(fill)
     if words is None:
         return {name: column.to_numpy(np.float64, na_value=np.nan)}
     values, two = column.astype(str), len(words) == 2

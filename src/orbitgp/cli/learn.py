@@ -80,7 +80,7 @@ def _train(folder: RunFolder, config: dict[str, Any], data: Data, json_: bool, q
     orbit = orbit_for(orbit_text(config, config["orbit"]), data)
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
-    wants_plain = config["asked"].get("baseline") and not isinstance(orbit, Identity)
+    wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
     print_estimate(data, config, [orbit, *([Identity()] if wants_plain else [])], quiet)
     budget = config["settings"]["max_steps"]
     with Progress(2 if wants_plain else 1, budget, units, quiet=quiet) as progress, warnings.catch_warnings():

@@ -83,7 +83,8 @@ def versions(*packages: str) -> dict[str, str]:
 def digest(tensors: Tensors, *texts: str) -> str:
     """Tells these tensors and texts from any others."""
     found = hashlib.sha256("\0".join((*texts, "")).encode("utf-8", "surrogatepass"))
-    found.update(safetensors.torch.save(_separate(tensors)))
+    for name in sorted(tensors):  # one at a time: they may be large
+        found.update(safetensors.torch.save(_separate({name: tensors[name]})))
     return found.hexdigest()
 
 

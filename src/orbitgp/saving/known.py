@@ -19,10 +19,8 @@ from gpytorch import constraints, kernels, priors
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import Tensor, nn
 
+from orbitgp import kernels as own_kernels
 from orbitgp import likelihoods, orbits
-from orbitgp.kernels import SNV, Frame, OrientedGradients, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative
-from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.saving.registry import Arguments, add, register
 
 _ELSEWHERE = {"a": "low", "b": "high"}  # the ends of a uniform prior
@@ -100,8 +98,8 @@ for _function in (torch.exp, torch.log, torch.sigmoid, nn.functional.softplus, i
     add(_function, _function.__name__, lambda _: {}, lambda _function=_function: _function)
 
 _register([*_classes(orbits, orbits.Orbit), *_classes(likelihoods, likelihoods.Likelihood), nn.Flatten])
-_register([OrientedGradients, Frame, SideBySide, SNV, SavitzkyGolay, SmoothDerivative, ShapeHistograms])
+_register(_classes(own_kernels, nn.Module))
 _register([nn.Sequential], lambda parts: {"*": list(parts)})
-_register([*_classes(kernels, kernels.Kernel), InvariantKernel, FeatureMapKernel], _arguments)
+_register([*_classes(kernels, kernels.Kernel), own_kernels.InvariantKernel, own_kernels.FeatureMapKernel], _arguments)
 _register([*_classes(constraints, constraints.Interval), *_classes(priors, priors.Prior), nn.Softplus], _arguments)
 _register([kernels.RFFKernel], _random_features)

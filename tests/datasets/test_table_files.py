@@ -49,8 +49,8 @@ def test_csv_without_a_header_has_numbered_columns(tmp_path):
         ("a,y\n1,0\nred,1\n", "column 'a' is 'red' in row 2, .*: correct it, or say --read na_values=red, or .*--drop a"),
         ("a,y\n1,0\n,1\n", "column 'a' has no value in row 2: .*--drop-missing"),
         ("y,a\n1,0\n1\n", "column 'a' has no value in row 2"),
-        ("a,y\n1,0\n2,\n3,NA\n", "the target column 'y' has no value in rows 2, 3: .*--drop-missing"),
-        ("a,y\n" + "1,\n" * 9, "no value in rows 1, 2, 3, 4, 5 and 4 more"),
+        ("a,y\n1,0\n2,\n3,NA\n", "the target column 'y' has no value in rows 2 and 3: .*--drop-missing"),
+        ("a,y\n" + "1,\n" * 9, "no value in rows 1, 2, 3, 4, 5, 6, 7, 8 and 1 more"),
         ("a,b\n1,0\n", "--target NAME: its columns are a, b"),
         ("y\n1\n", "no column but the target"),
         ("a,y\nnan,1\n2,3\n", "column 'a' has no value in row 1"),
@@ -121,6 +121,22 @@ def test_parquet(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DatasetError, match="parquet"):
         load(tmp_path / "bad.parquet")
+
+
+def test_numbers_and_words_of_other_types(tmp_path):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    from decimal import Decimal
+
+    from pyarrow import parquet
+
+    columns = {"price": [Decimal("1.50"), None, Decimal("2.25"), Decimal("1.5")], "sold": [True, False, None, True]}
+    columns |= {"kind": pandas.Categorical(["u", "v", "u", "v"]), "y": [1, 2, 3, 5]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    data = load(tmp_path / "t.parquet", ReadOptions(impute=True))
+    np.testing.assert_array_equal(data.x_train, [[1.5, 1, 0], [1.5, 0, 1], [2.25, 1, 0], [1.5, 1, 1]])
+    parquet.write_table(pyarrow.table({"a": [1], "a ": [2], "y": [3]}), tmp_path / "t.parquet")
+    with pytest.raises(DatasetError, match="two columns of the name 'a'"):
+        load(tmp_path / "t.parquet")
 
 
 def test_parquet_without_its_reader_says_what_to_install(tmp_path, monkeypatch):
@@ -195,6 +211,8 @@ def test_missing_inputs_are_imputed_on_request(tmp_path):
     assert new.notes == [
         f"column {name!r} has no value in row 1: {fill} is put there." for name, fill in (("a", 5.5), ("b", "red"))
     ]
+    (tmp_path / "new.csv").write_text("a,b\n7,\n")
+    np.testing.assert_array_equal(load_inputs(tmp_path / "new.csv", data.read_options).x, [[7, 1]])
 
 
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):

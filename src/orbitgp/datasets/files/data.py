@@ -12,6 +12,8 @@ from jaxtyping import Int, Shaped
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.task import Task, task_of
 
+PANDAS = ("sep", "decimal", "thousands", "encoding", "header", "skiprows", "comment", "na_values", "sheet_name")
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -62,6 +64,16 @@ class ReadOptions:
     resample: bool = False
     length: int | None = None
     root: str | None = None
+
+
+def read_option(text: str) -> tuple[str, Any]:
+    """An option of pandas, ``KEY=VALUE``; commas separate several ``na_values``."""
+    key, equals, value = text.partition("=")
+    if key not in PANDAS or not equals:
+        raise DatasetError(f"--read takes KEY=VALUE, where KEY is one of {', '.join(PANDAS)}, not {text!r}.")
+    if key in ("header", "skiprows"):
+        return key, int(value) if value.isdigit() else None
+    return key, value.split(",") if key == "na_values" else value.replace("\\t", "\t")
 
 
 @dataclass(frozen=True, eq=False)

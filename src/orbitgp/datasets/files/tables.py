@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Inputs, ReadOptions
+from orbitgp.datasets.files.data import PANDAS, Inputs, ReadOptions
 from orbitgp.orbits.description import listed
 
 if TYPE_CHECKING:
@@ -27,31 +27,20 @@ if TYPE_CHECKING:
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 MAX_LEVELS = 20  # different words in a column that is an input
-PANDAS = ("sep", "decimal", "thousands", "encoding", "header", "skiprows", "comment", "na_values", "sheet_name")
 _NUMBERLIKE = (
     r"[+-]?[\d.,' ]*\d[\d.,' ]*(?:[eE][+-]?\d+)?"  # a number to a person, perhaps with other separators than pandas expects
 )
+_ENCODING = "it is not in UTF-8, so say what it is in, as in --read encoding=latin-1"
 _LAYOUT = "--read sep=';' says what separates columns, and --read skiprows=1 leaves out a line above the header"
-_MOST = 8  # problems in a message
+_MOST = 8  # problems, columns or rows in a message
 _LONGEST = 30  # characters of a name or a cell in a message
-
-
-def read_option(text: str) -> tuple[str, Any]:
-    """An option of pandas, ``KEY=VALUE``; commas separate several ``na_values``."""
-    key, equals, value = text.partition("=")
-    if key not in PANDAS or not equals:
-        raise DatasetError(f"--read takes KEY=VALUE, where KEY is one of {', '.join(PANDAS)}, not {text!r}.")
-    if key in ("header", "skiprows"):
-        return key, int(value) if value.isdigit() else None
-    return key, value.split(",") if key == "na_values" else value.replace("\\t", "\t")
 
 
 def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
     """Inputs and targets of a table; the options then name its columns."""
     frame = read_frame(path, options)
-    notes: list[str] = []
-    problems: list[str] = []
-    target = _target(frame, options)
+    notes, problems = list[str](), list[str]()
+    target = _target(path, frame, options)
     if training:
         options = _choose_columns(frame, options, target, problems, notes)
     elif options.columns is None:
@@ -59,7 +48,9 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
     columns = [name for name in options.columns or () if name in frame]
     lost = [name for name in options.columns or () if name not in frame]
     problems += [f"there is no column {name!r}, which the model was trained on: {_columns(frame, name)}" for name in lost]
-    frame = _drop_missing(path, frame, columns, target, options, notes)
+    if options.drop_missing:
+        needed, what = ([], "no target") if options.impute else (columns, "missing values")
+        frame = _drop_missing(path, frame, [*needed, *([] if target is None else [target])], what, notes)
     known = frame[target].dropna() if target is not None else frame.iloc[:0, 0]
     holes = "" if target is None or len(known) == len(frame) else _rows(frame[target].isna())
     problems += _missing_inputs(frame[columns], options, training)
@@ -70,9 +61,8 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
     if known.nunique() > len(known) / 2 and (odd := _odd_cell(known)):
         problems.append(f"the target column {target!r} {odd}")
     if problems:
-        numbered = "; ".join(f"({i}) {problem}" for i, problem in enumerate(problems[:_MOST], 1))
-        numbered += f"; and {len(problems) - _MOST:,} more" if len(problems) > _MOST else ""
-        raise DatasetError(f"{path}: {problems[0] if len(problems) == 1 else numbered}.")
+        numbered = [f"({i}) {problem}" for i, problem in enumerate(problems, 1)]
+        raise DatasetError(f"{path}: {problems[0] if len(problems) == 1 else '; '.join(_first(numbered))}.")
     if training:
         options = _learn_columns(frame[columns], options, notes)
     features: dict[str, Shaped[np.ndarray, " rows"]] = {}
@@ -93,18 +83,11 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
 
 def read_frame(path: Path, options: ReadOptions) -> DataFrame:
     """The whole table; columns that are not numbers are words, and rows count from 1."""
-    suffix = path.suffix.lower()
     try:
         import pandas
 
-        if suffix == ".parquet":
-            frame = pandas.read_parquet(path)
-        else:
-            frame = (
-                pandas.read_excel(path, **_asked(options, pandas.read_excel))
-                if suffix == ".xlsx"
-                else _read_text(path, options)
-            )
+        reader = {".parquet": pandas.read_parquet, ".xlsx": pandas.read_excel}.get(path.suffix.lower())
+        frame = _read_text(path, options) if reader is None else reader(path, **_asked(options, reader))
     except ImportError:
         raise DatasetError(f"reading {path} needs pandas and its readers: pip install 'orbitgp[tables]'.") from None
     except pandas.errors.EmptyDataError:
@@ -115,17 +98,27 @@ def read_frame(path: Path, options: ReadOptions) -> DataFrame:
         raise
     except (ValueError, TypeError, OSError, LookupError) as error:  # of pandas and of pyarrow
         reason = (str(error).splitlines() or [type(error).__name__])[0].removeprefix("Error tokenizing data. C error: ")
-        utf = "it is not in UTF-8, so say what it is in, as in --read encoding=latin-1"
-        advice = utf if isinstance(error, UnicodeDecodeError) else _LAYOUT
+        advice = _ENCODING if isinstance(error, UnicodeDecodeError) else _LAYOUT
         raise DatasetError(f"{path} cannot be read as a table ({reason.rstrip('.')}): {advice}.") from None
     frame = frame.rename(columns=lambda name: str(name).strip())
+    if not frame.columns.is_unique:
+        raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0][:_LONGEST]!r}.")
     # A separator at the end of lines makes a column that has neither a name nor values.
     frame = frame[[name for name in frame if not (name.startswith("Unnamed: ") and frame[name].isna().all())]]
     if frame.empty:
         raise DatasetError(f"{path} has no rows below its header.")
-    words = {name: column.astype(object) for name, column in frame.items() if column.dtype.kind not in "iuf"}
-    stripped = {name: column.map(lambda cell: str(cell).strip(), na_action="ignore") for name, column in words.items()}
-    return frame.assign(**stripped).set_axis(range(1, len(frame) + 1))
+    return frame.apply(_plain).set_axis(range(1, len(frame) + 1))
+
+
+def _plain(column: Series) -> Series:
+    """Numbers as they are, also those of other Python types, and the rest as words: categories, dates, true and false."""
+    from pandas.api.types import infer_dtype
+
+    if column.dtype.kind in "iuf":
+        return column
+    if infer_dtype(column) in ("integer", "decimal", "mixed-integer-float"):
+        return column.astype(np.float64)
+    return column.astype(object).map(lambda cell: str(cell).strip(), na_action="ignore")
 
 
 def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
@@ -162,9 +155,10 @@ def _asked(options: ReadOptions, reader: Callable[..., Any]) -> dict[str, Any]:
     return {key: value for key, value in options.read.items() if key in PANDAS and key in signature(reader).parameters}
 
 
-def _target(frame: DataFrame, options: ReadOptions) -> str | None:
-    """The column to predict, if there is one and no other that may be it."""
-    asked = "0" if options.target is None and options.signal and "0" in frame else options.target  # the signal archive
+def _target(path: Path, frame: DataFrame, options: ReadOptions) -> str | None:
+    """The column to predict, if there is one and no other that may be it; the signal archive has it first, without a name."""
+    is_archive = options.signal and path.suffix.lower() == ".tsv" and "0" in frame
+    asked = "0" if options.target is None and is_archive else options.target
     found = [name for name in frame if (name.lower() in TARGETS if asked is None else name == asked)]
     return found[0] if len(found) == 1 else None
 
@@ -182,29 +176,22 @@ def _choose_columns(
         elif name == target:
             problems.append(f"column {name!r} is the target, which --drop and --id cannot take: --target names another")
     others = [name for name in frame if name != target and name not in options.drop]
-    names = options.id
-    if names is None:
-        names = next((name for name in others if name.lower() == "id" or name.startswith("Unnamed: ")), None)
-        if names is not None:
-            which = f"column {names!r}" if names.lower() == "id" else "the column without a name"
-            notes.append(f"{which} names the rows and is no input; --id COLUMN names another one.")
+    names = options.id or next((name for name in others if name.lower() == "id" or name.startswith("Unnamed: ")), None)
+    if names is not None and options.id is None:
+        which = f"column {names!r}" if names.lower() == "id" else "the column without a name"
+        notes.append(f"{which} names the rows and is no input; --id COLUMN names another one.")
     columns = tuple(name for name in others if name != names)
     if not columns:
         problems.append(f"there is no column but the target {target!r}")
     return replace(options, target=target, id=names, columns=columns)
 
 
-def _drop_missing(
-    path: Path, frame: DataFrame, columns: list[str], target: str | None, options: ReadOptions, notes: list[str]
-) -> DataFrame:
-    """With ``drop_missing``, the rows that have all values, or a target if inputs are imputed."""
-    only_target = options.impute and target is not None
-    needed = [*([] if only_target else columns), *([] if target is None else [target])]
-    whole = frame.dropna(subset=needed) if options.drop_missing else frame
+def _drop_missing(path: Path, frame: DataFrame, needed: list[str], what: str, notes: list[str]) -> DataFrame:
+    """The rows that have all values that are needed."""
+    whole = frame.dropna(subset=needed)
     if not len(whole):
         raise DatasetError(f"{path} has no row without a missing value.")
     if len(whole) < len(frame):
-        what = "no target" if only_target else "missing values"
         notes.append(f"{len(frame) - len(whole):,} of {len(frame):,} rows have {what} and are left out.")
     return whole
 
@@ -213,11 +200,10 @@ def _missing_inputs(frame: DataFrame, options: ReadOptions, training: bool) -> l
     """The columns without some of their values, where nothing is put for these: one problem, however many they are."""
     if options.signal or (training and options.impute):
         return []
-    holes = [name for name in frame if frame[name].isna().any() and name not in options.fills]
-    said = [f"column {name!r} has no value in {_rows(frame[name].isna())}" for name in holes[:_MOST]]
-    said += [f"{len(holes) - _MOST:,} more columns have gaps"] if len(holes) > _MOST else []
+    holes = {name: column.isna() for name, column in frame.items() if column.isna().any() and name not in options.fills}
+    said = [f"column {name!r} has no value in {_rows(where)}" for name, where in holes.items()]
     remedy = ", or leave such rows out, --drop-missing, or put the median, --impute" if training else ""
-    return [f"{listed(said)}: fill in what is missing{remedy}"] if holes else []
+    return [f"{listed(_first(said))}: fill in what is missing{remedy}"] if holes else []
 
 
 def _problems_of(column: Series, options: ReadOptions, training: bool) -> list[str]:
@@ -237,9 +223,9 @@ def _odd_cell(words: Series, always: bool = False) -> str | None:
     """The cell that keeps a column of numbers from being read as one, and what to do about it; None for a column of words."""
     if not _is_words(words) or not (always or words.str.fullmatch(_NUMBERLIKE).any()):
         return None
-    odd = words[~words.str.fullmatch(_NUMBERLIKE)]
-    option = f"na_values={shlex.quote(odd.iloc[0][:_LONGEST])}" if len(odd) else ""
-    if not len(odd):
+    if len(odd := words[~words.str.fullmatch(_NUMBERLIKE)]):
+        option = f"na_values={shlex.quote(odd.iloc[0][:_LONGEST])}"
+    else:
         odd = next((found for mark in ",' ." if len(found := words[words.str.contains(mark, regex=False)])), words)
         option = "decimal=',' or --read thousands=','" if "," in odd.iloc[0] else "thousands='.'"
     return f"is {odd.iloc[0][:_LONGEST]!r} in row {odd.index[0]}, which is no number: correct it, or say --read {option}"
@@ -249,14 +235,11 @@ def _learn_columns(frame: DataFrame, options: ReadOptions, notes: list[str]) -> 
     """What the training data decide: the words of columns, and what is put for missing values."""
     levels = {name: sorted(set(column.dropna())) for name, column in frame.items() if _is_words(column)}
     constant = [name for name in frame if frame[name].nunique() == 1 and not options.signal and options.image_shape is None]
-    for names, hold in (
-        (list(levels), "words: each word is an input of 0 and 1"),
-        (constant, "one value only: no help to predict"),
-    ):
+    facts = {"words: each word is an input of 0 and 1": list(levels), "one value only: no help to predict": constant}
+    for hold, names in facts.items():
         if names:
-            said = [*map(repr, names[:_MOST]), *([f"{len(names) - _MOST:,} more"] if len(names) > _MOST else [])]
-            many = len(names) > 1
-            notes.append(f"column{'s' * many} {listed(said)} hold{'s' * (not many)} {hold}.")
+            one, said = len(names) == 1, listed(_first([repr(name) for name in names]))
+            notes.append(f"column{'' if one else 's'} {said} hold{'s' if one else ''} {hold}.")
     imputed = {} if options.signal or not options.impute else frame
     fills = {name: str(frame[name].mode()[0]) if name in levels else float(frame[name].median()) for name in imputed}
     return replace(options, levels=levels, fills=fills)
@@ -269,7 +252,7 @@ def _features(column: Series, options: ReadOptions, notes: list[str]) -> dict[st
         fill = options.fills[name]
         shown = f"{fill:.7g}" if isinstance(fill, float) else fill
         notes.append(f"column {name!r} has no value in {_rows(holes)}: {shown} is put there.")
-        column = column.fillna(fill)
+        column = column.astype(np.float64 if words is None else object).fillna(fill)
     if words is None:
         return {name: column.to_numpy(np.float64, na_value=np.nan)}
     values, two = column.astype(str), len(words) == 2
@@ -285,9 +268,7 @@ def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarr
     """The targets: numbers, or words. Labels such as 001 are words, because 1 may be another one."""
     if _is_words(column):
         return column.to_numpy(str)
-    y = column.to_numpy()
-    if y.dtype.kind == "f" and (np.abs(y) < 2**53).all() and (y == y.round()).all():
-        y = y.astype(np.int64)  # pandas makes decimals of whole numbers where some are missing
+    y = np.array(column.convert_dtypes().tolist())  # pandas makes decimals of whole numbers where some are missing
     if y.dtype.kind in "iu" and path.suffix.lower() in (".csv", ".tsv"):
         names = [str(name).strip() for name in _read_text(path, options, nrows=1)]
         written = _read_text(path, options, usecols=[names.index(str(column.name))], dtype=str)
@@ -301,10 +282,14 @@ def _is_words(column: Series) -> bool:
 
 
 def _rows(mask: Series) -> str:
-    """The rows where this is true, as the file counts them: "row 3", "rows 3, 5", "rows 1, 2, 3, 4, 5 and 7 more"."""
-    rows = mask.index[mask].tolist()
-    more = f" and {len(rows) - 5:,} more" if len(rows) > 5 else ""
-    return f"row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows[:5]))}{more}"
+    """The rows where this is true, as the file counts them: "row 3", "rows 3 and 5", "rows 1, 2, … and 7 more"."""
+    rows = [str(row) for row in mask.index[mask]]
+    return f"row{'' if len(rows) == 1 else 's'} {listed(_first(rows))}"
+
+
+def _first(said: list[str]) -> list[str]:
+    """The first of many, and how many more there are."""
+    return [*said[:_MOST], f"{len(said) - _MOST:,} more"] if len(said) > _MOST else said
 
 
 def _columns(frame: DataFrame, asked: str | None) -> str:

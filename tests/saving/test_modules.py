@@ -1,0 +1,264 @@
+"""Orbits, kernels and likelihoods in a file: what is rebuilt is what was saved, or it is not rebuilt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
+from gpytorch.kernels import (
+    ConstantKernel,
+    CosineKernel,
+    CylindricalKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PiecewisePolynomialKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RFFKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from gpytorch.priors import (
+    GammaPrior,
+    HalfCauchyPrior,
+    HalfNormalPrior,
+    HorseshoePrior,
+    LogNormalPrior,
+    NormalPrior,
+    SmoothedBoxPrior,
+    UniformPrior,
+)
+from torch import Tensor, nn
+
+from orbitgp import InvariantKernel, orbits
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Laplace, StudentT
+from orbitgp.likelihoods.registry import CLASSIFICATION
+from orbitgp.orbits import (
+    Affine,
+    Baseline,
+    Brightness,
+    ChannelPermutation,
+    Contrast,
+    Dropout,
+    Flip,
+    Gain,
+    GaussianNoise,
+    Identity,
+    LocalDeformation,
+    Offset,
+    Orbit,
+    Permutation,
+    Reversal,
+    Rotate90,
+    Rotation,
+    Scale,
+    Shear,
+    Smoothing,
+    TangentDeformation,
+    Thickness,
+    TimeScale,
+    TimeShift,
+    TimeWarp,
+    Translation,
+)
+from orbitgp.saving.container import read, write
+from orbitgp.saving.modules import pack, unpack
+
+
+def through_file(module: nn.Module, path: Path) -> nn.Module:
+    tensors: dict[str, Tensor] = {}
+    packed = pack(module, tensors, "module")
+    assert packed["build"] is not None, packed
+    write(path, "regressor", packed, tensors)
+    _, config, found = read(path)
+    return unpack(config, found, "module")
+
+
+@torch.no_grad()
+def shake(module: Any) -> Any:
+    """Move every parameter away from where the constructor put it."""
+    for parameter in module.parameters():
+        parameter.add_(0.05 + 0.1 * torch.rand_like(parameter))
+    return module
+
+
+ORBITS: dict[str, Any] = {
+    "Identity": lambda: Identity(),
+    "Rotate90": lambda: Rotate90(),
+    "Flip": lambda: Flip(horizontal=False, vertical=True),
+    "Permutation": lambda: Permutation([[1, 0, 2, 3, 4, 5], [1, 2, 0, 3, 4, 5]], close=True),
+    "FiniteProduct": lambda: Flip() * Rotate90() * Flip(vertical=True),
+    "Rotation": lambda: Rotation(20.0),
+    "Scale": lambda: Scale((0.9, 1.3)),
+    "Shear": lambda: Shear(0.3),
+    "Translation": lambda: Translation(shift_x=None),
+    "Affine": lambda: Affine(without=("shear", "shift_y"), angle=(3, 3), frozen=["angle"]),
+    "Brightness": lambda: Brightness(0.2),
+    "Contrast": lambda: Contrast(pivot=0),
+    "Thickness": lambda: Thickness((-0.2, 0.8)),
+    "GaussianNoise": lambda: GaussianNoise(0.2, num_features=36),
+    "LocalDeformation": lambda: LocalDeformation([0.5, 1.0], [3.0, 6.0], per_axis=True, finest=2.0),
+    "TangentDeformation": lambda: TangentDeformation(thickness=None, blur=1.1, smoothness=4.0),
+    "WarpProduct": lambda: Rotation(10.0) * Affine() * LocalDeformation(),
+    "TimeShift": lambda: TimeShift((-1.0, 2.0), border="circular", interpolation="cubic", interval=0.5, unit="s"),
+    "TimeScale": lambda: TimeScale((0.9, 1.3)),
+    "TimeWarp": lambda: TimeWarp(0.5, 4.0, interval=0.5, unit="s", finest=1.0),
+    "Gain": lambda: Gain((0.9, 1.4)),
+    "Offset": lambda: Offset((-0.2, 0.1)),
+    "Baseline": lambda: Baseline(0.2, degree=1),
+    "Smoothing": lambda: Smoothing(1.5, learn=False, interval=0.5, unit="s"),
+    "Dropout": lambda: Dropout(2.0, fill=0.5),
+    "Reversal": lambda: Reversal(),
+    "ChannelPermutation": lambda: ChannelPermutation([[1, 0, 2, 3, 4, 5]], close=True),
+    "SignalWarpProduct": lambda: TimeShift() * TimeWarp(0.5, 4.0) * TimeScale(),
+    "Composition": lambda: Flip() * Rotation(10.0) * Brightness() * GaussianNoise(),
+}
+
+
+class TestOrbits:
+    def test_every_orbit_of_the_library_is_here(self) -> None:
+        abstract = {"Orbit", "FiniteOrbit", "ImageOrbit", "Warp", "SignalOrbit", "SignalWarp"}
+        kinds = {n for n in orbits.__all__ if isinstance(getattr(orbits, n), type) and issubclass(getattr(orbits, n), Orbit)}
+        assert kinds - abstract == set(ORBITS)
+        assert all(type(make()).__name__ == name for name, make in ORBITS.items())
+
+    def test_a_swap_in_vectors_of_any_length(self, tmp_path: Path) -> None:
+        for orbit in (Permutation.swap(0, 1), Permutation.swap(0, 1) * GaussianNoise(0.1)):
+            back = through_file(orbit, tmp_path / "orbit.safetensors")
+            for x in (torch.rand(3, 2), torch.rand(3, 5)):
+                assert torch.equal(back.shared_samples(x, 4).points, orbit.shared_samples(x, 4).points)
+
+    @pytest.mark.parametrize("name", ORBITS)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_samples_are_the_same(self, tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+        orbit = shake(ORBITS[name]()).to(dtype)
+        back = through_file(orbit, tmp_path / "orbit.safetensors")
+        assert type(back) is type(orbit)
+        x = torch.rand(3, 6, dtype=dtype) if name == "Permutation" else torch.rand(3, 6, 6, dtype=dtype)
+        samples = [
+            o.sample(x, None if hasattr(o, "size") else 8, generator=torch.Generator().manual_seed(0)) for o in (orbit, back)
+        ]
+        assert torch.equal(samples[0].points, samples[1].points)
+        assert orbit.describe().to_dict() == back.describe().to_dict()
+        learned = [[(n, p.requires_grad, p.dtype) for n, p in o.named_parameters()] for o in (orbit, back)]
+        assert learned[0] == learned[1]
+
+    def test_frozen_and_of_width_zero(self, tmp_path: Path) -> None:
+        orbit = Affine(angle=(3, 3), frozen=["angle"]).freeze()
+        back = through_file(orbit, tmp_path / "orbit.safetensors")
+        assert back.describe()["angle"] == orbit.describe()["angle"]
+        assert not any(p.requires_grad for p in back.parameters())
+
+    @pytest.mark.parametrize("make", [
+        lambda: Affine(angle=(-3, 12), scale_x=(0.9, 1.3), scale_y=None, shift_y=(0, 2)),
+        lambda: Scale((1, 1.3)), lambda: Shear((-0.2, 0.1)), lambda: Translation(1, (-2, 1)), lambda: Brightness((0, 0.3)),
+        lambda: Contrast((0.9, 1.4), pivot=0), lambda: Thickness((-0.5, 0)), lambda: TangentDeformation(thickness=(-0.1, 0.4)),
+    ], ids=range(8))  # fmt: skip
+    def test_two_sided_and_one_sided_ranges(self, tmp_path: Path, make: Any) -> None:
+        orbit = make()
+        back = through_file(orbit, tmp_path / "orbit.safetensors")
+        x, draws = torch.rand(3, 6, 6), torch.rand(3, 8, orbit.draws_for(torch.Size((6, 6))))
+        assert torch.equal(back.transform(x, draws), orbit.transform(x, draws))
+        assert back.describe().to_dict() == orbit.describe().to_dict()
+        learned = [[(n, p.requires_grad) for n, p in o.named_parameters()] for o in (orbit, back)]
+        assert learned[0] == learned[1]
+
+    def test_a_fixed_range_that_two_parts_share(self, tmp_path: Path) -> None:
+        shift = Translation((2, 3), (-4, -3), frozen=("shift_x", "shift_y"))
+        back = through_file(shift * shift, tmp_path / "orbit.safetensors")
+        for part in back.parts:
+            assert part.describe().to_dict() == shift.describe().to_dict()
+
+    def test_parameters_that_two_parts_share_stay_shared(self, tmp_path: Path) -> None:
+        turn = Rotation(20.0)
+        orbit = turn * turn
+        back = through_file(orbit, tmp_path / "orbit.safetensors")
+        assert len(list(back.parameters())) == 1
+        assert back.parts[0].angle is back.parts[1].angle
+        assert torch.equal(back.parts[1].angle, turn.angle)
+        assert len(list(through_file(Rotation(20.0) * Rotation(20.0), tmp_path / "two.safetensors").parameters())) == 2
+
+
+LOG_SCALE = {"transform": torch.exp, "inv_transform": torch.log}
+KERNELS: dict[str, Any] = {
+    "default": lambda: ScaleKernel(
+        RBFKernel(lengthscale_constraint=Positive(**LOG_SCALE)), outputscale_constraint=Positive(**LOG_SCALE)
+    ),
+    "rbf": lambda: RBFKernel(ard_num_dims=2, active_dims=(2, 0), lengthscale_prior=GammaPrior(2.0, torch.tensor([[1.0, 2.0]]))),
+    "matern": lambda: MaternKernel(
+        nu=1.5, lengthscale_constraint=Interval(0.1, 9.0), lengthscale_prior=UniformPrior(0.0, 20.0)
+    ),
+    "botorch": lambda: RBFKernel(
+        ard_num_dims=3,
+        lengthscale_prior=LogNormalPrior(1.4, 1.7),
+        lengthscale_constraint=GreaterThan(0.025, transform=None, initial_value=1.0),
+    ),
+    "rq": lambda: RQKernel(alpha_constraint=LessThan(4.0)),
+    "periodic": lambda: PeriodicKernel(ard_num_dims=3, period_length_prior=NormalPrior(1.0, 0.5)),
+    "cosine": lambda: CosineKernel(period_length_prior=HalfNormalPrior(2.0)),
+    "linear": lambda: LinearKernel(active_dims=(1,), variance_prior=HalfCauchyPrior(1.0)),
+    "constant": lambda: ConstantKernel(constant_prior=SmoothedBoxPrior(0.1, 3.0, sigma=0.2)),
+    "polynomial": lambda: PolynomialKernel(power=3, offset_prior=HorseshoePrior(0.3)),
+    "piecewise": lambda: PiecewisePolynomialKernel(q=1, lengthscale_constraint=Positive(transform=nn.functional.softplus)),
+    "spectral mixture": lambda: SpectralMixtureKernel(num_mixtures=2, ard_num_dims=3),
+    "random features": lambda: RFFKernel(num_samples=5),
+    "cylindrical": lambda: CylindricalKernel(2, RBFKernel(), alpha_prior=GammaPrior(2.0, 2.0)),
+    "sum and product": lambda: ScaleKernel(
+        RBFKernel() + LinearKernel() * PeriodicKernel(), outputscale_prior=GammaPrior(2.0, 3.0)
+    ),
+    "invariant": lambda: InvariantKernel(ScaleKernel(RBFKernel()), Permutation.swap(0, 1, dim=3), normalise=True),
+}
+
+
+class TestKernels:
+    @pytest.mark.parametrize("name", KERNELS)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_values_priors_and_gradients_are_the_same(self, tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+        kernel = KERNELS[name]().to(dtype)
+        x = 0.5 * torch.rand(5, 3, dtype=dtype)
+        kernel(x).to_dense()  # random features are drawn when the kernel first sees an input
+        shake(kernel)
+        kernel.requires_grad_(True)
+        back = through_file(kernel, tmp_path / "kernel.safetensors")
+        results = []
+        for k in (kernel, back):
+            priors = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in k.named_priors()]
+            value = k(x).to_dense()
+            (value.sin().sum() + sum(priors)).backward()
+            results.append([value, *priors, *(p.grad for p in k.parameters() if p.grad is not None)])
+        assert len(results[0]) == len(results[1])
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+        assert {type(c) for c in kernel.constraints()} == {type(c) for c in back.constraints()}
+        assert {n: v.dtype for n, v in kernel.state_dict().items()} == {n: v.dtype for n, v in back.state_dict().items()}
+
+    @pytest.mark.parametrize("change", [
+        lambda k: setattr(k, "nu", 0.5),  # a recipe knows this one
+        lambda k: k.register_constraint("raw_lengthscale", Positive(transform=lambda t: t.exp(), inv_transform=torch.log)),
+        lambda k: k.register_prior("mine", GammaPrior(2.0, 2.0), lambda module: module.lengthscale),
+        lambda k: setattr(k, "note", 3),
+    ])  # fmt: skip
+    def test_what_cannot_be_rebuilt_exactly_is_not_rebuilt_at_all(self, change: Any) -> None:
+        kernel = MaternKernel(nu=2.5)
+        change(kernel)
+        packed = pack(kernel, {}, "kernel")
+        assert (packed["build"] is None) == (kernel.nu == 2.5)
+        assert kernel.nu == 0.5 or packed["lacks"]
+
+
+class TestLikelihoods:
+    @pytest.mark.parametrize("likelihood", [
+        *(make(4) for make in CLASSIFICATION.values()), Bernoulli(), Gaussian(2, noise=0.3, min_noise=0.1),
+        Gaussian(min_noise=0.0), StudentT(2, df=5.0), Laplace(2), Dirichlet(4, concentration=0.01),
+    ], ids=lambda likelihood: type(likelihood).__name__)  # fmt: skip
+    def test_predictions_are_the_same(self, tmp_path: Path, likelihood: Any) -> None:
+        shake(likelihood)
+        back = through_file(likelihood, tmp_path / "likelihood.safetensors")
+        mean, variance = torch.randn(3, likelihood.num_latents).double(), torch.rand(3, likelihood.num_latents).double()
+        laws = [vars(one.predictive(mean, variance)) for one in (likelihood, back)]
+        for name, value in laws[0].items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(laws[1][name])), name

@@ -80,6 +80,14 @@ def test_the_evidence_shows_itself_as_a_sentence() -> None:
     assert repr(evidence) == str(evidence) == "≥ -12.3 ± 0.1 nats (30 data, Bernoulli likelihood, S = 16)"
 
 
+def test_expectation_propagation_is_no_bound() -> None:
+    evidence = Evidence(-12.34, 0.1, 30, None, "Bernoulli", propagated=True, slack=0.25)
+    said = "-12.3 ± 0.1 nats (by expectation propagation, about 0.2 too low, 30 data, Bernoulli likelihood)"
+    assert str(evidence) == said
+    assert evidence.interval == pytest.approx((-12.54, -11.64))
+    assert _note_on_bounds([evidence]) == []
+
+
 def test_a_comparison_of_bounds_says_so() -> None:
     bound, exact = (Evidence(-12.34, 0.1, 30, 16, "Bernoulli", exact=exact) for exact in (False, True))
     assert "the lower bound that the Bernoulli likelihood gives" in _note_on_bounds([exact, bound])[0]

@@ -71,7 +71,8 @@ class TestLocalParameters:
     def test_log_concave_likelihoods_have_one_top(self, likelihood: Classification) -> None:
         x = line(40)
         y = classes(likelihood, x)
-        starts = [10 ** (4 * torch.rand(40, likelihood.num_locals, dtype=torch.float64) - 2) for _ in range(5)]
+        columns = 2 if likelihood.knows_tilted else likelihood.num_locals  # of sites, or of the bound
+        starts = [10 ** (4 * torch.rand(40, columns, dtype=torch.float64) - 2) for _ in range(5)]
         ends = [solve(gram(x), zeros(y, likelihood.num_latents), likelihood, y, start).log_evidence for start in starts]
         assert likelihood.log_concave
         assert max(ends) - min(ends) < 1e-5

@@ -95,7 +95,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "inference": model.inference_,
         "evidence": evidence.value,
         "evidence_stderr": evidence.stderr,
-        "evidence_exact": evidence.exact,
+        "evidence_is_bound": evidence.is_bound,
         "evidence_without_invariance": content.plain,
         "num_data": evidence.num_data,
         "num_learned": evidence.learned_from,
@@ -121,7 +121,7 @@ def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
     error = f" ± {rounded(result['evidence_stderr'], 1)}" if result["evidence_stderr"] else ""
     count, learned, plain = result["num_data"], result["num_learned"], result["evidence_without_invariance"]
     data = f"{count:,} data" if learned == count else f"learned on {learned:,} of {count:,} data"
-    above, seconds, test = "" if result["evidence_exact"] else "≥ ", result["seconds"], result["test"] or {}
+    above, seconds, test = "≥ " if result["evidence_is_bound"] else "", result["seconds"], result["test"] or {}
     lines = [
         ("task", result["task"]),
         ("g sees", result["feature_map"]),

@@ -2,7 +2,8 @@
 
 What the log evidence of an orbit, at its best hyperparameters, lies between:
 
-- **Exact inference**: the value and two errors of its draws on either side, where training has converged.
+- **Exact inference**: the value and two errors of its draws on either side, where training has converged. Expectation
+  propagation lies below the log evidence, and adds twice as much at the upper end.
 - **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the evidence
   at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for the evidence: a
   loose bound misleads training. And training may have ended early. What the last two cost is seen from a second run with
@@ -85,9 +86,9 @@ def _of_exact(models: Sequence[Trained]) -> Standing:
         error = max(error, abs(value - models[-2].evidence))
     if not trained.model.converged_:
         return Standing(name, value, value - error, inf, "its training met a limit", converged=False)
-    draws = trained.model.evidence_.num_samples
+    draws, above = trained.model.evidence_.num_samples, 2 * (trained.model.evidence_.slack or 0.0)
     reason = "" if draws is None else f"{draws} draws stand for the orbit"
-    return Standing(name, value, value - error, value + error, reason)
+    return Standing(name, value, value - error, value + error + above, reason)
 
 
 def _of_sparse(models: Sequence[Trained]) -> Standing:

@@ -194,7 +194,7 @@ def _best(models: Sequence[Trained]) -> Trained:
 
 def _note_on_bounds(inferred_exactly: Iterable[Evidence]) -> list[str]:
     """A sentence where even exact inference gives a bound, as the likelihood enters by one."""
-    names = [evidence.likelihood for evidence in inferred_exactly if not evidence.exact]
+    names = [evidence.likelihood for evidence in inferred_exactly if evidence.is_bound]
     said = "Each evidence is the lower bound that the {} likelihood gives, and the intervals are of that bound."
     return [said.format(names[0])] if names else []
 

@@ -10,8 +10,10 @@ from orbitgp.inference.collapsed import CollapsedBound
 from orbitgp.inference.cost import Workload
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
+from orbitgp.inference.expectation_propagation import missing_nats
 from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
+from orbitgp.likelihoods.base import required
 from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.budget import pass_seconds, passes_within
 from orbitgp.training.quasi_newton import QuasiNewton
@@ -28,13 +30,18 @@ LOCAL_PASSES = 4  # that local parameters are found from
 
 def exact_evidence(climber: QuasiNewton, solution: Solution | CollapsedBound) -> Evidence:
     """The evidence of the model as it is; its error covers other draws, and half as many."""
+    likelihood, slack = climber.likelihood, None
+    if isinstance(solution, Solution) and likelihood.knows_tilted:
+        slack = missing_nats(likelihood, climber.y, required(solution.local), solution.system)
     return Evidence(
         value=solution.log_evidence,
         stderr=climber.evidence_error,
         num_data=len(climber.x),
         num_samples=climber.model.num_samples,
-        likelihood=type(climber.likelihood).__name__,
-        exact=not climber.likelihood.num_locals,
+        likelihood=type(likelihood).__name__,
+        exact=not likelihood.num_locals,
+        propagated=slack is not None,
+        slack=slack,
         num_learned=climber.learn_rows,
     )
 

@@ -5,8 +5,10 @@ f with noise 1 / lam. With C_l = K_f + diag(noise_l) and m the prior mean, the l
 
     sum_n const_n + sum_nl 1/2 (eta^2 / lam + log(2 pi / lam)) + sum_l log N(t_l; m_l, C_l).
 
-A constant prior mean is at its best in closed form. Where the quadratic depends on local parameters, these and the posterior
-take turns: any of them give a bound, and each turn raises it (:mod:`orbitgp.inference.fixed_point`).
+A constant prior mean is at its best in closed form. Where the likelihood is not Gaussian, its quadratic depends on local
+parameters, and these and the posterior take turns. A likelihood that knows its tilted law has the sites of expectation
+propagation (:mod:`orbitgp.inference.expectation_propagation`). Of all others, any local parameters give a bound, and each turn
+raises it (:mod:`orbitgp.inference.fixed_point`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.inference import expectation_propagation
+from orbitgp.inference.expectation_propagation import Cavities, Sites, propagated
 from orbitgp.inference.fixed_point import COARSE, FINE, settled
 from orbitgp.inference.memory import chunk_elements
 from orbitgp.inference.noisy_covariance import NoisyCovariance
@@ -78,11 +82,12 @@ def solve(
     learns_mean: bool = True,
     invert: bool = False,
     observed: Observations | None = None,
+    by_bound: bool = False,
 ) -> Solution:
     """The posterior at the best local parameters, where the likelihood has any, which are sought from ``local`` on.
 
     ``means`` is the prior mean, less a constant if that is to be found (``learns_mean``). ``invert``: the inverses are needed.
-    ``observed`` is what the data say of f, if that is known.
+    ``observed`` is what the data say of f, if that is known. ``by_bound``: no expectation propagation, as for a sparse model.
     """
     if not likelihood.num_locals:
         if observed is None:
@@ -90,17 +95,46 @@ def solve(
         return _solve(gram, means, observed, None, learns_mean, invert)
     many = len(y) >= _MANY
     if many and local is None and likelihood.log_concave:
-        local = _predicted_by_some(gram, means, likelihood, y, learns_mean)
+        local = _predicted_by_some(gram, means, likelihood, y, learns_mean, by_bound)
 
     def turn(local: Locals) -> tuple[float, Locals, Solution]:
         observed = Observations.of(likelihood.quadratic(y, local))
         solution = _solve(gram, means, observed, local, learns_mean)
         return solution.log_evidence, required(likelihood.local(y, _moments(solution, observed))), solution
 
-    _, solution = settled(turn, begin_local(likelihood, y, local), COARSE if many and not invert else FINE)
+    def turn_of_sites(sites: Sites) -> tuple[float, Sites, Solution]:
+        observed = Observations.of(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:]))
+        solution = _solve(gram, means, observed, None, learns_mean)
+        cavities = _cavities(solution, observed)
+        tilted = likelihood.tilted(y, *cavities)
+        value = solution.log_evidence + float(cavities.constants(tilted, sites).sum())
+        found = solution._replace(log_evidence=value, local=torch.cat([sites, *cavities], 1))
+        return cavities.left_to_do(tilted, sites), cavities.sites(tilted), found
+
+    of_a_datum = COARSE if many and not invert else FINE
+    if likelihood.knows_tilted and not by_bound:
+        if local is None:
+            local = _local_at(likelihood, y, means, gram.diagonal()[:, None].double(), by_bound)
+        solution = propagated(turn_of_sites, local[:, :2], of_a_datum)
+    else:
+        _, solution = settled(turn, begin_local(likelihood, y, local), of_a_datum)
     if invert:
         solution.system.invert()
     return solution
+
+
+def quadratic_at(likelihood: Likelihood, y: Targets, local: Locals | None, by_bound: bool) -> Quadratic:
+    """The quadratic in the place of the likelihood, at the local parameters of a solution."""
+    if likelihood.knows_tilted and not by_bound:
+        return expectation_propagation.quadratic_at(likelihood, y, required(local))
+    return likelihood.quadratic(y, local)
+
+
+def _local_at(likelihood: Likelihood, y: Targets, mean: Means, variance: Means, by_bound: bool) -> Locals:
+    """The local parameters if f had this mean and variance: a start."""
+    if likelihood.knows_tilted and not by_bound:
+        return Cavities(mean, variance).sites(likelihood.tilted(y, mean, variance))
+    return required(likelihood.local(y, Moments(mean, mean.square() + variance)))
 
 
 def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals:
@@ -110,10 +144,12 @@ def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Loc
     return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
 
 
-def _predicted_by_some(gram: Gram, means: Means, likelihood: Likelihood, y: Targets, learns_mean: bool) -> Locals:
+def _predicted_by_some(
+    gram: Gram, means: Means, likelihood: Likelihood, y: Targets, learns_mean: bool, by_bound: bool
+) -> Locals:
     """Local parameters that every fourth row predicts for all: a start that costs little, and saves turns."""
     some = slice(None, None, _EVERY)
-    solution = solve(gram[some, some], means[some], likelihood, y[some], None, learns_mean)
+    solution = solve(gram[some, some], means[some], likelihood, y[some], None, learns_mean, by_bound=by_bound)
     if solution.bias is not None:
         means = means + solution.bias
     found = []
@@ -122,7 +158,7 @@ def _predicted_by_some(gram: Gram, means: Means, likelihood: Likelihood, y: Targ
         cross = gram[rows, some].double()
         mean = means[rows] + cross @ solution.weights
         variance = gram.diagonal()[rows, None] - solution.system.explained(cross.mT)
-        found.append(required(likelihood.local(y[rows], Moments(mean, mean.square() + variance.clamp_min(0.0)))))
+        found.append(_local_at(likelihood, y[rows], mean, variance.clamp_min(0.0), by_bound))
     return torch.cat(found)
 
 
@@ -150,3 +186,10 @@ def _moments(solution: Solution, observed: Observations) -> Moments:
     mean = observed.targets - observed.noise * solution.weights
     variance = (observed.noise - observed.noise.square() * solution.system.diagonals()).clamp_min(0.0)
     return Moments(mean, mean.square() + variance)
+
+
+def _cavities(solution: Solution, observed: Observations) -> Cavities:
+    """The law of each f given all other data: t - alpha / diag(C^-1), with variance 1 / diag(C^-1) - noise."""
+    own = 1 / solution.system.diagonals()
+    least = torch.finfo(own.dtype).eps * own
+    return Cavities(observed.targets - solution.weights * own, torch.maximum(own - observed.noise, least))

@@ -38,7 +38,7 @@ class Evidence:
     Comparable between models of the same data, likelihood and target units, and only there.
 
     Attributes:
-        value: the log marginal likelihood where ``exact``, else a lower bound on it.
+        value: the log marginal likelihood where ``exact``, about that where ``propagated``, else a lower bound on it.
         stderr: the error of ``value`` that orbit samples cause.
         num_data: the data.
         num_samples: orbit samples of each datum; None where the orbit was enumerated, or k_f has a closed form.
@@ -46,9 +46,10 @@ class Evidence:
         exact: whether f was conditioned on exactly under a Gaussian likelihood. With S sampled draws, the value is that of the
             model whose orbit these draws are.
         upper: no log marginal likelihood of the scored model lies above (None: not computed).
-        slack: an estimate of how far a lower bound lies below the log marginal likelihood (None: not computed).
+        slack: an estimate of how far the value lies below the log marginal likelihood (None: not computed).
         num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
         converged: whether training came to its end. Where not, better parameters may have more evidence than ``upper``.
+        propagated: whether f was conditioned on by expectation propagation. The value is no bound, but lies below by ``slack``.
     """
 
     value: float
@@ -61,6 +62,7 @@ class Evidence:
     slack: float | None = None
     num_learned: int | None = None
     converged: bool = True
+    propagated: bool = False
 
     @property
     def learned_from(self) -> int:
@@ -71,12 +73,18 @@ class Evidence:
         return self.value
 
     @property
+    def is_bound(self) -> bool:
+        """Whether the value is a lower bound, and may lie far below."""
+        return not (self.exact or self.propagated)
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Where the log marginal likelihood lies: two errors around an exact value, or from a lower bound upwards.
 
         With sampled draws it is that of a model with so many draws. The interval covers other draws, and half or twice as many.
         That of infinitely many may lie outside, where few data leave a wide orbit.
         The upper end of a bound is ``upper``, or twice the estimated slack above it, or infinite where neither is known.
+        Expectation propagation knows its slack.
         """
         low = self.value - 2 * self.stderr
         if self.exact:
@@ -103,6 +111,10 @@ class Evidence:
             digits = 0 if self.upper - self.value >= 1 else 1
             low, high = (f"{end:,.{digits}f}{error if matters else ''}" for end in (self.value, self.upper))
             return f"between {low} and {high} nats ({', '.join([*details, *samples])})"
+        if self.propagated:
+            low = f", about {self.slack:.1f} too low" if self.slack is not None and self.slack >= 0.05 else ""
+            said = f"by expectation propagation{low}"
+            return f"{self.value:,.1f}{error} nats ({', '.join([said, *details, *samples])})"
         slack = [] if self.slack is None else [f"slack about {self.slack:,.0f}"]
         return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"
 

@@ -1,9 +1,9 @@
 """The invariant Gaussian process without inducing points: f at the data themselves.
 
 The orbit is enumerated, K_f has a closed form (:mod:`orbitgp.kernels.closed_forms`), or S fixed draws shared by all data stand
-for the orbit: a finite one, and a model of its own. K_f gives
-the log evidence (:mod:`orbitgp.inference.dense_posterior`), exactly for a Gaussian or Dirichlet likelihood, and for the others
-the bound that their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
+for the orbit: a finite one, and a model of its own. K_f gives the log evidence (:mod:`orbitgp.inference.dense_posterior`):
+exactly for a Gaussian or Dirichlet likelihood, by expectation propagation for two classes, and for the others as the bound that
+their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
 G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
 through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`).
 """
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
 from orbitgp.inference.cost import LEAST_SAMPLES, Workload
-from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Targets, solve
+from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Targets, quadratic_at, solve
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
@@ -41,7 +41,8 @@ class ExactGP(nn.Module):
 
     ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more elements; None
     enumerates, or takes the closed form of k_f: the orbit then has one element, the input itself. Draws are the same for every
-    input, in training and in prediction. :meth:`condition` must be called before predictions, and again after any parameter
+    input, in training and in prediction. ``by_bound``: the likelihood enters by its bound, as in a sparse model, even where
+    expectation propagation is possible. :meth:`condition` must be called before predictions, and again after any parameter
     has changed.
     """
 
@@ -58,6 +59,7 @@ class ExactGP(nn.Module):
         mean: MeanName = "constant",
         num_samples: int | None = None,
         seed: int = 0,
+        by_bound: bool = False,
     ) -> None:
         super().__init__()
         self.orbit = orbit
@@ -66,7 +68,7 @@ class ExactGP(nn.Module):
         self.register_buffer("x", x)
         self.register_buffer("weights", torch.zeros(len(x), num_latents, dtype=torch.float64))
         self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
-        self.num_latents, self.num_samples, self.seed = num_latents, num_samples, seed
+        self.num_latents, self.num_samples, self.seed, self.by_bound = num_latents, num_samples, seed, by_bound
         self._inverted: dict[torch.device, NoisyCovariance] = {}
 
     @property
@@ -179,7 +181,7 @@ class ExactGP(nn.Module):
             else:
                 gram = orbit_gram.gram(vectors, seen)
             try:
-                solution = solve(gram, means, likelihood, y, local, learns_mean, with_gradient, observed)
+                solution = solve(gram, means, likelihood, y, local, learns_mean, with_gradient, observed, self.by_bound)
                 enough = seen if knows_noise else self._precise(seen, solution.system.noise)
             except FloatingPointError:
                 enough = seen.double()
@@ -214,7 +216,7 @@ class ExactGP(nn.Module):
         seen, solution, kept = self._solved(likelihood, y, local, few, observed, with_gradient=True)
         system, weights = solution.system, solution.weights
         if observed is None:
-            observed = Observations.of(likelihood.quadratic(y, solution.local))
+            observed = Observations.of(quadratic_at(likelihood, y, solution.local, self.by_bound))
         total, diagonals = system.total_and_diagonals(self.num_latents)
         gradient = 0.5 * (weights @ weights.mT - total)
         to_noise = 0.5 * (weights.square() - diagonals)

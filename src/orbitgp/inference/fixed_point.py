@@ -38,7 +38,6 @@ def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point, o
     A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each datum. The
     turns end where one more would gain little; gains shrink from turn to turn by about the same factor.
     """
-    enough = max(_SETTLED, of_a_datum * len(point))
     mixing, gain = AndersonMixing(), 0.0
     bound, image, found = turn(point)
     for _ in range(_TURNS):
@@ -54,9 +53,14 @@ def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point, o
             bound, image, found = turn(point)
         before, gain = gain, bound - last
         shrinks = min(1.0, gain / before) if before > 0 else 1.0
-        if gain * shrinks < enough:
+        if gain * shrinks < enough(point, of_a_datum):
             break
     return image, found
+
+
+def enough(point: Point, of_a_datum: float) -> float:
+    """Nats that one more turn may gain."""
+    return max(_SETTLED, of_a_datum * len(point))
 
 
 class AndersonMixing:

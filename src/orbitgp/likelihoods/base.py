@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.likelihoods.predictive import Predictive
+from orbitgp.likelihoods.tilted import Tilted
 
 Latents = Float[Tensor, "rows latents"]  # a mean, a variance, a precision … of every f
 Locals = Float[Tensor, "rows *params"]
@@ -105,6 +106,19 @@ class Likelihood(nn.Module):
     def quadratic(self, y: Targets, local: Locals | None) -> Quadratic:
         """The quadratic at these local parameters."""
         raise NotImplementedError(f"{type(self).__name__} must define quadratic(y, local).")
+
+    @property
+    def knows_tilted(self) -> bool:
+        """Whether the likelihood defines :meth:`tilted`."""
+        return type(self).tilted is not Likelihood.tilted
+
+    def tilted(self, y: Targets, mean: Latents, variance: Latents) -> Tilted:
+        """The mean of p(y | f) over f ~ N(mean, variance), and its derivatives (:mod:`orbitgp.likelihoods.tilted`).
+
+        Optional, for a log-concave likelihood of one latent function. Where it is defined, exact inference is by expectation
+        propagation, not by the bound.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define tilted(y, mean, variance).")
 
     def log_prob(self, y: Targets, f: Values) -> LogProbs:
         """The exact log density of y given f."""

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from orbitgp.likelihoods.base import Latents, LogProbs, Moments, Quadratic, Values, required, root_second
-from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassTargets, Labels
+from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
+from orbitgp.likelihoods.tilted import Tilted, logistic_as_probits, tilted_by_probits
 
 _SERIES_BELOW = 0.1  # |c| under which w is a series
 
@@ -62,6 +63,16 @@ class Bernoulli(Classification):
     def quadratic(self, y: ClassTargets, local: Latents | None) -> Quadratic:
         c = required(local)
         return Quadratic(pg_const(c)[:, 0], 0.5 * y, pg_mean(c))
+
+    @torch.no_grad()
+    def tilted(self, y: ClassTargets, mean: Latents, variance: Latents) -> Tilted:
+        weights, scales = (part.to(mean) for part in logistic_as_probits())
+        return tilted_by_probits(y, mean, variance, weights, scales)
+
+    @torch.no_grad()
+    def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
+        signs = mean.new_tensor([-1.0, 1.0])
+        return torch.cat([self.tilted(sign.expand_as(mean), mean, variance.clamp_min(0.0)).log_z for sign in signs], -1).exp()
 
     def log_probs(self, f: Values) -> ClassLogProbs:
         return logsigmoid(torch.cat([-f, f], -1))

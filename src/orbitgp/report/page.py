@@ -163,7 +163,7 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
     # Less than that is beyond the digits of the value.
     stderr = f"\u00a0±\u00a0{rounded(evidence.stderr, 1)}" if evidence.stderr >= 0.05 else ""
     places = 0 if evidence.stderr >= 1 else 1
-    what = "log marginal likelihood" if evidence.exact else "bound on the log marginal likelihood"
+    what = "bound on the log marginal likelihood" if evidence.is_bound else "log marginal likelihood"
     entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.{places}f}{stderr}".replace("-", "−")))
     if scores is not None:
         entries.append((f"{scores.headline[0]}, {scores.count:,} cases", scores.headline[1]))

@@ -91,7 +91,7 @@ def climb(
         count = max(_LEAST_ROWS, work.most_rows(inf, memory, min(options.start_rows, len(x)), step=1))
     rows = _representative_rows(y, count, options.seed).to(x.device)
     x, y = fetch(x, rows), y[rows]
-    exact = ExactGP(model.kernel, orbit, x, model.num_latents).to(x.device)
+    exact = ExactGP(model.kernel, orbit, x, model.num_latents, by_bound=True).to(x.device)  # so are sparse models
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
     most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
     climber = QuasiNewton(exact, likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=most)

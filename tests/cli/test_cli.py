@@ -14,6 +14,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,7 +35,7 @@ from orbitgp.comparison.parallel import Job, train  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 from orbitgp.datasets.files import load  # noqa: E402
 from orbitgp.orbits import Affine, GaussianNoise, Identity, Rotation  # noqa: E402
-from orbitgp.orbits.description import number  # noqa: E402
+from orbitgp.orbits.description import Quantity, number  # noqa: E402
 from orbitgp.report.words import noise_in_units  # noqa: E402
 from orbitgp.training.collapsed_climb import CollapsedClimb  # noqa: E402
 from orbitgp.training.quasi_newton import QuasiNewton  # noqa: E402
@@ -1012,3 +1013,13 @@ def test_one_picture_that_cannot_be_read_stops_nothing_unless_asked_to():
     predicted = call("predict", "run", "photos/a")
     assert (predicted.exit_code, len(predicted.stdout.splitlines())) == (0, 5)
     assert "torn.png" in predicted.stderr
+
+
+def test_an_end_that_the_data_do_not_limit_is_null_in_the_result(monkeypatch):
+    rows = [f"{i},{i % 5},{i / 7}" for i in range(12)]
+    Path("t.csv").write_text("\n".join(["a,b,target", *rows]))
+    found = {"scale": (Quantity(0.01), Quantity(inf))}
+    monkeypatch.setattr("orbitgp.estimators.base.plausible_ranges", lambda climber: found)
+    assert call("learn", "t.csv", "--orbit", "noise", "--no-baseline", "--out", "run").exit_code == 0
+    assert json.loads(Path("run/result.json").read_text(), parse_constant=pytest.fail)["plausible"] == {"scale": [0.01, None]}
+    assert "(plausible at least 0.010, not determined above)" in call("show", "run").stdout

@@ -60,3 +60,20 @@ def test_a_plausible_range_of_no_width_is_not_said():
     turned = Quantity(180.0, "°", plausible=(Quantity(179.9, "°"), Quantity(180.0, "°")))
     assert turned.plausibly == ""
     assert replace(turned, plausible=(Quantity(90.0, "°"), turned)).plausibly == " (plausible ±90° to ±180°)"
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "said"),
+    [
+        (Quantity(0.0, "°"), Quantity(42.0, "°"), "plausible none, or up to ±42°"),
+        (Quantity((1.0, 1.0), "×"), Quantity((0.8, 1.25), "×"), "plausible none, or up to ×0.80 … ×1.25"),
+        (Quantity(30.0, "°"), Quantity(inf, "°"), "plausible at least ±30°, not determined above"),
+        (Quantity((-1.0, 1.0), "px"), Quantity((-inf, inf), "px"), "plausible at least ±1.0 px, not determined above"),
+        (Quantity((0.9, 1.1), "×"), Quantity((0.0, inf), "×"), "plausible at least ×0.90 … ×1.10, not determined above"),
+    ],
+)
+def test_a_plausible_range_may_be_open(least, most, said):
+    learned = Quantity(1.0, least.unit, (least, most))
+    assert learned.plausible_words == said
+    assert learned.plausibly == f" ({said})"
+    assert learned.may_be_nothing is said.startswith("plausible none")

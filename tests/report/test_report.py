@@ -6,6 +6,7 @@ import base64
 import io
 import re
 from html.parser import HTMLParser
+from math import inf
 
 import matplotlib
 import numpy as np
@@ -32,7 +33,7 @@ from orbitgp.report.cases import percent, score
 from orbitgp.report.charts import STYLE, bound_chart, history_band, of_the_same_data, svg
 from orbitgp.report.page import Content, _cards, _said, page, write_report
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import finding, is_certain, nats, quantity_label
+from orbitgp.report.words import finding, is_certain, nats, quantity_label, why_not_plausible
 
 EVIL = "<script>alert(1)</script> & \"'"
 VOID = {"meta", "img", "br"}
@@ -571,6 +572,32 @@ def test_what_is_plausible_of_many_quantities_is_no_sentence():
     said = finding(Description("Affine", three).with_plausible(plausible), 10.0, num_data=100).text
     assert said.count("plausible") == 0
     assert "rotations within ±17°" in said
+
+
+def test_a_finding_names_apart_what_may_be_nothing():
+    learned = {
+        "degrees": Quantity(17.0, "°", (Quantity(12.0, "°"), Quantity(inf, "°"))),
+        "shear": Quantity((-0.0016, 0.0016), "", (Quantity((0.0, 0.0)), Quantity((-0.02, 0.02)))),
+        "scale_x": Quantity((0.99, 1.01), "×", (Quantity((1.0, 1.0), "×"), Quantity((0.8, 1.3), "×"))),
+        "shift_x": Quantity((0.0, 0.0), "px", (Quantity((0.0, 0.0), "px"), Quantity((-1.0, 1.0), "px"))),
+    }
+    said = finding(Description("Affine", learned), 10.0, num_data=100).text
+    assert said == (
+        "Insensitive to rotations within ±17° (plausible at least ±12°, not determined above) "
+        "(shears, scaling sideways and shifts sideways not determined); evidence +10 nats over no invariance."
+    )
+    del learned["degrees"], learned["scale_x"], learned["shift_x"]
+    said = finding(Description("Shear", learned), 10.0, num_data=100).text
+    assert said.startswith("Insensitive to shears within ±0.0016 (plausible none, or up to ±0.020); evidence")
+
+
+def test_why_nothing_is_plausible():
+    assert why_not_plausible("sparse", {"shear": 0.1}, {}) == "known for exact inference alone"
+    assert why_not_plausible("sparse", {}, {}) == ""
+    assert why_not_plausible("exact", {"shear": 0.1}, {"shear": (0.0, 0.2)}) == ""
+    assert why_not_plausible("exact", {"shear": 0.1, "gain": 1.2}, {"shear": None, "gain": None}) == (
+        "the data do not determine shear and gain"
+    )
 
 
 def test_images_are_shown_in_the_colours_of_their_files():

@@ -111,9 +111,9 @@ def test_where_the_top_is_flat_it_is_said(tmp_path):
     model = InvariantGPRegressor("noise(0.1)", random_state=0).fit(x, x.sum(1))
     assert model.plausible_ == {"scale": None}
     assert model.describe().quantities["scale"].plausible is None
-    assert "plausible: not known where the evidence has no sharp peak: scale" in model.summary()
+    assert "plausible: the data do not determine scale" in model.summary()
     shown = page(Content("sums", model, x, x.sum(1), GaussianNoise(0.1).describe()))
-    assert "plausible is not known where the evidence has no sharp peak: noise: standard deviation." in shown
+    assert "The data do not determine noise: standard deviation." in shown
     model.save(tmp_path / "model")
     assert InvariantGPRegressor.load(tmp_path / "model").plausible_ == model.plausible_
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "orbit": config["orbit"],
         "learned": learned.to_dict(),
         "units": {name: quantity.unit for name, quantity in learned.quantities.items()},
-        "plausible": model.plausible_,
+        "plausible": json.loads(json.dumps(model.plausible_), parse_constant=lambda _: None),  # JSON has no infinity
         "feature_map": seen_by_g(model),
         "inference": model.inference_,
         "evidence": evidence.value,

@@ -103,10 +103,24 @@ class Quantity:
         return ("±" if self.unit == "°" else "") + with_unit(number(self.value, decimals=0 if counted else None), self.unit)
 
     @property
-    def plausibly(self) -> str:
-        """As in " (plausible ±30° to ±42°)"; nothing where that is not known, or no wider than the digits shown."""
+    def may_be_nothing(self) -> bool:
+        """Whether it is plausible that nothing happens."""
+        return self.plausible is not None and self.plausible[0].is_nothing
+
+    @property
+    def plausible_words(self) -> str:
+        """As in "plausible ±30° to ±42°"; nothing where that is not known, or no wider than the digits shown."""
         least, most = self.plausible or (self, self)
-        return "" if str(least) == str(most) else f" (plausible {least} to {most})"
+        if str(least) == str(most):
+            return ""
+        if not all(map(isfinite, most.span)):
+            return f"plausible at least {least}, not determined above"
+        return f"plausible none, or up to {most}" if self.may_be_nothing else f"plausible {least} to {most}"
+
+    @property
+    def plausibly(self) -> str:
+        """The same in brackets, to stand behind the quantity."""
+        return f" ({self.plausible_words})" if self.plausible_words else ""
 
 
 class Change(NamedTuple):

@@ -27,7 +27,7 @@ from orbitgp.report.cases import Scores, score
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.fitted import Compared, Fitted, Profiled
 from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import Finding, finding_of, nats, quantity_label, without_peak
+from orbitgp.report.words import Finding, finding_of, nats, not_determined, quantity_label
 from orbitgp.saving.atomic import replace
 from orbitgp.training.diagnostics import Record
 
@@ -132,7 +132,7 @@ def page(content: Content) -> str:
             sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content) if learned else [],
             changes=changes(content.start, learned),
-            no_peak=without_peak([quantity_label(name, learned) for name, ends in model.plausible_.items() if ends is None]),
+            undetermined=not_determined([quantity_label(n, learned) for n, ends in model.plausible_.items() if ends is None]),
             label_of=lambda name: quantity_label(name, learned),
             history=model.history_,
             comparable=comparable,

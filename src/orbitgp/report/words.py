@@ -204,9 +204,7 @@ def finding(
         stopped: whether the run was stopped by hand.
         converged: whether it came to its end, and not to a limit.
     """
-    if sum(quantity.plausible is not None for quantity in description.quantities.values()) > _MOST_PLAUSIBLE:
-        description = description.with_plausible({})
-    phrases = learned(description)
+    phrases = learned(_with_few_plausible(description))
     if stopped or not converged:
         how = "Stopped" if stopped else "Not converged"
         so_far = f"so far {listed(phrases)}" if phrases else "a Gaussian process without invariance"
@@ -224,7 +222,24 @@ def finding(
         doubt = "" if abs(over_plain) < MIN_NATS else ", which is not certain"
         said = f"with {what}, the evidence is {'the same' if round(over_plain, 1) == 0 else difference}{doubt}"
         return Finding(f"Cannot tell whether an invariance helps: {said}.{few}")
-    return Finding(f"Insensitive to {what}; evidence {nats(over_plain, sign=True)} over no invariance.{few}", supported=True)
+    found = _found(description)
+    return Finding(f"Insensitive to {found}; evidence {nats(over_plain, sign=True)} over no invariance.{few}", supported=True)
+
+
+def _found(description: Description) -> str:
+    """What is insensitive beyond doubt, and then by name where none at all is plausible; all in the same way if nothing is."""
+    doubtful = [name for name, quantity in description.quantities.items() if quantity.may_be_nothing]
+    clear = description.only([name for name, q in description.quantities.items() if not q.may_be_nothing and not q.is_nothing])
+    phrases = learned(_with_few_plausible(clear))
+    if not doubtful or not phrases:
+        return listed(learned(_with_few_plausible(description)))
+    return f"{listed(phrases)} ({listed([quantity_label(name, description) for name in doubtful])} not determined)"
+
+
+def _with_few_plausible(description: Description) -> Description:
+    """The same without what is plausible, if there is too much of that for a sentence."""
+    many = sum(quantity.plausible is not None for quantity in description.quantities.values()) > _MOST_PLAUSIBLE
+    return description.with_plausible({}) if many else description
 
 
 def is_certain(evidence: Evidence, plain: Evidence) -> bool:
@@ -244,12 +259,12 @@ def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausib
     """
     if inference == "sparse" and learned:
         return "known for exact inference alone"
-    return without_peak([name for name, ends in plausible.items() if ends is None])
+    return not_determined([name for name, ends in plausible.items() if ends is None])
 
 
-def without_peak(quantities: Sequence[str]) -> str:
-    """As in "not known where the evidence has no sharp peak: shift_x"; empty where there are none."""
-    return f"not known where the evidence has no sharp peak: {listed(quantities)}" if quantities else ""
+def not_determined(quantities: Sequence[str]) -> str:
+    """As in "the data do not determine shift_x"; empty where there are none."""
+    return f"the data do not determine {listed(quantities)}" if quantities else ""
 
 
 def finding_of(model: Fitted, over_plain: float | int | None = None, certain: bool = True) -> Finding:

@@ -56,8 +56,8 @@ from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
 from orbitgp.training.budget import for_learning
 from orbitgp.training.callbacks import Callback
-from orbitgp.training.curvature import plausible_ranges
 from orbitgp.training.options import TrainingOptions
+from orbitgp.training.plausible import plausible_ranges
 from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 

@@ -67,8 +67,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         evidence_: the log marginal likelihood of y or bounds on it, with its Monte-Carlo error (:class:`orbitgp.Evidence`).
         inference_: ``exact`` or ``sparse``, whichever was used.
         plausible_: the narrowest and the widest that is plausible of each learned quantity, by name (``describe`` says it in
-            units): the middle 95 % where the exact evidence is taken for a Gaussian around its top. None of a quantity
-            over which the evidence has no sharp peak, so that the data do not narrow it down.
+            units): with the other parameters at their best, the log evidence lies less than 1.92 nats below its top there,
+            which holds the true value in about 95 % of all fits. An end is infinite where the data set no limit, and
+            there is None of a quantity that they do not determine.
         examples_: a few training inputs and their targets, for ``report`` and notebooks.
         converged_: whether the run ended because there was little left to gain, and not at a limit.
         diagnostics_: what happened in the run, in words.

@@ -1,0 +1,140 @@
+"""Ends of profiles against closed forms: a profile that is skewed, with others whose best is a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, inf, log
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from orbitgp.training.profile_likelihood import Point, precision, profile_end, summit
+
+FALL = 1.92
+Profile = Callable[[float], tuple[float, float]]
+
+
+def skewed(r: float) -> tuple[float, float]:
+    """Falls slowly downwards and fast upwards, from zero at r = 0; and its slope."""
+    return -5 * (exp(r) - 1 - r), -5 * (exp(r) - 1)
+
+
+def flat_above(r: float) -> tuple[float, float]:
+    """Falls below zero, and hardly above."""
+    return (-8 * r**2, -16 * r) if r < 0 else (-0.001 * r, -0.001)
+
+
+def surface(profile: Profile) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """A function of (a, r, b) with this profile in r. The best a is r², the best b 3 r, and a matters more where r is large."""
+
+    def function(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        a, r, b = vector
+        height, slope = profile(r)
+        first, second, weight = a - r**2, b - 3 * r + a, 4 * exp(r)
+        value = height - 0.5 * weight * first**2 - 2 * second**2
+        slopes = [
+            -weight * first - 4 * second,
+            slope - 0.5 * weight * first**2 + 2 * weight * first * r + 12 * second,
+            -4 * second,
+        ]
+        return value, np.array(slopes)
+
+    return function
+
+
+def start(function: Callable[[np.ndarray], tuple[float, np.ndarray]], vector: np.ndarray) -> Point:
+    return Point(vector, *function(vector), precision(lambda there: function(there)[1], vector))
+
+
+def test_the_precision_is_minus_the_second_derivative_and_one_where_the_data_say_nothing():
+    matrix = np.array([[5.0, 1.0, 0.0], [1.0, 3.0, 0.0], [0.0, 0.0, 0.0]])
+    found = precision(lambda vector: -matrix @ vector, np.ones(3))
+    np.testing.assert_allclose(found, matrix + np.diag([0.0, 0.0, 1.0]), atol=1e-12)
+
+
+def test_a_top_is_found_from_close_by():
+    function = surface(skewed)
+    top = summit(function, start(function, np.array([0.4, 0.3, -0.3])))
+    assert top.value == pytest.approx(0.0, abs=0.02)
+    np.testing.assert_allclose(top.vector, 0.0, atol=0.15)
+
+
+@pytest.mark.parametrize("bound", [-inf, inf])
+def test_a_profile_ends_where_it_has_fallen(bound):
+    """A Gaussian around the top would end at ± 0.88, too early below and too late above."""
+    function = surface(skewed)
+    evaluations = []
+
+    def counted(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        evaluations.append(vector)
+        return function(vector)
+
+    end, fallen = profile_end(counted, start(function, np.zeros(3)), 1, bound)
+    assert fallen
+    expected = brentq(lambda r: skewed(r)[0] + FALL, 0, 3 * np.sign(bound))
+    assert end[1] == pytest.approx(expected, rel=0.03)
+    assert abs(abs(end[1]) - 0.88) > 0.1
+    assert function(end)[0] == pytest.approx(-FALL, abs=0.3)  # with the others at their best
+    assert len(evaluations) <= 6
+
+
+def test_a_profile_that_does_not_fall_ends_at_its_bound():
+    function = surface(flat_above)
+    top = start(function, np.zeros(3))
+    end, fallen = profile_end(function, top, 1, 2.0)
+    assert end[1] == 2.0
+    assert not fallen
+    end, fallen = profile_end(function, top, 1, inf)
+    assert end[1] > 2
+    assert not fallen
+    end, fallen = profile_end(function, top, 1, -2.0)
+    assert end[1] == pytest.approx(-((FALL / 8) ** 0.5), rel=0.03)
+    assert fallen
+    assert profile_end(function, top, 1, -0.2) == (pytest.approx(np.array([0.04, -0.2, -0.64]), abs=0.1), False)
+
+
+@pytest.mark.parametrize("how", ["raises", "nan"])
+def test_a_profile_ends_at_its_bound_where_there_is_no_gradient(how):
+    function = surface(skewed)
+
+    def broken(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        if vector[1] > 0.1 and how == "raises":
+            raise FloatingPointError
+        value, slopes = function(vector)
+        return value, slopes * (np.nan if vector[1] > 0.1 else 1.0)
+
+    end, fallen = profile_end(broken, start(function, np.zeros(3)), 1, 2.0)
+    assert (end[1], fallen) == (2.0, False)
+
+
+def test_a_parameter_alone_has_a_profile():
+    def function(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = skewed(float(vector[0]))
+        return value, np.array([slope])
+
+    end, fallen = profile_end(function, start(function, np.zeros(1)), 0, inf)
+    assert skewed(float(end[0]))[0] == pytest.approx(-FALL, abs=0.1)
+    assert fallen
+
+
+def test_ends_hold_the_truth_in_95_percent_of_all_samples():
+    """The standard deviation of 15 draws, whose mean is not known. A Gaussian around the top holds it less often."""
+    rng = np.random.default_rng(0)
+    held, gaussian = 0, 0
+    for y in rng.normal(size=(400, 15)):
+
+        def function(vector: np.ndarray, y: np.ndarray = y) -> tuple[float, np.ndarray]:
+            mean, sd = vector
+            if sd <= 0:
+                raise FloatingPointError
+            squares = ((y - mean) ** 2).sum()
+            slopes = [(y - mean).sum() / sd**2, -len(y) / sd + squares / sd**3]
+            return -len(y) * log(sd) - 0.5 * squares / sd**2, np.array(slopes)
+
+        top = start(function, np.array([y.mean(), y.std()]))
+        low, high = (profile_end(function, top, 1, bound)[0][1] for bound in (0.0, inf))
+        held += low < 1 < high
+        gaussian += abs(y.std() - 1) < 1.96 * y.std() / (2 * len(y)) ** 0.5
+    assert 0.9 < held / 400 < 0.98
+    assert gaussian / 400 < 0.9

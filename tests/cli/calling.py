@@ -1,0 +1,44 @@
+"""Commands, called in this process or in one of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+typer_testing = pytest.importorskip("typer.testing")
+
+from orbitgp.cli.app import app  # noqa: E402
+
+QUICK = ["-m", "12", "--num-samples", "4", "--max-steps", "12", "--batch-size", "40"]
+
+
+def call(*arguments: str):
+    return typer_testing.CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def run(*arguments: str, **options):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    return subprocess.Popen(
+        [sys.executable, "-m", "orbitgp", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )
+
+
+def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
+    """Ctrl-C at this call of a method, once."""
+    calls, original = iter(range(1, 10**6)), getattr(kind, method)
+
+    def interrupted(*args):
+        if next(calls) == time:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*args)
+
+    monkeypatch.setattr(kind, method, interrupted)

@@ -1,0 +1,254 @@
+"""How runs begin and stop: folders, disks that are full, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.cli.begin import claim, create
+from orbitgp.cli.run_folder import RunFolder
+from orbitgp.comparison.parallel import train
+from orbitgp.datasets import digits
+from orbitgp.orbits import Identity
+from orbitgp.training.collapsed_climb import CollapsedClimb
+from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.stochastic_steps import StochasticSteps
+from tests.cli.calling import QUICK, call, press_ctrl_c, run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--feature-map", "gradient"),
+        ("--feature-map", "nowhere.py:Map"),
+        ("--likelihood", "poisson"),
+        ("--max-seconds", "0"),
+        ("--device", "abacus"),
+    ],
+)
+def test_a_refused_run_leaves_no_folder(some, words):
+    result = call("learn", some / "few.npz", *words, *QUICK, "--out", "run")
+    assert result.exit_code == 1
+    assert result.stderr.count("error:") == 1
+    assert not Path("run").exists()
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkeypatch):
+    write = Path.write_text
+
+    def full(path, *rest, **named):
+        if "report" in path.name:
+            raise OSError(28, "No space left on device")
+        return write(path, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        result = call("learn", some / "few.npz", "--no-baseline", "--out", "run", *QUICK)
+    assert result.exit_code == 1
+    assert f"error: {Path('run/report.html')}: No space left on device." in result.stderr
+    assert not Path("run/result.json").exists()
+    assert Path("run/model.safetensors").exists()
+    resumed = call("learn", "--resume", "run")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert Path("run/report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "method", "inference"),
+    [
+        pytest.param(QuasiNewton, "_objective", [], id="exact"),
+        pytest.param(CollapsedClimb, "_objective", ["-m", "12", "--inference", "sparse"], id="sparse, few data"),
+        pytest.param(StochasticSteps, "step", ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
+    ],
+)
+def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(kind, method, inference, some, monkeypatch):
+    limits = ["--max-steps", "20", "-q", "--no-baseline"]
+    arguments = ["learn", some / "few.npz", "--orbit", "rotation", "--max-data", "30", *limits, *inference]
+    assert call(*arguments, "--out", "whole").exit_code == 0
+    whole = json.loads(Path("whole/result.json").read_text())
+    for moment in (1, 7):
+        folder = f"stopped-{moment}"
+        with monkeypatch.context() as patch:
+            press_ctrl_c(patch, kind, method, moment)
+            stopped = call(*arguments, "--out", folder)
+        assert stopped.exit_code == 130
+        assert f"orbitgp learn --resume {folder}" in stopped.stderr
+        assert "None" not in stopped.stderr
+        resumed = call("learn", "--resume", folder, "-q")
+        assert resumed.exit_code == 0, resumed.stderr
+        result = json.loads(Path(folder, "result.json").read_text())
+        assert result["learned"] == whole["learned"]
+        assert result["steps"] == whole["steps"]
+        assert call("learn", "--resume", folder).exit_code == 1  # now it is finished
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeypatch):
+    arguments = ["learn", some / "table.csv", "--target", "sum", "--orbit", "swap(0, 1)", "-q", "--out", "stopped"]
+    with monkeypatch.context() as patch:
+        begin = QuasiNewton.__post_init__
+
+        def only_without_orbit(self):
+            begin(self)
+            if isinstance(self.model.orbit, Identity):
+                press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+
+        patch.setattr(QuasiNewton, "__post_init__", only_without_orbit)
+        stopped = call(*arguments)
+    assert stopped.exit_code == 130
+    assert "before the end of the model without invariance: go on with orbitgp learn --resume stopped" in stopped.stderr
+    resumed = call("learn", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "no invariance" in resumed.stdout
+    assert not Path("stopped/checkpoint.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch):
+    data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "-j", "1", "-q"]
+    trained = []
+
+    def counted(job, *args, **kwargs):
+        trained.append(job.name)
+        if len(trained) == 2:
+            press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+        return train(job, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitgp.comparison.parallel.train", counted)
+        stopped = call(*data, "--out", "stopped")
+    assert stopped.exit_code == 130, stopped.stderr
+    assert "models that are done (1) are kept: go on with orbitgp compare --resume stopped" in stopped.stderr
+    assert "1 model done" in call("show", "stopped").stdout
+    second = trained[1]
+    trained.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitgp.comparison.parallel.train", lambda job, *a, **k: trained.append(job.name) or train(job, *a, **k))
+        resumed = call("compare", "--resume", "stopped", "-q")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert trained == [second]
+    assert not Path("stopped/models").exists()
+    assert call(*data, "--out", "whole").exit_code == 0
+    results = [json.loads(Path(folder, "result.json").read_text())["comparison"] for folder in ("stopped", "whole")]
+    rows = [{row["orbit"]: row["evidence"] for row in result["rows"]} for result in results]
+    assert rows[0] == rows[1]
+    assert results[0]["verdict"] == results[1]["verdict"]
+    assert "is finished" in call("compare", "--resume", "stopped").stderr
+
+
+def test_a_comparison_that_fails_leaves_nothing(some, here):
+    result = call(
+        "compare", some / "few.npz", "-o", "none", "-o", "flip", "-j", "1", "-q", "--likelihood", "cauchy", "--out", "run"
+    )
+    assert result.exit_code == 1
+    assert list(here.iterdir()) == []
+
+
+def test_a_disk_without_room_is_refused_before_training(some, here, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**6))
+    for command in ("learn", "compare"):
+        result = call(command, some / "few.npz", "--out", "run", *QUICK)
+        assert result.exit_code == 1
+        assert "lies on a disk with 1 MB free, and the run needs about" in result.stderr
+    assert list(here.iterdir()) == []
+
+
+def test_a_model_that_cannot_be_written_goes_elsewhere(some, here, monkeypatch):
+    save = InvariantGPRegressor.save
+
+    def full(self, path):
+        if Path(path).parent.name == "run":
+            raise OSError(28, "No space left on device")
+        save(self, path)
+
+    monkeypatch.setattr(InvariantGPRegressor, "save", full)
+    monkeypatch.setattr("tempfile.tempdir", str(here))
+    result = call("learn", some / "table.csv", "--target", "sum", "-q", "-o", "none", "--out", "run")
+    assert result.exit_code == 1
+    (elsewhere,) = here.glob("orbitgp-*/model.safetensors")
+    assert f"the model is in {elsewhere}" in result.stderr
+    assert InvariantGPRegressor.load(elsewhere).evidence_.num_data == 40
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_before_the_model_without_invariance_is_done(some, here, monkeypatch):
+    save, write = InvariantGPRegressor.save, RunFolder.write_json
+
+    def full(self, path, *args):
+        if Path(path).name in ("baseline.json", "model.safetensors") and Path(path).parent.name == "run":
+            raise OSError(28, "No space left on device", str(path))
+        (write if isinstance(self, RunFolder) else save)(self, path, *args)
+
+    monkeypatch.setattr(RunFolder, "write_json", lambda self, path, content, new=False: full(self, path, content, new))
+    monkeypatch.setattr(InvariantGPRegressor, "save", full)
+    monkeypatch.setattr("tempfile.tempdir", str(here))
+    result = call("learn", some / "table.csv", "--target", "sum", "-q", "-o", "swap(0, 1)", "--out", "run")
+    assert result.exit_code == 1
+    (elsewhere,) = here.glob("orbitgp-*/model.safetensors")
+    assert f"the model is in {elsewhere}" in result.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
+    arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
+    process = run(*arguments)
+    assert "reading" in process.stderr.readline()
+    assert "classification: the targets are" in process.stderr.readline()
+    assert "3 models of 5000 steps, 2 at a time" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 130, err
+    assert err.strip() == "stopped."
+    assert list(here.iterdir()) == []  # no model was done
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
+    arguments = ["learn", str(some / "few.npz"), "--orbit", "rotation", "--no-baseline", "-m", "12", "--num-samples", "4"]
+    arguments += ["--batch-size", "40", "--max-steps", "60"]
+    process = run(*arguments, "--out", "stopped")
+    checkpoint = here / "stopped" / "checkpoint.safetensors"
+    while not checkpoint.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 130, err
+    assert "orbitgp learn --resume stopped" in err
+    assert "Traceback" not in err
+    assert (here / "stopped" / "model.safetensors").exists()
+    steps = json.loads((here / "stopped" / "result.json").read_text())["steps"]
+    assert steps < 60
+    resumed = call("learn", "--resume", "stopped")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert not checkpoint.exists()
+    assert call(*arguments, "--out", "whole").exit_code == 0
+    a, b = (InvariantGPClassifier.load(here / name / "model.safetensors") for name in ("stopped", "whole"))
+    x = digits().x_test[:20]
+    np.testing.assert_array_equal(a.predict_proba(x), b.predict_proba(x))
+
+
+def test_runs_side_by_side_have_folders_of_their_own(here):
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: create(None, "data.npz", "flip").path, range(40)))
+    assert len(set(folders)) == 40
+
+
+def test_a_folder_belongs_to_the_first_run_that_claims_it(here):
+    first, second = (create(here / "run", "data.npz", "flip") for _ in range(2))
+    claim(first, {"command": "learn"})
+    with pytest.raises(FileExistsError, match="exists already: choose another --out"):
+        claim(second, {"command": "compare"})
+    assert first.config.read_text() == json.dumps({"command": "learn"}, indent=1) + "\n"

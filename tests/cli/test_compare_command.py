@@ -1,0 +1,61 @@
+"""``orbitgp compare``: it ranks, and keeps the best."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer")
+
+from orbitgp import InvariantGPRegressor
+from tests.cli.calling import QUICK, call
+
+
+@pytest.mark.slow
+def test_a_lengthscale_for_each_column_in_a_comparison(some):
+    limits = ("--max-steps", "5", "--refine-seconds", "0")
+    table = (some / "table.csv", "--target", "sum", "-o", "none", "-o", "noise", "--jobs", "1", *limits)
+    refused = call("compare", *table, "--ard", "auto")
+    assert refused.exit_code == 1
+    assert "--ard auto is for orbitgp learn" in refused.stderr
+    done = call("compare", *table, "--ard", "yes", "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    assert InvariantGPRegressor.load("run/model.safetensors").kernel_.base_kernel.lengthscale.numel() == 2
+
+
+@pytest.mark.slow
+def test_compare_ranks_and_keeps_the_best(some):
+    orbits = ["-o", "none", "-o", "swap(0,1)", "-o", "noise"]
+    budget = ["--refine-seconds", "0", "--jobs", "1", "-m", "8", "--max-steps", "12", "--num-samples", "4"]
+    curve = ["--profile", "scale", "--profile-values", "0.1,1"]
+    result = call("compare", some / "table.csv", "--target", "sum", *orbits, *budget, *curve)
+    assert result.exit_code == 0, result.stderr
+    assert "behind the best" in result.stdout
+    assert "The evidence over scale of noise" in result.stdout
+    run = Path("runs/table-compare")
+    assert {path.name for path in run.iterdir()} == {
+        "config.json",
+        "history.json",
+        "result.json",
+        "model.safetensors",
+        "report.html",
+    }
+    found = json.loads((run / "result.json").read_text())
+    assert {row["orbit"] for row in found["comparison"]["rows"]} == {"none", "swap(0,1)", "noise"}
+    assert found["profile"]["values"] == [0.1, 1.0]
+    assert "--profile scale --profile-values 0.1,1" in found["again"]
+    assert "--refine-seconds 0" in found["again"]
+    assert call("predict", run, some / "table.csv").exit_code == 0
+    assert found["comparison"]["verdict"] in call("show", run).stdout
+
+
+@pytest.mark.slow
+def test_compare_orbits_whose_arguments_are_written_with_spaces(some):
+    data = [some / "table.csv", "--target", "sum"]
+    result = call(
+        "compare", *data, "-o", "none", "-o", "swap(0, 1)", "--refine-seconds", "0", "-j", "1", "--out", "run", *QUICK
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "swap(0,1)" in result.stdout

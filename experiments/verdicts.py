@@ -49,8 +49,8 @@ from orbitgp.orbits import (
     Scale,
     Translation,
 )
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.rungs import Rung
 
 COUNT = 200
 MODES = ("auto", "sparse")
@@ -267,11 +267,10 @@ def climb(which: Problem, name: str, seed: int, draws: int, begin: Mapping[str, 
     for key, state in begin.items():
         parts[key].load_state_dict(state)
     samples = None if isinstance(orbit, FiniteOrbit) else draws
-    climber = QuasiNewton(model, likelihood, x, y, TrainerSettings(start_rows=0), num_samples=samples)
+    climber = Ladder(model=model, likelihood=likelihood, x=x, y=y, rungs=[Rung(len(x), samples)], several=False)
     value = climber.run().log_evidence
     if begin and samples is not None:  # draws that nothing was fitted to
-        model.num_samples = FRESH_DRAWS
-        value = model.log_evidence(likelihood, y, seed=1)
+        value = model.restricted(x, FRESH_DRAWS, seed=1).log_evidence(likelihood, y)
     return value, {key: part.state_dict() for key, part in parts.items()}
 
 

@@ -28,8 +28,9 @@ from orbitgp.kernels import Frame, OrientedGradients, SideBySide
 from orbitgp.likelihoods import Dirichlet
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.training.diagnostics import hyperparameters
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.rungs import Rung
+from orbitgp.training.time_limit import TimeLimit
 
 CLASSES = 10
 KERNEL_ROWS = 2000  # digits that the first kernel is chosen by
@@ -96,8 +97,15 @@ class Candidate(harness.Run):
         orbit = make_orbit(self.orbit).to(device)
         kernel = first_kernel(x, likelihood.start(y)[0], self.view, self.kernel, self.seed)
         model = ExactGP(kernel, orbit, x, CLASSES, seed=self.seed).to(device)
-        settings = TrainerSettings(max_seconds=self.max_seconds, start_rows=0)
-        climber = QuasiNewton(model, likelihood, x, y, settings, num_samples=self.num_samples)
+        climber = Ladder(
+            model=model,
+            likelihood=likelihood,
+            x=x,
+            y=y,
+            rungs=[Rung(len(x), self.num_samples)],
+            several=False,
+            limit=TimeLimit(self.max_seconds),
+        )
         evidence = climber.run().log_evidence
         seconds = time.perf_counter() - begin
         print(f"{self.view}, {self.kernel}: {evidence:,.0f} nats, {seconds:.0f} s", flush=True)

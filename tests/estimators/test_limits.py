@@ -20,7 +20,7 @@ from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
 from orbitgp.training import collapsed_climb, quasi_newton, stochastic_steps, time_limit
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.time_limit import Rest
+from orbitgp.training.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 
 CLOCKED = (
@@ -94,7 +94,7 @@ def trainer(
     return Trainer(model, likelihood, x, y, settings, seconds_before=seconds_before)
 
 
-def scored(rest: Rest, orbit: Orbit | None = None, likelihood: Likelihood | None = None, **options: Any) -> tuple[Any, Trainer]:
+def scored(rest: TimeLeft, orbit: Orbit | None = None, likelihood: Likelihood | None = None, **options: Any) -> tuple[Any, Trainer]:
     run = trainer(orbit, likelihood, max_steps=5, **options)
     run.run()
     run.rest = rest
@@ -119,12 +119,12 @@ def test_without_time_the_evidence_has_as_few_passes_as_tell_an_error(
     likelihood: Likelihood, local: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = passes(monkeypatch)
-    late, run = scored(Rest(10.0, spent=11.0), likelihood=likelihood, max_seconds=10.0)
+    late, run = scored(TimeLeft(10.0, spent=11.0), likelihood=likelihood, max_seconds=10.0)
     assert (late.num_samples, late.upper) == (8, None)
     assert (seen[0]["passes"], seen[0]["local_passes"]) == (2, local)
     assert late.stderr > 0
     assert late.slack is not None
-    run.rest = Rest(1e9)
+    run.rest = TimeLeft(1e9)
     early = sparse_evidence(run, torch.Generator().manual_seed(1))
     assert early.num_samples == 64
     assert (seen[1]["passes"], seen[1]["local_passes"]) == (8, 4 * local)
@@ -135,7 +135,7 @@ def test_without_time_the_evidence_has_as_few_passes_as_tell_an_error(
 
 def test_whole_orbits_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = passes(monkeypatch)
-    evidence, _ = scored(Rest(None), Permutation.swap(0, 1), num_samples=None)
+    evidence, _ = scored(TimeLeft(None), Permutation.swap(0, 1), num_samples=None)
     assert seen[0]["passes"] == 1
     assert evidence.stderr == 0.0
 
@@ -150,11 +150,11 @@ def test_an_upper_bound_without_products_takes_less(monkeypatch: pytest.MonkeyPa
         return plain(*given, max_iterations=max_iterations)
 
     monkeypatch.setattr(orbitgp.estimators.evidence, "two_sided_bounds", bounds)
-    _, run = scored(Rest(None), rows=120)
+    _, run = scored(TimeLeft(None), rows=120)
     asked.clear()
     uppers = []
     for share in np.geomspace(1e-7, 1.0, 15):
-        monkeypatch.setattr(Rest, "share", lambda _, share=share: float(share))
+        monkeypatch.setattr(TimeLeft, "share", lambda _, share=share: float(share))
         uppers.append(sparse_evidence(run, torch.Generator().manual_seed(0)).upper)
     assert uppers[0] is None
     assert len(asked) == sum(upper is not None for upper in uppers)

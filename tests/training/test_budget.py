@@ -32,7 +32,7 @@ from orbitgp.training.budget import (
     step_seconds,
 )
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.time_limit import Rest
+from orbitgp.training.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -64,22 +64,22 @@ class TestWhatFollowsARun:
     problem = model, Gaussian(), torch.zeros(5000, 3, dtype=torch.float64)
     one = pass_seconds(*problem, 5000, 64)
 
-    def passes(self, rest: Rest, rows: int = 5000, least: float = 2.0, beside: int = 0) -> float:
+    def passes(self, rest: TimeLeft, rows: int = 5000, least: float = 2.0, beside: int = 0) -> float:
         return passes_within(*self.problem, rows, 64, rest, least, most=8.0, beside=beside)
 
     def test_takes_a_sixth_of_the_limit(self) -> None:
-        assert self.passes(Rest(None)) == self.passes(Rest(1e6 * self.one)) == 8.0
-        assert self.passes(Rest(30 * self.one)) == pytest.approx(5.0)
-        assert self.passes(Rest(30 * self.one), beside=2) == pytest.approx(3.0)
-        assert self.passes(Rest(15 * self.one), rows=2500) == pytest.approx(5.0, rel=0.1)
-        assert self.passes(Rest(0.1 * self.one)) == 2.0
+        assert self.passes(TimeLeft(None)) == self.passes(TimeLeft(1e6 * self.one)) == 8.0
+        assert self.passes(TimeLeft(30 * self.one)) == pytest.approx(5.0)
+        assert self.passes(TimeLeft(30 * self.one), beside=2) == pytest.approx(3.0)
+        assert self.passes(TimeLeft(15 * self.one), rows=2500) == pytest.approx(5.0, rel=0.1)
+        assert self.passes(TimeLeft(0.1 * self.one)) == 2.0
 
     def test_takes_half_of_what_is_left(self) -> None:
-        assert self.passes(Rest(30 * self.one, spent=22 * self.one)) == pytest.approx(4.0)
-        assert self.passes(Rest(30 * self.one, spent=31 * self.one), least=0.0) == 0.0
+        assert self.passes(TimeLeft(30 * self.one, spent=22 * self.one)) == pytest.approx(4.0)
+        assert self.passes(TimeLeft(30 * self.one, spent=31 * self.one), least=0.0) == 0.0
 
     def test_takes_fewer_passes_on_a_slower_machine(self) -> None:
-        assert self.passes(Rest(30 * self.one, pace=2.0), least=0.0) == pytest.approx(2.5)
+        assert self.passes(TimeLeft(30 * self.one, pace=2.0), least=0.0) == pytest.approx(2.5)
 
     def test_a_pass_takes_at_least_a_third_of_an_evaluation(self) -> None:
         """By hand: a value of the kernel takes 2 * 3 * (3 + 8) operations; 64 samples meet 64 points, and each other."""
@@ -90,13 +90,13 @@ class TestWhatFollowsARun:
 
     def test_at_the_nominal_speed_without_a_limit(self) -> None:
         """150 seconds, whatever was spent, on every machine, for a kernel between samples and inducing points alone."""
-        found = [passes_within(*self.problem, 10**9, 64, rest, 0.0, 8.0, 3) for rest in (Rest(None), Rest(None, 1e9, 7.0))]
+        found = [passes_within(*self.problem, 10**9, 64, rest, 0.0, 8.0, 3) for rest in (TimeLeft(None), TimeLeft(None, 1e9, 7.0))]
         seconds = evaluation_cost(*self.problem, 64, 10**9).seconds / 3
         assert found == [pytest.approx(150 / seconds)] * 2
 
     def test_learning_has_two_thirds(self) -> None:
-        assert rest_of(TrainerSettings(max_seconds=8.0)) == Rest(12.0)
-        assert rest_of(TrainerSettings()) == Rest(None)
+        assert rest_of(TrainerSettings(max_seconds=8.0)) == TimeLeft(12.0)
+        assert rest_of(TrainerSettings()) == TimeLeft(None)
 
 
 @pytest.mark.parametrize(("given", "learning"), [(None, None), (12.0, 8.0)])

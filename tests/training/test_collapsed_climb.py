@@ -29,7 +29,7 @@ from orbitgp.training.checkpoint import read_checkpoint
 from orbitgp.training.collapsed_climb import climb_size
 from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings, TrainingOptions
-from orbitgp.training.time_limit import Rest
+from orbitgp.training.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -341,7 +341,7 @@ class TestLimits:
         seen: list[int | None] = []
         monkeypatch.setattr(CollapsedGP, "set_posterior", lambda model, *_: seen.append(model.num_samples))
         unit = 6 * 1.001 * pass_seconds(run.model, run.likelihood, run.x, ROWS, 512) / 4
-        run.climb.polish(Rest(None if limit is None else limit * unit, pace=pace))
+        run.climb.polish(TimeLeft(None if limit is None else limit * unit, pace=pace))
         assert seen == [expected]
 
     def test_the_last_bound_tells_the_pace(self, monkeypatch: pytest.MonkeyPatch) -> None:

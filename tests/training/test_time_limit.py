@@ -18,7 +18,7 @@ from orbitgp.training import quasi_newton, time_limit
 from orbitgp.training.objective import ExactObjective
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.quasi_newton import QuasiNewton
-from orbitgp.training.time_limit import Rest, TimeLimit
+from orbitgp.training.time_limit import TimeLeft, TimeLimit
 
 CPU = torch.device("cpu")
 
@@ -79,7 +79,7 @@ def test_an_orbit_without_draws_is_not_measured_with_others() -> None:
 def test_the_rest_is_halved_and_what_is_done_tells_how_long_more_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time_limit, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    rest = Rest(60.0, spent=20.0)
+    rest = TimeLeft(60.0, spent=20.0)
     assert rest.share() == 10.0  # a sixth
     rest.spent = 48.0
     assert rest.share() == 6.0  # half of what is left
@@ -90,7 +90,7 @@ def test_the_rest_is_halved_and_what_is_done_tells_how_long_more_takes(monkeypat
     with rest.timed(1.0):
         now[0] += 10.0
     assert rest.share() == 0.0
-    free = Rest(None)
+    free = TimeLeft(None)
     with free.timed(1.0):
         now[0] += 10.0
     assert free.share() == math.inf

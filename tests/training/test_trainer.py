@@ -30,7 +30,7 @@ from orbitgp.training.budget import pass_seconds, step_seconds
 from orbitgp.training.objective import log_prior
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.stochastic_steps import StochasticSteps
-from orbitgp.training.time_limit import Rest
+from orbitgp.training.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -525,7 +525,7 @@ def test_the_end_takes_no_more_than_its_share_of_the_time(limit, pace, expected,
     seen = []
     monkeypatch.setattr(trainer.stochastic.posterior, "polish", lambda *given: seen.append(given))
     each = pass_seconds(trainer.model, trainer.likelihood, trainer.x, 30, 4)
-    trainer.stochastic.polish(Rest(None if limit is None else 6 * limit * each, pace=pace))
+    trainer.stochastic.polish(TimeLeft(None if limit is None else 6 * limit * each, pace=pace))
     assert seen == [expected]
 
 

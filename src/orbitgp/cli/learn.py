@@ -138,13 +138,14 @@ def _fitted(orbit: Any, folder: RunFolder, config: dict[str, Any], data: Data, p
 
 def _better_with_ard(model: Any, orbit: Any, config: dict[str, Any], data: Data, progress: Progress) -> Any:
     """The model with a lengthscale for each column, if its evidence is better by more than next to nothing."""
-    from orbitgp.report.words import MIN_NATS, nats
+    from orbitgp.report.support import nats_needed
+    from orbitgp.report.words import nats
 
     other = _estimator(orbit, {**config, "settings": {**config["settings"], "ard": "yes"}})
     watch = partial(progress.record, "a lengthscale a column")
     other.fit(own_rows(data.x_train), own_rows(data.y_train), callback=watch)
     gain = other.evidence_.value - model.evidence_.value
-    better = gain > MIN_NATS and not other.interrupted_
+    better = gain > nats_needed(0) and not other.interrupted_
     config["settings"]["ard"] = "yes" if better else "no"
     config["settings_reason"] = f"A lengthscale for each column is {'' if better else 'not '}used: {nats(gain, sign=True)}."
     return other if better else model

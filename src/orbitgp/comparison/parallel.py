@@ -22,7 +22,8 @@ from orbitgp.orbits import Orbit
 from orbitgp.saving.container import SavedFileError
 from orbitgp.training.checkpoint import digest_module
 from orbitgp.training.diagnostics import Record
-from orbitgp.training.quasi_newton import Learned, QuasiNewton
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.learned_vector import LearnedState
 
 logger = logging.getLogger("orbitgp")
 
@@ -41,7 +42,7 @@ class Job:
     kind: type[Estimator]
     settings: dict[str, Any] = field(default_factory=dict)
     purpose: str = ""  # empty for the comparison itself, else the check that it serves
-    begin: Learned | None = field(default=None, repr=False)  # what an exact run begins with, instead of several starts
+    begin: LearnedState | None = field(default=None, repr=False)  # what an exact run begins with, instead of several starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class _Watched:
         self.job, self.watch = job, watch
 
     def begin(self, trainer: object) -> None:
-        if self.job.begin is not None and isinstance(trainer, QuasiNewton):
+        if self.job.begin is not None and isinstance(trainer, Ladder):
             trainer.begin_at(self.job.begin)
 
     def __call__(self, record: Record) -> None:

@@ -40,15 +40,15 @@ from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable
 from orbitgp.inference.model import InvariantGP
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.report.words import MIN_NATS
+from orbitgp.training.learned_vector import learned_by
 from orbitgp.training.options import TrainerSettings, TrainingOptions
-from orbitgp.training.quasi_newton import learned_by
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
 MOST_DRAWS = 512  # of an infinite orbit
 MORE_DRAWS = "more draws"  # what a job is for
 _TWICE_THE_DRAWS = 2.0  # times the seconds of a run from several starts: what a climb from its end with twice the draws takes
+_REAL_GAIN = 3.0  # nats by which a second sparse run must be better to say what slack costs
 MOST_AVERAGED = 64  # samples over which an inducing variable averages
 
 Train = Callable[[Sequence[Job]], list[Trained]]
@@ -66,29 +66,31 @@ class Refinement:
 def standing(models: Sequence[Trained], rows: int) -> Standing:
     """What all models of one orbit, in the order of their training, say about its evidence."""
     last = models[-1]
+    learned = sum(parameter.numel() for parameter in last.model.orbit_.parameters() if parameter.requires_grad)
     refinement = next_refinement(last, rows)
     needs = [] if refinement is None else [refinement.words]
     if last.model.inference_ == "exact":
-        return replace(_of_exact(models), needs="".join(needs))
+        return replace(_of_exact(models), needs="".join(needs), learned=learned)
     found = _of_sparse([model for model in models if model.model.inference_ == "sparse"])
     if refinement is None:
         found = replace(found, reason=f"{found.reason}; more inducing points or steps are of no use to it")
     cost = _exact_cost(last, rows)
     if cost is not None and not _fits(cost, last.job):
         needs.append(f"{cost.bytes / 1e9:,.0f} GB for exact inference")
-    return replace(found, needs=", or ".join(needs) + ("," if len(needs) > 1 else ""))
+    return replace(found, needs=", or ".join(needs) + ("," if len(needs) > 1 else ""), learned=learned)
 
 
 def _of_exact(models: Sequence[Trained]) -> Standing:
     trained = models[-1]
-    name, value, error = trained.job.name, trained.evidence, 2 * trained.stderr
-    if trained.job.purpose == MORE_DRAWS:  # the draws are fixed, so the run cannot say what twice as many have changed
-        error = max(error, abs(value - models[-2].evidence))
+    name, evidence = trained.job.name, trained.model.evidence_
+    low, high = evidence.interval
     if not trained.model.converged_:
-        return Standing(name, value, value - error, inf, "its training met a limit", converged=False)
-    draws, above = trained.model.evidence_.num_samples, 2 * (trained.model.evidence_.slack or 0.0)
+        return Standing(name, evidence.value, low, inf, "its training met a limit", converged=False)
+    draws = evidence.num_samples
     reason = "" if draws is None else f"{draws} draws stand for the orbit"
-    return Standing(name, value, value - error, value + error + above, reason)
+    if evidence.learned_from < evidence.num_data:
+        reason = f"parameters were learned from {evidence.learned_from:,} of {evidence.num_data:,} rows"
+    return Standing(name, evidence.value, low, high + evidence.shortfall, reason)
 
 
 def _of_sparse(models: Sequence[Trained]) -> Standing:
@@ -103,7 +105,7 @@ def _of_sparse(models: Sequence[Trained]) -> Standing:
     if slack is None:  # the likelihood has no upper bound: what doubling gained is all that is known
         slack = 2 * abs(gain)
     high = value + 2 * slack + abs(gain)
-    if gain > MIN_NATS and before is not None and after is not None:
+    if gain > _REAL_GAIN and before is not None and after is not None:
         high = max(high, value + slack * gain / (before - after) + gain) if before > after else inf
     reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} from the run before"
     if not last.model.converged_:  # two runs that end too early may agree, and say nothing about the top
@@ -257,7 +259,7 @@ def train_and_refine(
         seconds = max(LEAST_SECONDS, SHARE * sum(first.seconds for (first,) in models.values()))
     workers = 1 if n_jobs == 1 else int(joblib.effective_n_jobs(n_jobs))
     while True:
-        standings = [standing(row, rows) for row in models.values()]
+        standings = [replace(standing(row, rows), tried=max(1, len(jobs) - 1)) for row in models.values()]
         wanted = [(name, next_refinement(models[name][-1], rows)) for name in undecided(standings)]
         more = [step.job for name, step in wanted if step is not None and may_decide(name, step, standings, seconds)]
         if not more:
@@ -282,7 +284,7 @@ def may_decide(name: str, refinement: Refinement, standings: Sequence[Standing],
     best, *others = ranked(standings)
     for other in others:
         difference, left = Difference(best, other), 0.5 * (best.width + other.width) / 2**doublings
-        decides = difference.nats > max(MIN_NATS, left) or difference.nats + left <= MIN_NATS
+        decides = difference.nats > max(difference.needed, left) or difference.nats + left <= difference.needed
         if name in (best.name, other.name) and decides and not difference.certain and not difference.next_to_nothing:
             return True
     return False

@@ -2,8 +2,8 @@
 
 The log evidence of each orbit, at its best hyperparameters, lies in an interval (:mod:`orbitgp.comparison.refine`). The orbit
 with the highest value is better than another for certain if the lower end of its interval lies above the upper end of the
-other's, and if the values differ by more than MIN_NATS. Below that, the data hardly prefer either orbit, however exactly the
-evidence is known.
+other's, and if the values differ by more than chance would make them (:mod:`orbitgp.report.support`). Below that, the data
+hardly prefer either orbit, however exactly the evidence is known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isinf
 
 from orbitgp.orbits.description import listed
-from orbitgp.report.words import MIN_NATS
+from orbitgp.report.support import nats_needed
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Standing:
         reason: why the interval is as wide as it is, in a few words.
         needs: what would narrow it, in a few words; empty where nothing would.
         converged: whether the training of its best model came to its end.
+        learned: the learned parameters of the orbit.
+        tried: how many orbits were compared with none.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Standing:
     reason: str = ""
     needs: str = ""
     converged: bool = True
+    learned: int = 0
+    tried: int = 1
 
     @property
     def width(self) -> float:
@@ -64,13 +68,18 @@ class Difference:
         return self.better.low - self.worse.high, self.better.high - self.worse.low
 
     @property
+    def needed(self) -> float:
+        """Nats that chance would give the better orbit."""
+        return nats_needed(self.better.learned, self.better.tried)
+
+    @property
     def certain(self) -> bool:
-        return self.nats > MIN_NATS and self.ends[0] > 0
+        return self.nats > self.needed and self.ends[0] > 0
 
     @property
     def next_to_nothing(self) -> bool:
         """Whether no refinement could make a difference of it."""
-        return self.ends[1] <= MIN_NATS
+        return self.ends[1] <= self.needed
 
     def __str__(self) -> str:
         low, high = (f"{end:+,.0f}" for end in self.ends)
@@ -80,8 +89,8 @@ class Difference:
 
     def doubt(self) -> str:
         """Why it is not certain, and what would be needed."""
-        if self.nats <= MIN_NATS and max(self.better.width, self.worse.width) <= MIN_NATS:
-            return f"they differ by {self.nats:.1f} nats, which is next to nothing"
+        if self.nats <= self.needed and max(self.better.width, self.worse.width) <= self.needed:
+            return f"they differ by {self.nats:.1f} nats, and chance alone may give {self.needed:.1f}"
         sides = sorted((self.better, self.worse), key=lambda side: -side.width)
         wide = [side for side in sides if side.width > 0.1 * sides[0].width or isinf(side.width)]
         said = [f"the evidence of {side.name} lies {side.between()}" for side in wide]

@@ -56,9 +56,11 @@ from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
 from orbitgp.training.budget import for_learning
 from orbitgp.training.callbacks import Callback
-from orbitgp.training.options import TrainingOptions
 from orbitgp.training.plausible import plausible_ranges
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.options import TrainingOptions
+from orbitgp.training.rungs import rungs
+from orbitgp.training.time_limit import exact_limit
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
@@ -246,16 +248,19 @@ class InvariantEstimator(ChecksData, BaseEstimator):
 
     def _fit_exact(self, model: ExactGP, choice: Choice, fit: Fit) -> None:
         """Climb the evidence of as many data as was chosen, condition on all, and keep what was found."""
-        climber = QuasiNewton(
-            model,
-            fit.problem.likelihood,
-            model.x,
-            fit.problem.y,
-            fit.settings,
+        likelihood, settings, fixed = fit.problem.likelihood, fit.settings, fit.arguments["num_samples"] is not None
+        draws = None if model.is_enumerated else choice.most_samples
+        several = settings.start_rows > 0
+        climber = Ladder(
+            model=model,
+            likelihood=likelihood,
+            x=model.x,
+            y=fit.problem.y,
+            rungs=rungs(choice.learn_rows, draws, several, fixed),
+            options=settings,
+            several=several,
+            limit=exact_limit(model, likelihood, settings.max_seconds, choice.learn_rows, draws),
             max_steps=fit.arguments["max_steps"],
-            num_samples=None if model.is_enumerated else fit.arguments["num_samples"],
-            most_samples=choice.most_samples,
-            learn_rows=choice.learn_rows,
             progress=bool(self.verbose),
         )
         with fit.run.around(climber, list(fit.seeds), fit.problem.shift):
@@ -309,7 +314,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _keep(self, model: InvariantGP | ExactGP, trainer: Trainer | QuasiNewton, evidence: Evidence, shift: float) -> None:
+    def _keep(self, model: InvariantGP | ExactGP, trainer: Trainer | Ladder, evidence: Evidence, shift: float) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
         likelihood = trainer.likelihood
         for module in (model, likelihood):

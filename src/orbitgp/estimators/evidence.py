@@ -16,7 +16,7 @@ from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods.base import required
 from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.budget import pass_seconds, passes_within
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
 UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound may cost
@@ -28,21 +28,27 @@ PASSES = (2.0, 8.0)  # over all data: at least two tell an error
 LOCAL_PASSES = 4  # that local parameters are found from
 
 
-def exact_evidence(climber: QuasiNewton, solution: Solution | CollapsedBound) -> Evidence:
-    """The evidence of the model as it is; its error covers other draws, and half as many."""
+def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evidence:
+    """The evidence with fresh draws; its error is the difference to the draws that were learned from.
+
+    Where parameters were learned from some rows, the difference on these is taken in proportion to all.
+    """
+    rows, share = len(climber.x), len(climber.x) / climber.learn_rows
     likelihood, slack = climber.likelihood, None
     if isinstance(solution, Solution) and likelihood.knows_tilted:
         slack = missing_nats(likelihood, climber.y, required(solution.local), solution.system)
     return Evidence(
-        value=solution.log_evidence,
-        stderr=climber.evidence_error,
-        num_data=len(climber.x),
+        value=solution.log_evidence + share * climber.draw_shift,
+        stderr=share * abs(climber.draw_shift),
+        num_data=rows,
         num_samples=climber.model.num_samples,
         likelihood=type(likelihood).__name__,
         exact=not likelihood.num_locals,
         propagated=slack is not None,
         slack=slack,
         num_learned=climber.learn_rows,
+        converged=climber.converged,
+        shortfall=len(climber.learned.get()) * (share - 1),
     )
 
 

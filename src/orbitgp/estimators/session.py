@@ -21,7 +21,7 @@ from typing import Any
 from orbitgp.training.callbacks import Callback, log
 from orbitgp.training.checkpoint import Checkpoint
 from orbitgp.training.diagnostics import Record
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
@@ -49,7 +49,7 @@ class Run:
         return drawn if saved is None or isinstance(random_state, Integral) else saved.seeds
 
     @contextmanager
-    def around(self, trainer: Trainer | QuasiNewton, seeds: list[int], shift: float) -> Iterator[None]:
+    def around(self, trainer: Trainer | Ladder, seeds: list[int], shift: float) -> Iterator[None]:
         """Logs, checkpoints, callback and Ctrl-C while this trainer runs. ``shift`` takes bounds to the units of y."""
 
         def report(record: Record) -> None:
@@ -70,13 +70,13 @@ class Run:
         if trainer.stopped:
             self.warning = self._how_to_go_on(trainer)
 
-    def _after_step(self, trainer: Trainer | QuasiNewton) -> None:
+    def _after_step(self, trainer: Trainer | Ladder) -> None:
         if self.checkpoint is not None:
             self.checkpoint.after_step(trainer)
         if trainer.stopped:
             logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give it up.", trainer.steps)
 
-    def _how_to_go_on(self, trainer: Trainer | QuasiNewton) -> str:
+    def _how_to_go_on(self, trainer: Trainer | Ladder) -> str:
         if not self.interrupted:
             return "Ctrl-C came when training was over: the model is complete."
         of_all = f" of {trainer.options.max_steps}" if isinstance(trainer, Trainer) else ""

@@ -31,13 +31,14 @@ from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.whitening import KernelMeans
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
-from orbitgp.orbits import FiniteOrbit
+from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.sampling import Inputs
 
 Columns = Float[Tensor, "rows latents"]
 Square = Float[Tensor, "inducing inducing"]
 
 _KEPT = 4  # parts of the data are few enough for their kernel to be kept for the gradient
+_OF_SLACK = 1e-3  # of what the bound loses to few inducing points
 
 
 class CollapsedBound(NamedTuple):
@@ -46,6 +47,14 @@ class CollapsedBound(NamedTuple):
     log_evidence: float
     jitter: float
     local: Locals | None = None
+
+
+class _Best(NamedTuple):
+    """A bound, the local parameters that are best, and by how much a constant mean must change to be at its best."""
+
+    value: Float[Tensor, ""]
+    local: Locals | None
+    change: Float[Tensor, " latents"]
 
 
 class CollapsedGP(nn.Module):
@@ -77,18 +86,32 @@ class CollapsedGP(nn.Module):
         """The bound here, with a constant mean and local parameters at their best, which are sought from ``local`` on."""
         kuu = self.sparse.inducing_covariance()
         means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
-        return self._described(*self._bound(means, kuu, likelihood, y, local))
+        found = self._bound(means, kuu, likelihood, y, local)
+        if found.change.isfinite().all():
+            self.prior_mean.bias.add_(found.change)
+        return self._described(found.value, found.local)
 
     @torch.no_grad()
-    def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None, seed: int = 0) -> float:
-        """The bound with the draws of another seed; the model stays as it is."""
-        before, bias = self.seed, self.prior_mean.bias.detach().clone()
-        self.seed = seed
-        try:
-            return self.condition(likelihood, y, local).log_evidence
-        finally:
-            self.seed = before
-            self.prior_mean.bias.copy_(bias)
+    def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
+        """The bound here; nothing is kept."""
+        kuu = self.sparse.inducing_covariance()
+        means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
+        return float(self._bound(means, kuu, likelihood, y, local).value)
+
+    def fresh_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
+        """The same: inducing variables have draws of their own, so that a bound has no pairs of equal draws to feed on."""
+        return self.log_evidence(likelihood, y, local)
+
+    def restricted(
+        self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None
+    ) -> CollapsedGP:
+        """The same model of other data or draws; parameters are shared."""
+        return CollapsedGP(self.sparse, x, num_samples, self.seed if seed is None else seed)
+
+    @torch.no_grad()
+    def resolution(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
+        """Nats below which differences of the bound mean nothing: a small part of its slack."""
+        return _OF_SLACK * self.slack(likelihood, y, local)
 
     @torch.no_grad()
     def slack(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
@@ -106,7 +129,7 @@ class CollapsedGP(nn.Module):
         pieces = self._pieces(dtype)
         means, sizes = _joined(pieces), [len(piece.kff) for piece in pieces]
         ku, prior_mean, kff = leaves = [term.detach().requires_grad_() for term in means[:3]]
-        value, local = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), kuu, likelihood, y, local)
+        value, local, _ = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), kuu, likelihood, y, local)
         value.backward()
         gradients = zip(*(_gradient(leaf).split(sizes) for leaf in leaves), strict=True)
         for part, piece, gradient in zip(self.x.split(sizes), pieces, gradients, strict=True):
@@ -156,17 +179,12 @@ class CollapsedGP(nn.Module):
     def _described(self, value: Float[Tensor, ""], local: Locals | None) -> CollapsedBound:
         return CollapsedBound(float(value.detach()), self.sparse.jitter, local)
 
-    def _bound(
-        self, means: KernelMeans, kuu: Square, likelihood: Likelihood, y: Targets, local: Locals | None
-    ) -> tuple[Float[Tensor, ""], Locals | None]:
-        """The bound, given what the prior knows of the data, and the local parameters that are best."""
+    def _bound(self, means: KernelMeans, kuu: Square, likelihood: Likelihood, y: Targets, local: Locals | None) -> _Best:
+        """The bound, given what the prior knows of the data, with the local parameters and the constant mean that are best."""
         a = means.whiten_by_kuu(kuu, torch.float64).a[:, 0]
         local = self._settled(a, means, likelihood, y, local)
         best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
-        if best.change.isfinite().all():  # else the next parameters would start from what these have spoiled
-            with torch.no_grad():
-                self.prior_mean.bias.add_(best.change)
-        return best.bound(), local
+        return _Best(best.bound(), local, best.change)
 
     @torch.no_grad()
     def _settled(

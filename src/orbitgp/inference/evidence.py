@@ -43,13 +43,15 @@ class Evidence:
         num_data: the data.
         num_samples: orbit samples of each datum; None where the orbit was enumerated, or k_f has a closed form.
         likelihood: the name of the likelihood.
-        exact: whether f was conditioned on exactly under a Gaussian likelihood. With S sampled draws, the value is that of the
-            model whose orbit these draws are.
+        exact: whether f was conditioned on exactly under a Gaussian likelihood. With S sampled draws, the value is that of
+            fresh draws, which nothing was fitted to.
         upper: no log marginal likelihood of the scored model lies above (None: not computed).
         slack: an estimate of how far the value lies below the log marginal likelihood (None: not computed).
         num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
         converged: whether training came to its end. Where not, better parameters may have more evidence than ``upper``.
         propagated: whether f was conditioned on by expectation propagation. The value is no bound, but lies below by ``slack``.
+        shortfall: nats that parameters learned from all data might have more. Those of n of N rows lack p/2 (N/n - 1) nats on
+            average, for p parameters; this is twice as much.
     """
 
     value: float
@@ -63,6 +65,7 @@ class Evidence:
     num_learned: int | None = None
     converged: bool = True
     propagated: bool = False
+    shortfall: float = 0.0
 
     @property
     def learned_from(self) -> int:
@@ -79,10 +82,10 @@ class Evidence:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the log marginal likelihood lies: two errors around an exact value, or from a lower bound upwards.
+        """Where the log marginal likelihood at the learned parameters lies: two errors around an exact value, or from a lower
+        bound upwards.
 
-        With sampled draws it is that of a model with so many draws. The interval covers other draws, and half or twice as many.
-        That of infinitely many may lie outside, where few data leave a wide orbit.
+        It is that of the infinite orbit. The error is the difference between draws that were learned from and fresh ones.
         The upper end of a bound is ``upper``, or twice the estimated slack above it, or infinite where neither is known.
         Expectation propagation knows its slack.
         """

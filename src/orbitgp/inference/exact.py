@@ -11,7 +11,7 @@ through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 import torch
@@ -76,6 +76,11 @@ class ExactGP(nn.Module):
         return self.covariance.kernel
 
     @property
+    def is_enumerated(self) -> bool:
+        """Whether K_f has no draws: the whole of a finite orbit is seen."""
+        return isinstance(self.orbit, FiniteOrbit) and (self.num_samples is None or self.num_samples >= self.orbit.size)
+
+    @property
     def dtype(self) -> torch.dtype:
         """The precision of inputs."""
         return self.x.dtype
@@ -137,21 +142,53 @@ class ExactGP(nn.Module):
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
         seen, solution, _ = self._solved(likelihood, y, local)
+        if solution.bias is not None and solution.bias.isfinite().all():
+            self.prior_mean.bias.copy_(solution.bias)
         self.weights.copy_(solution.weights)
         self.noise = solution.system.noise
         self._inverted = {seen.device: solution.system}
         return solution
 
     @torch.no_grad()
-    def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None, seed: int = 0) -> float:
-        """The log evidence with the draws of another seed; the model stays as it is."""
-        before, bias = self.seed, self.prior_mean.bias.detach().clone()
-        self.seed = seed
+    def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
+        """The log evidence of the finite orbit; nothing is kept."""
+        return self._solved(likelihood, y, local)[1].log_evidence
+
+    @torch.no_grad()
+    def fresh_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
+        """The log evidence with K_f between the model's own draws a and fresh draws b: no pair of equal draws counts.
+
+        K_f of shared draws, mean_ab k_g(x_a, x'_b) with a and b from one set, contains pairs of equal draws. They act as a
+        second kernel, k_g itself with variance 1/S, which the infinite orbit does not have. With fresh b every pair is
+        independent, so that K_f is unbiased. It need not be positive definite: where noise does not make it so, its positive
+        part stands for it.
+        """
+        if self.is_enumerated:
+            return self.log_evidence(likelihood, y, local)
+        (seen, means), learns_mean = self._training_inputs(), self.prior_mean.bias.requires_grad
+        if not likelihood.num_locals:
+            seen = self._precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
+        fresh = self.restricted(self.x, self.num_samples, seed=self.seed + 1)._training_inputs()[0].to(seen.dtype)
+        cross = orbit_gram.cross(self.covariance.of_features, seen, fresh).double()
+        gram = 0.5 * (cross + cross.mT)
         try:
-            return self._solved(likelihood, y, local)[1].log_evidence
-        finally:
-            self.seed = before
-            self.prior_mean.bias.copy_(bias)
+            found = solve(gram, means, likelihood, y, local, learns_mean)
+        except FloatingPointError:
+            found = None
+        if found is None or found.jitter > 0:
+            values, directions = torch.linalg.eigh(gram)
+            positive = (directions * values.clamp_min(0.0)) @ directions.mT
+            found = solve(positive, means, likelihood, y, local, learns_mean)
+        return found.log_evidence
+
+    def restricted(self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None) -> ExactGP:
+        """The same model of other data, draws or another orbit. Parameters are shared; it has no posterior of its own."""
+        view = copy(self)
+        view._modules, view._buffers = dict(self._modules), dict(self._buffers)
+        view.x, view.num_samples, view._inverted = x, num_samples, {}
+        view.orbit = self.orbit if orbit is None else orbit
+        view.seed = self.seed if seed is None else seed
+        return view
 
     @torch.no_grad()
     def _solved(
@@ -188,8 +225,6 @@ class ExactGP(nn.Module):
                 if enough is seen:
                     raise
             if enough is seen:
-                if solution.bias is not None and solution.bias.isfinite().all():  # else it would spoil the next parameters
-                    self.prior_mean.bias.copy_(solution.bias)
                 return seen, solution, kept
             seen = enough
 

@@ -10,6 +10,7 @@ from typing import Any
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
 from orbitgp.report.fitted import Fitted
+from orbitgp.report.support import nats_needed
 
 _SETS = {
     "Flip": "mirror images",
@@ -31,7 +32,6 @@ _RANGES = {
     "gain": "changes of gain",
     "offset": "offsets",
 }
-MIN_NATS = 3.0  # odds of 20 to 1: below that, the data hardly prefer either
 FEW_DATA = 20
 _MOST_PLAUSIBLE = 2  # quantities, or nobody could read the sentence: what is plausible of more stands in the table of ranges
 # Sizes of the orbits that come with the package: a class of the user's may call anything a width.
@@ -189,6 +189,7 @@ def finding(
     *,
     num_data: int,
     certain: bool = True,
+    needed: float = nats_needed(0),
     steps: int = 0,
     stopped: bool = False,
     converged: bool = True,
@@ -200,6 +201,7 @@ def finding(
         over_plain: nats over the same model without invariance; None where that was not trained.
         num_data: the data that it was learned from.
         certain: whether the difference is known well enough (:func:`is_certain`, or the verdict of a comparison).
+        needed: nats that chance alone may give (:func:`~orbitgp.report.support.nats_needed`).
         steps: of training.
         stopped: whether the run was stopped by hand.
         converged: whether it came to its end, and not to a limit.
@@ -215,11 +217,11 @@ def finding(
     few = f" There are only {num_data:,} data." if num_data < FEW_DATA else ""
     if over_plain is None:
         return Finding(f"Learned {what}; not compared with no invariance.{few}")
-    if over_plain <= -MIN_NATS and certain:
+    if over_plain <= -needed and certain:
         return Finding(f"No invariance is better: with {what}, the evidence is {nats(-over_plain)} lower.{few}")
-    if over_plain < MIN_NATS or not certain:
+    if over_plain < needed or not certain:
         difference = f"{nats(abs(over_plain))} {'higher' if over_plain > 0 else 'lower'}"
-        doubt = "" if abs(over_plain) < MIN_NATS else ", which is not certain"
+        doubt = "" if abs(over_plain) < needed else ", which is not certain"
         said = f"with {what}, the evidence is {'the same' if round(over_plain, 1) == 0 else difference}{doubt}"
         return Finding(f"Cannot tell whether an invariance helps: {said}.{few}")
     found = _found(description)
@@ -274,6 +276,7 @@ def finding_of(model: Fitted, over_plain: float | int | None = None, certain: bo
         over_plain,
         num_data=model.evidence_.num_data,
         certain=certain,
+        needed=nats_needed(sum(p.numel() for p in model.orbit_.parameters() if p.requires_grad)),
         steps=model.history_[-1]["step"],
         stopped=model.interrupted_,
         converged=model.converged_,

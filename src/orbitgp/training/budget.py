@@ -22,7 +22,7 @@ from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits.sampling import whole_groups
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.time_limit import Rest
+from orbitgp.training.time_limit import TimeLeft
 
 PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
 SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by default
@@ -104,9 +104,9 @@ def for_learning(options: TrainerSettings) -> TrainerSettings:
     return replace(options, max_seconds=options.max_seconds / (1 + 2 * _AFTER))
 
 
-def rest_of(options: TrainerSettings) -> Rest:
+def rest_of(options: TrainerSettings) -> TimeLeft:
     """What follows a run that has such a limit of time for learning."""
-    return Rest(None if options.max_seconds is None else options.max_seconds * (1 + 2 * _AFTER))
+    return TimeLeft(None if options.max_seconds is None else options.max_seconds * (1 + 2 * _AFTER))
 
 
 def short_climb(evaluation: Callable[[int], Cost], draws: int, early: int) -> Cost:
@@ -152,7 +152,7 @@ def passes_within(
     x: Inputs,
     rows: int,
     samples: int | None,
-    rest: Rest,
+    rest: TimeLeft,
     least: float,
     most: float,
     beside: int = 0,

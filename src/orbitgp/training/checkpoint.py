@@ -28,7 +28,7 @@ from orbitgp.inference.rows import checksum
 from orbitgp.saving.container import SavedFileError, digest, read, versions, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.registry import Tensors, decode, encode
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
 KIND = "checkpoint"
@@ -74,7 +74,7 @@ class Checkpoint:
         self._run: dict[str, Any] = {}
         self._due = 0.0
 
-    def restore(self, trainer: Trainer | QuasiNewton, seeds: list[int]) -> None:
+    def restore(self, trainer: Trainer | Ladder, seeds: list[int]) -> None:
         """Bring a new trainer to the saved state, if there is one, and check that it belongs to the same run."""
         self.seeds, self._run = seeds, fingerprint(trainer)
         _remove_remains(self.path)
@@ -93,13 +93,13 @@ class Checkpoint:
         logger.info("%s: going on after %d steps.", self.path, trainer.steps)
         self.saved = None  # the tensors are no longer needed
 
-    def after_step(self, trainer: Trainer | QuasiNewton) -> None:
+    def after_step(self, trainer: Trainer | Ladder) -> None:
         """Called between steps: write if a checkpoint is due, or if this was the last step."""
         due = trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0)
         if processes.broadcast(due):  # the clock of the first process decides
             self.write(trainer)
 
-    def write(self, trainer: Trainer | QuasiNewton) -> None:
+    def write(self, trainer: Trainer | Ladder) -> None:
         """Write a checkpoint. If that fails, the last one stays and the run continues."""
         if self.written == trainer.steps:
             return
@@ -137,7 +137,7 @@ def read_checkpoint(path: Path) -> Saved:
     return Saved(**parts)
 
 
-def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
+def fingerprint(trainer: Trainer | Ladder) -> dict[str, Any]:
     """Everything that a run depends on, by name, before its first step: data as digests, settings as they are."""
     model = trainer.model
     settings = asdict(trainer.options)
@@ -160,8 +160,8 @@ def fingerprint(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
     }
 
 
-def _inference(trainer: Trainer | QuasiNewton) -> dict[str, Any]:
-    if isinstance(trainer, QuasiNewton):
+def _inference(trainer: Trainer | Ladder) -> dict[str, Any]:
+    if isinstance(trainer, Ladder):
         return {"inference": "exact", "num_samples": trainer.model.num_samples, "learn_rows": trainer.learn_rows}
     model = trainer.model
     return {

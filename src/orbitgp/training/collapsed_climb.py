@@ -13,29 +13,25 @@ take too long, too, it climbs the bound of some rows, and all rows have their sa
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Parameter
 
 from orbitgp.inference import processes
-from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
+from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.cost import FIRST_SAMPLES, LEAST_SAMPLES, MOST_SAMPLES, Cost, affordable
-from orbitgp.inference.dense_posterior import Solution
-from orbitgp.inference.inducing_points import points_are_best
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.training.best_start import EARLY_SETTLED, BestStart
 from orbitgp.training.budget import (
     EVALUATIONS,
     FEW_EVALUATIONS,
@@ -48,17 +44,13 @@ from orbitgp.training.budget import (
     short_climb,
     step_seconds,
 )
-from orbitgp.training.climb import Top
-from orbitgp.training.diagnostics import Record
-from orbitgp.training.objective import ExactObjective
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import QuasiNewton
-from orbitgp.training.time_limit import Rest
+from orbitgp.training.rungs import rungs
+from orbitgp.training.time_limit import TimeLeft, TimeLimit
 
 _POSTERIOR_DRAWS = 512  # of an infinite orbit, that the last q(u) is made from
 _FEW_DRAWS = 4  # where there is no time for more; more rows gain more
-_OF_SEVERAL_CLIMBS = ("climb", "without_orbit", "rows")  # what records of other runs tell climbs apart by
-_OF_SLACK = 1e-3  # of what the bound loses to few inducing points: an iteration that gains less gains too little
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
     "learning_rate",
@@ -150,91 +142,54 @@ def climb_size(
     return ClimbSize(few, min(max(rows, ROWS_A_POINT * len(model.inducing)), len(x)), evaluations)
 
 
-@dataclass
-class CollapsedClimb(QuasiNewton):
-    """One run of learning by the collapsed bound, from where the model is: :meth:`run`, then :meth:`polish` for q(u)."""
+def collapsed_ladder(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Float[Tensor, "rows *features"],
+    y: Float[Tensor, "rows *outputs"],
+    options: TrainerSettings,
+    size: ClimbSize,
+    **watching: Any,
+) -> Ladder:
+    """The climb of a collapsed bound from where the model is; ``watching`` are callbacks and progress of the run.
 
-    model: CollapsedGP
-    pace: float = 1.0  # seconds of this machine for one that was reckoned, of a pass over the data
+    The noise that an exact start has found is too small for a bound with slack, and must rise before the inducing points have
+    anything to say. So these stay where they are on the first rung.
+    """
+    finite = isinstance(model.orbit, FiniteOrbit)
+    fixed = options.climb_samples is not None
+    rising = rungs(size.rows, None if finite else size.draws, several=False, fixed_draws=fixed)
+    learns_noise = any(parameter.requires_grad for parameter in likelihood.parameters())
+    if model.inducing.requires_grad and learns_noise:
+        rising = [rising[-1]._replace(draws=rising[0].draws, holds_points=True), *rising]
+    return Ladder(
+        model=CollapsedGP(model, x),
+        likelihood=likelihood,
+        x=x,
+        y=y,
+        rungs=[rung for rung in rising if rung.rows == size.rows],
+        options=options,
+        several=False,
+        limit=TimeLimit(options.max_seconds),
+        max_steps=size.evaluations,
+        **watching,
+    )
 
-    @property
-    def size(self) -> ClimbSize:
-        """The most draws, rows and evaluations."""
-        return ClimbSize(self.most_samples, self._num_learned, self.max_steps or 0)
 
-    def run(self, keeps_orbit: bool = False) -> Solution | CollapsedBound:
-        """Climb to the top, or until the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
-        orbit, points = self.model.orbit, self.model.sparse.inducing
-        fixed = list(orbit.parameters()) if keeps_orbit else []
-        if points_are_best(orbit, len(points), len(self.x)):
-            fixed.append(points)
-        with held(fixed):
-            self._learn_what_is_free()
-            return super().run()
-
-    def polish(self, rest: Rest) -> None:
-        """With all else fixed, the best q(u): that on many fixed draws of the orbit, or as many as there is time for."""
-        draws, local, sparse = None, None, self.model.sparse
-        pass_over = sparse, self.likelihood, self.x, len(self.x)
-        if self.likelihood.num_locals:
-            with rest.timed(pass_seconds(*pass_over, self.model.num_samples)):
-                local = self.objective.condition().local
-        if not isinstance(self.model.orbit, FiniteOrbit):
-            least = (self.model.num_samples or 1) / _POSTERIOR_DRAWS
-            draws = int(_POSTERIOR_DRAWS * passes_within(*pass_over, _POSTERIOR_DRAWS, rest, least, most=1.0))
-        with rest.timed(pass_seconds(*pass_over, draws)):
-            CollapsedGP(sparse, self.x, draws).set_posterior(self.likelihood, self.y, local)
-
-    def summary(self) -> str:
-        """What happened, in words."""
-        rows = len(self.x)
-        of_rows = f", learned from {self._num_learned:,} of {rows:,} rows" if self._num_learned < rows else ""
-        if self.converged:
-            return f"The bound is at a top, after {self.steps:,} evaluations{of_rows}."
-        kept = f"after {self.steps:,} evaluations{of_rows}; the best parameters so far are kept."
-        return f"The run was stopped {kept}" if self.stopped else f"The run met its limit {kept} Raise the limit."
-
-    def _described(self, value: float) -> Record:
-        """The record of this moment. There is one climb, and its q(u) needs no blend."""
-        record = super()._described(value)
-        return {**{name: record[name] for name in record if name not in _OF_SEVERAL_CLIMBS}, "blend": 0.0}
-
-    def _with_more_rows(self, top: Top | None, search: BestStart | None) -> list[Top]:
-        """With all rows to learn from: first without the inducing points where a noise must rise, then with them."""
-        points = self.model.sparse.inducing
-        if points.requires_grad and any(parameter.requires_grad for parameter in self.likelihood.parameters()):
-            with held([points]):
-                self._learn_what_is_free()
-                if self.learned.parameters:
-                    top = self._stage(self._climb_learned, EARLY_SETTLED)
-                    self.learned.set(top.vector)
-            self._learn_what_is_free()
-        return [self._stage(self._climb_learned)]
-
-    def _climb_learned(self, enough: float | None = None) -> Top:
-        """Climb from here with the rows that are learned from, until an iteration gains less than ``enough``."""
-        with self.objective.subset(self._num_learned):
-            return self._climb(self._enough(0.0) if enough is None else enough)
-
-    def _condition(self) -> Solution | CollapsedBound:
-        """The bound of the present rows. How long that takes tells the pace of the passes that follow."""
-        start = time.perf_counter()
-        found = super()._condition()
-        took = time.perf_counter() - start
-        self.pace = took / pass_seconds(self.model.sparse, self.likelihood, self.x, len(self.model.x), self.model.num_samples)
-        return found
-
-    def _measure_draws(self, solution: Solution | CollapsedBound) -> None:
-        """What other draws change is not asked here: the bound is measured on fresh ones."""
-
-    def _enough(self, noise: float) -> float:
-        """Nats an iteration, below which a climb ends. Nothing finer is sought than a small part of the slack."""
-        slack = self.model.slack(self.likelihood, self.objective.y, self.objective.known_local())
-        return max(super()._enough(noise), _OF_SLACK * slack)
-
-    def _learn_what_is_free(self) -> None:
-        self.objective = ExactObjective(self.model, self.likelihood, self.y, self.objective.order)
-        self.learned = self.objective.learned
+def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
+    """With all else fixed, the best q(u): that on many fixed draws of the orbit, or as many as there is time for."""
+    collapsed, likelihood, x, y = climb.model, climb.likelihood, climb.x, climb.y
+    assert isinstance(collapsed, CollapsedGP)
+    draws, local, sparse = None, None, collapsed.sparse
+    pass_over = sparse, likelihood, x, len(x)
+    if likelihood.num_locals:
+        with rest.timed(pass_seconds(*pass_over, collapsed.num_samples)):
+            local = collapsed.condition(likelihood, y).local
+    if not isinstance(collapsed.orbit, FiniteOrbit):
+        least = (collapsed.num_samples or 1) / _POSTERIOR_DRAWS
+        draws = int(_POSTERIOR_DRAWS * passes_within(*pass_over, _POSTERIOR_DRAWS, rest, least, most=1.0))
+    with rest.timed(pass_seconds(*pass_over, draws)):
+        CollapsedGP(sparse, x, draws).set_posterior(likelihood, y, local)
 
 
 @contextmanager

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.starts import distance_between, natural_units
 
 Vector = Float[np.ndarray, " parameters"]
+
+LearnedState = dict[str, dict[str, Any]]  # the state of each part of a model, by name
+
+
+def parts_of(model: ExactGP | CollapsedGP | InvariantGP, likelihood: Likelihood) -> dict[str, nn.Module]:
+    """The parts of a model that are learned."""
+    return {"kernel": model.kernel, "orbit": model.orbit, "prior_mean": model.prior_mean, "likelihood": likelihood}
+
+
+def learned_by(model: ExactGP | InvariantGP, likelihood: Likelihood) -> LearnedState:
+    """The learned parameters of a model, for another run to begin with."""
+    return {name: part.state_dict() for name, part in parts_of(model, likelihood).items()}
 
 
 class LearnedVector:
@@ -33,6 +47,8 @@ class LearnedVector:
         self.is_reach: Bool[np.ndarray, " parameters"] = (
             _flat([torch.full_like(p, id(p) in widest) for p in self.parameters]) > 0
         )
+        points = model.sparse.inducing if isinstance(model, CollapsedGP) else None
+        self.is_point: Bool[np.ndarray, " parameters"] = _flat([torch.full_like(p, p is points) for p in self.parameters]) > 0
         # Where a reach takes in everything; infinite where it never does, and for all else.
         self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
 
@@ -65,6 +81,12 @@ class LearnedVector:
         for parameter, value in zip(self.parameters, values.split([p.numel() for p in self.parameters]), strict=True):
             parameter.copy_(value.view_as(parameter))
             parameter.grad = None
+
+    def folded(self, vector: Vector) -> Vector:
+        """The same orbit with every reach between zero and its widest: reaches are reflected at both."""
+        whole = np.where(np.isfinite(self.widest), self.widest, 1.0)
+        inside = whole - np.abs(whole - np.abs(vector) % (2 * whole))
+        return np.where(self.is_reach, np.where(np.isfinite(self.widest), inside, np.abs(vector)), vector)
 
     def gradient(self) -> Vector:
         """What was added up in the parameters since they were set."""

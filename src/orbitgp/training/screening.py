@@ -2,7 +2,7 @@
 
 The gradient of a stochastic run cannot escape a local optimum of the orbit's size, and takes many steps to bring noise and
 lengthscale to their place. A few data have an exact evidence, which is cheap and without noise. So kernel, likelihood and orbit
-are first learned from these (:mod:`orbitgp.training.quasi_newton`), from narrower, wider and simpler starts, each until it has
+are first learned from these (:mod:`orbitgp.training.ladder`), from narrower, wider and simpler starts, each until it has
 settled. Then the inducing points are drawn from the orbit that was found, and the run goes on from there with all data.
 
 The bound has the more slack the wider the orbit is, so it prefers narrow orbits. Where the likelihood is Gaussian in f, the
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 
 import torch
@@ -36,9 +35,11 @@ from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.training.diagnostics import Record
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
 from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.rungs import rungs
+from orbitgp.training.time_limit import TimeLimit
 
 logger = logging.getLogger("orbitgp")
 
@@ -91,10 +92,18 @@ def climb(
         count = max(_LEAST_ROWS, work.most_rows(inf, memory, min(options.start_rows, len(x)), step=1))
     rows = _representative_rows(y, count, options.seed).to(x.device)
     x, y = fetch(x, rows), y[rows]
-    exact = ExactGP(model.kernel, orbit, x, model.num_latents, by_bound=True).to(x.device)  # so are sparse models
+    exact = ExactGP(model.kernel, orbit, x, model.num_latents, num_samples=elements, by_bound=True).to(x.device)
     exact.prior_mean = model.prior_mean  # shared, as kernel and orbit are
     most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
-    climber = QuasiNewton(exact, likelihood, x, y, replace(options, max_seconds=limit), num_samples=elements, most_samples=most)
+    climber = Ladder(
+        model=exact,
+        likelihood=likelihood,
+        x=x,
+        y=y,
+        rungs=rungs(count, None if exact.is_enumerated else most, several=True, fixed_draws=elements is not None),
+        options=options,
+        limit=TimeLimit(limit),
+    )
     climber.callback = lambda record: climber.stop() if stopped(record) else None
     climber.learn()
     if not climber.stopped:

@@ -44,7 +44,7 @@ from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
-from orbitgp.training.time_limit import Rest
+from orbitgp.training.time_limit import TimeLeft
 
 
 @dataclass
@@ -209,7 +209,7 @@ class StochasticSteps:
 
         return Replayed(self._gradient, version, [self.generator], parameters)
 
-    def polish(self, rest: Rest) -> None:
+    def polish(self, rest: TimeLeft) -> None:
         """With all else fixed, q(u) from an average over passes over all data, where it was found in closed form.
 
         Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where

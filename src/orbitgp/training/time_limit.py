@@ -23,6 +23,9 @@ import torch
 
 from orbitgp.inference import processes
 from orbitgp.inference.cost import CONDITIONING, Workload
+from orbitgp.inference.device_speed import reckoned_seconds
+from orbitgp.inference.exact import ExactGP, workload
+from orbitgp.likelihoods import Likelihood
 
 _TELLING = 0.25  # of the rows that are learned from: as many tell how long evaluations take
 _MEASURES = 2.25  # of the evidence, without a gradient: with these draws, with others, and with half as many
@@ -43,7 +46,7 @@ class TimeLimit:
     work: Workload | None = None
     pace: float = 1.0  # seconds of this machine for one that was reckoned
 
-    def took(self, seconds: float, rows: int, samples: int | None) -> None:
+    def record_evaluation(self, seconds: float, rows: int, samples: int | None) -> None:
         """An evaluation of so many rows with so many draws took so long. Those of few rows tell little of many."""
         if self.work is not None and rows >= _TELLING * self.learn_rows:
             self.pace = seconds / self._with(self.work, samples).evaluation(rows).seconds
@@ -55,9 +58,9 @@ class TimeLimit:
         if self.work is None:
             return self.seconds
         last = self.pace * self._with(self.work, samples).evaluation(self.learn_rows).seconds
-        return self.seconds - min(last + self._after(self.for_posterior(samples)), CONDITIONING * self.seconds)
+        return self.seconds - min(last + self._after(self.posterior_draws(samples)), CONDITIONING * self.seconds)
 
-    def for_posterior(self, samples: int | None) -> int | None:
+    def posterior_draws(self, samples: int | None) -> int | None:
         """How many draws the posterior has when the time to learn ends with so many."""
         if self.seconds is None or self.work is None or samples is None:
             return samples
@@ -84,8 +87,16 @@ class TimeLimit:
         return work if samples is None else replace(work, samples=samples)
 
 
+def exact_limit(model: ExactGP, likelihood: Likelihood, seconds: float | None, learn_rows: int, draws: int | None) -> TimeLimit:
+    """The limit of an exact fit, less what follows when learning is over."""
+    if seconds is None:
+        return TimeLimit(None)
+    work, pace = workload(model, likelihood, draws), 1 / reckoned_seconds(1.0, model.x.device)
+    return TimeLimit(seconds, learn_rows, len(model.x), work, pace)
+
+
 @dataclass
-class Rest:
+class TimeLeft:
     """What is left of a limit for a sparse fit when learning is over; without ``seconds`` there is no limit."""
 
     seconds: float | None

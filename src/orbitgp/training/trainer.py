@@ -18,21 +18,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.inducing_points import initial_inducing, points_are_best
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit
 from orbitgp.training import screening
 from orbitgp.training.budget import affordable_steps, default_steps, rest_of
-from orbitgp.training.collapsed_climb import ClimbSize, CollapsedClimb, climb_size
+from orbitgp.training.collapsed_climb import ClimbSize, climb_size, collapsed_ladder, held, set_last_posterior
 from orbitgp.training.diagnostics import Record
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.options import TrainerSettings
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import Stateful, copied_to
 from orbitgp.training.stochastic_steps import StochasticSteps
-from orbitgp.training.time_limit import Rest
 
 
 class Engine(Stateful, Protocol):
@@ -40,16 +38,12 @@ class Engine(Stateful, Protocol):
 
     steps: int
     seconds: float
-    pace: float  # seconds of this machine for one that was reckoned
     history: list[Record]
     stopped: bool
 
     @property
     def converged(self) -> bool:
         """Whether the bound has stopped rising."""
-
-    def run(self, keeps_orbit: bool) -> object:
-        """Learn until the bound has stopped rising, or the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
 
     def stop(self) -> None:
         """End the run after the step that it is in."""
@@ -59,9 +53,6 @@ class Engine(Stateful, Protocol):
 
     def summary(self) -> str:
         """What happened, in words."""
-
-    def polish(self, rest: Rest) -> None:
-        """With all else fixed, find the last q(u), in a share of the rest of the time."""
 
 
 @dataclass
@@ -95,31 +86,22 @@ class Trainer:
         problem = self.model, self.likelihood, self.x, self.y, self.options
         self.stochastic = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
         self.stochastic.seconds = self.seconds_before
-        self.climb = self._new_climb(size)
+        self.size = size
+        self.climb: Ladder | None = None  # made when the start is chosen
         self.screened = not screening.is_needed(self.likelihood, self.options)
         self.keeps_orbit = False
         self.rest = rest_of(self.options)
         self._begin: dict[str, Any] | None = None  # the state in which the climb began
 
-    def _new_climb(self, size: ClimbSize | None) -> CollapsedClimb | None:
-        """A climb of this size; None where none is possible."""
-        if size is None:
-            return None
+    def _new_climb(self, size: ClimbSize) -> Ladder:
+        """A climb of this size, which keeps the orbit or the inducing points where these cannot be better."""
         assert isinstance(self.x, Tensor)
-        return CollapsedClimb(
-            CollapsedGP(self.model, self.x),
-            self.likelihood,
-            self.x,
-            self.y,
-            replace(self.options, start_rows=0),
-            max_steps=size.evaluations,
-            num_samples=None if isinstance(self.model.orbit, FiniteOrbit) else self.options.climb_samples,
-            most_samples=size.draws,
-            learn_rows=size.rows,
-            callback=self._report,
-            progress=self.progress,
-            after_step=lambda _: self._step_done(),
-        )
+        points = self.model.inducing
+        fixed = list(self.model.orbit.parameters()) if self.keeps_orbit else []
+        fixed += [points] if points_are_best(self.model.orbit, len(points), len(self.x)) else []
+        watching = {"callback": self._report, "progress": self.progress, "after_step": lambda _: self._step_done()}
+        with held(fixed):
+            return collapsed_ladder(self.model, self.likelihood, self.x, self.y, self.options, size, **watching)
 
     @property
     def engine(self) -> Engine:
@@ -129,12 +111,12 @@ class Trainer:
     @property
     def draws(self) -> int | None:
         """The most draws of the orbit with which the bound is climbed; None where steps are stochastic."""
-        return None if self.climb is None else self.climb.most_samples
+        return None if self.size is None else self.size.draws
 
     @property
     def learn_rows(self) -> int | None:
         """How many rows a climb learns from; None where steps are stochastic, and see all of them in turn."""
-        return None if self.climb is None else self.climb.learn_rows
+        return None if self.size is None else self.size.rows
 
     @property
     def steps(self) -> int:
@@ -176,9 +158,9 @@ class Trainer:
                 bar.set_postfix_str("choosing a start")
                 self.choose_start(lambda record: bar.update(record["step"] - bar.n))
             self._step_done()
-        if self.climb is not None and not self.stopped:
-            self._run_climb(self.climb)
-        if self.climb is None:
+        if self.size is not None and not self.stopped:
+            self._run_climb(self.size)
+        if self.size is None:
             self.stochastic.run(self.keeps_orbit)
         self.polish()
         return self.history
@@ -216,26 +198,33 @@ class Trainer:
         model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, generator, averaged))
         self.stochastic.forget_points()
 
-    def _run_climb(self, climb: CollapsedClimb) -> None:
+    def _run_climb(self, size: ClimbSize) -> None:
         """Climb the collapsed bound. Where that fails, stochastic steps will go on from where the climb began."""
         if self._begin is None:
-            self._begin, climb.seconds = self.stochastic.snapshot(), self.stochastic.seconds
+            self._begin = self.stochastic.snapshot()
+        if self.climb is None:
+            self.climb = self._new_climb(size)
+            self.climb.seconds = self.stochastic.seconds
         self.stochastic.posterior.factor()  # finds the jitter that Kuu needs
         try:
-            climb.run(self.keeps_orbit)
+            self.climb.learn()
         except FloatingPointError:
             self.stochastic.load_state_dict(self._begin)
-            self.climb = self._begin = None
+            self.climb = self._begin = self.size = None
 
     def step(self) -> None:
         """Take one stochastic step by hand. What is left of the run takes such steps, too."""
-        self.climb = self._begin = None
+        self.climb = self._begin = self.size = None
         self.stochastic.step(self.keeps_orbit)
 
     def polish(self) -> None:
         """With all else fixed, find the last q(u)."""
-        self.rest.spent, self.rest.pace = self.engine.seconds, self.engine.pace
-        self.engine.polish(self.rest)
+        self.rest.spent = self.engine.seconds
+        if self.climb is not None:
+            set_last_posterior(self.climb, self.rest)
+        else:
+            self.rest.pace = self.stochastic.pace
+            self.stochastic.polish(self.rest)
 
     def _report(self, record: Record) -> None:
         if self.callback is not None:
@@ -254,7 +243,7 @@ class Trainer:
             "screened": self.screened,
             "keeps_orbit": self.keeps_orbit,
             "stochastic": self.stochastic.state_dict() if self._begin is None else self._begin,
-            "climb_size": None if self.climb is None else list(self.climb.size),
+            "climb_size": None if self.size is None else list(self.size),
             "climb": None if self.climb is None or self._begin is None else self.climb.state_dict(),
         }
 
@@ -268,7 +257,7 @@ class Trainer:
         self.screened, self.keeps_orbit = state["screened"], state["keeps_orbit"]
         self.stochastic.load_state_dict(state["stochastic"])
         size = state["climb_size"]
-        self.climb, self._begin = self._new_climb(None if size is None else ClimbSize(*size)), None
-        if self.climb is not None and state["climb"] is not None:
+        self.size, self.climb, self._begin = None if size is None else ClimbSize(*size), None, None
+        if self.size is not None and state["climb"] is not None:
+            self.climb, self._begin = self._new_climb(self.size), state["stochastic"]
             self.climb.load_state_dict(state["climb"])
-            self._begin = state["stochastic"]

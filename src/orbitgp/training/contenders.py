@@ -1,0 +1,56 @@
+"""Who climbs on: the rules by which optima of one rung of the ladder begin the next.
+
+An optimum stays if it is on a hill of its own and may still win: it lies behind the highest by no more than what more rows or
+more draws could change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from orbitgp.training.learned_vector import LearnedVector, Vector
+from orbitgp.training.maximise import Optimum
+
+MOST_CONTENDERS = 4  # optima that climb on, at most
+ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
+DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
+_SADDLE = 0.2  # nats that the evidence must fall between two optima, or they are one
+_NEIGHBOUR = 1.25  # factor by which a reach is made wider and narrower to see whether an optimum is one
+
+
+def contenders(
+    optima: Sequence[Optimum], sees_all: bool, learned: LearnedVector, value_at: Callable[[Vector], float]
+) -> list[Optimum]:
+    """The distinct optima that may still win, the one with the most evidence on fresh draws first.
+
+    ``sees_all``: whether they have seen all rows, so that only draws may change their order.
+    """
+    found: list[Optimum] = []
+    for optimum in sorted(optima, key=lambda optimum: -optimum.fresh):
+        if found:
+            doubt = 2 * abs(found[0].value - found[0].fresh)
+            margin = max(DRAWS_MARGIN, doubt) if sees_all else ROWS_MARGIN
+            if optimum.fresh < found[0].fresh - margin or len(found) == MOST_CONTENDERS:
+                break
+        if not any(_same_hill(optimum, better, learned, value_at) for better in found):
+            found.append(optimum)
+    return found
+
+
+def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float]) -> bool:
+    """Whether the evidence does not fall between two optima: then they are one, which is flat."""
+    middle = 0.5 * (learned.folded(optimum.vector) + learned.folded(better.vector))
+    return value_at(middle) > optimum.value - _SADDLE
+
+
+def neighbours(vector: Vector, learned: LearnedVector) -> list[Vector]:
+    """One reach at a time, wider and narrower; all of them at once; and those that come close to everything, at everything."""
+    axes = [np.arange(len(vector)) == i for i in np.flatnonzero(learned.is_reach)]
+    which = axes if len(axes) < 2 else [*axes, learned.is_reach]
+    found = [np.where(some, factor * vector, vector) for some in which for factor in (1 / _NEIGHBOUR, _NEIGHBOUR)]
+    near = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
+    if near.any():
+        found.append(np.where(near, learned.widest, vector))
+    return [np.clip(one, -learned.widest, learned.widest) if near.any() else one for one in found]

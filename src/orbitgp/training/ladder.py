@@ -1,0 +1,247 @@
+"""Learning by the evidence: candidates climb a ladder of fidelities, and those that can no longer win drop out.
+
+Every rung has more rows or more draws of the orbit than the one before (:mod:`orbitgp.training.rungs`). On each, every
+candidate climbs to an optimum (:mod:`orbitgp.training.maximise`), and the contenders among the optima go on
+(:mod:`orbitgp.training.contenders`). The candidates are narrower and wider orbits, the simpler orbits that the orbit contains,
+and the model without it (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
+
+- **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
+  Parameters may feed on these. So each optimum is scored with fresh draws (``ExactGP.fresh_evidence``). That score ranks the
+  candidates, and draws double until both evidences agree. An optimum that only its own draws support is cut back.
+- **Neighbours are tried.** At the end every reach is made wider and narrower. A neighbour that is higher is a new candidate.
+- **None is a candidate**: an orbit that contains the model without it does not end below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
+from orbitgp.inference.dense_posterior import Solution
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import Identity
+from orbitgp.training.contenders import contenders, neighbours
+from orbitgp.training.learned_vector import LearnedState, LearnedVector, Vector, parts_of
+from orbitgp.training.maximise import Optimum, Stopped, maximise
+from orbitgp.training.objective import Objective, representative_order
+from orbitgp.training.options import TrainerSettings
+from orbitgp.training.run import Run
+from orbitgp.training.rungs import LEAST_DRAWS, Rung
+from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
+
+DRAWS_TOLERANCE = 1.0  # nats by which fresh draws may change the evidence before draws double
+_COARSE, _FINE = 0.2, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
+_PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
+_OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
+_ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
+_BACK = (0.25, 0.5, 0.75)  # shares of the way back from an optimum that fresh draws do not support
+
+
+@dataclass(kw_only=True)
+class Ladder(Run):
+    """One run of learning: :meth:`run` leaves the model conditioned on all data, at the best parameters.
+
+    Parameters that need no gradient stay as they are. ``rungs`` are the rows and draws of each climb, and the last one is what
+    the user gets. ``several``: whether several candidates climb, or only the model as it is given.
+    """
+
+    model: ExactGP | CollapsedGP
+    likelihood: Likelihood
+    x: Float[Tensor, "rows *features"]
+    y: Float[Tensor, "rows *outputs"]
+    rungs: Sequence[Rung]
+    options: TrainerSettings = field(default_factory=TrainerSettings)
+    several: bool = True
+
+    def __post_init__(self) -> None:
+        self.learned = LearnedVector(self.model, self.likelihood)
+        self.learn_rows = self.rungs[-1].rows
+        # Which rows are learned from is left to chance; which of them a start sees first should not matter.
+        self.order = representative_order(self.y, self.options.seed if self.learn_rows < len(self.x) else 0)
+        self.rung = self.rungs[0]
+        self.draw_shift = 0.0  # nats that fresh draws add to the evidence of the rows learned from
+        self._begin = self.learned.get()
+        self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
+
+    def run(self) -> Solution | CollapsedBound:
+        """Climb the ladder, and condition on all data."""
+        with self.start_clock():
+            self._learn_in_time()
+            solution = self.model.condition(self.likelihood, self.y)
+            self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
+        return solution
+
+    def learn(self) -> None:
+        """The same without the posterior."""
+        with self.start_clock():
+            self._learn_in_time()
+
+    def begin_at(self, learned: LearnedState) -> None:
+        """Begin with the parameters of another run, and try no other candidate."""
+        for name, part in parts_of(self.model, self.likelihood).items():
+            part.load_state_dict(learned[name])
+        self._begin, self.several = self.learned.get(), False
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        name = "evidence" if isinstance(self.model, ExactGP) else "bound"
+        some = f", learned from {self.learn_rows:,} of {len(self.x):,} rows" if self.learn_rows < len(self.x) else ""
+        draws = "" if self.model.num_samples is None else f" with {self.model.num_samples} draws of the orbit"
+        if self.converged:
+            return f"The {name} is at an optimum{some}, after {self.steps:,} evaluations{draws}."
+        why = "was stopped" if self.stopped else "met its limit"
+        return f"The run {why} after {self.steps:,} evaluations{some}; the best parameters so far are kept. Raise the limit."
+
+    def objective(self, rung: Rung, plain: bool = False) -> Objective:
+        """The evidence on a rung, with the orbit or without it."""
+        rows = self.order[: rung.rows].to(self.x.device) if rung.rows < len(self.x) else slice(None)
+        model = self.model.restricted(self.x[rows], rung.draws, Identity() if plain else None)
+        return Objective(model, self.likelihood, self.y[rows], self.learned, plain)
+
+    def _learn_in_time(self) -> None:
+        """Climb as far as there is time. Where it ends early, the posterior may still have more draws."""
+        draws = self.rungs[-1].draws
+        try:
+            if self.learned.parameters:
+                best = self._climb_ladder()
+                self.learned.set(best.vector)
+                self.draw_shift, draws = best.fresh - best.value, self.rung.draws
+            self.converged = self._late_after is None  # a candidate that was left out might lead higher
+            self.between_climbs()
+        except Stopped:
+            self.between_climbs()
+            draws = self.rung.draws if self.stopped else self.limit.posterior_draws(self.rung.draws)
+            last, here = self.objective(Rung(self.learn_rows, draws)), self.learned.get()
+            self.draw_shift = last.fresh_value_at(here) - last.value_at(here)
+        self.model.num_samples = draws
+
+    def _climb_ladder(self) -> Optimum:
+        survivors = self._candidates()
+        for before, rung in zip((self.rungs[0], *self.rungs), self.rungs, strict=False):
+            if rung.draws != before.draws and not self.has_time_for(rung):
+                self.learned.set(survivors[0].vector)
+                raise Stopped
+            self.rung = rung
+            optima = self._climb_each(survivors, before)
+            sees_all = rung.rows == self.learn_rows
+            survivors = contenders(optima, sees_all, self.learned, self.objective(rung).value_at)
+            self.draw_shift = survivors[0].fresh - survivors[0].value
+            if sees_all and (rung.draws or 0) >= LEAST_DRAWS and abs(self.draw_shift) < DRAWS_TOLERANCE:
+                break
+        return self._above_its_neighbours(survivors[0])
+
+    def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:
+        """The optima above these, on the present rung. A run that is stopped meanwhile is left at the best known point."""
+        found: list[Optimum] = []
+        try:
+            for optimum in survivors:
+                if found and self.is_late(self.rung):
+                    break
+                found.append(self.climb_once(self._climb, optimum, self.rung, before))
+        except Stopped as stopped:
+            # The more data there are, the better each is predicted: with less evidence a row, a climb has not come as far.
+            known = [(o.value / self.rung.rows, o.vector) for o in (*found, stopped.best) if o is not None]
+            known += [(o.value / before.rows, o.vector) for o in survivors]
+            self.learned.set(max(known, key=lambda point: point[0])[1])
+            raise
+        return found
+
+    def _climb(self, start: Optimum, rung: Rung, before: Rung, plain: bool = False) -> Optimum:
+        """The optimum on a rung above a point of the rung before. The more rows there are, the more the evidence curves."""
+        objective = self.objective(rung, plain)
+        free = np.flatnonzero(~self.learned.is_point) if rung.holds_points else np.arange(len(start.vector))
+
+        def whole(part: Vector) -> Vector:
+            vector = start.vector.copy()
+            vector[free] = part
+            return vector
+
+        def evaluate(part: Vector) -> tuple[float, Vector]:
+            value, slope = self.evaluate(objective, whole(part), rung)
+            return value, slope[free]
+
+        curvature = None
+        if start.curvature is not None and len(start.curvature) == len(free):
+            curvature = start.curvature * (before.rows / rung.rows)
+        tolerance = self._tolerance(objective, start.vector, rung)
+        try:
+            found = maximise(evaluate, start.vector[free], tolerance, curvature, lambda v: self.record(v, rung, objective))
+        except FloatingPointError:
+            if not self.several:
+                raise
+            return Optimum(-math.inf, start.vector, None, -math.inf)  # another candidate may do
+        except Stopped as stopped:
+            stopped.best = None if stopped.best is None else stopped.best._replace(vector=whole(stopped.best.vector))
+            raise
+        return self._supported(objective, start.vector, found._replace(vector=whole(found.vector)))
+
+    def _supported(self, objective: Objective, start: Vector, found: Optimum) -> Optimum:
+        """The optimum with its evidence on fresh draws; or, where these do not support it, the best point on the way to it."""
+        fresh = objective.fresh_value_at(found.vector)
+        if found.value - fresh <= DRAWS_TOLERANCE:
+            return found._replace(fresh=fresh)
+        points = [found.vector + share * (start - found.vector) for share in (*_BACK, 1.0)]
+        best, vector = max(((objective.fresh_value_at(point), point) for point in points), key=lambda pair: pair[0])
+        if best <= fresh:
+            return found._replace(fresh=fresh)
+        return Optimum(objective.value_at(vector), vector, None, best)
+
+    def _tolerance(self, objective: Objective, vector: Vector, rung: Rung) -> float:
+        """Nats an iteration, below which a climb ends."""
+        most = self.rungs[-1].draws
+        last = rung.rows == self.learn_rows and (rung.draws is None or most is None or rung.draws >= min(LEAST_DRAWS, most))
+        self.learned.set(vector)
+        least = _FINE if last or objective.is_plain else _COARSE
+        return max(least, _PER_ROW * rung.rows, _OF_DRAWS * abs(self.draw_shift), objective.resolution())
+
+    def _candidates(self) -> list[Optimum]:
+        """Where climbs begin: each orbit with the kernel as given, or with the best one without an orbit."""
+        if not self.several:
+            return [Optimum(-math.inf, self._begin)]
+        orbit, kernel = self.model.orbit, self.model.kernel
+        starts = possible_starts(orbit, self.x, kernel)
+        if not self.learned.is_reach.any():
+            return [Optimum(-math.inf, self._moved(move_to, start, orbit, kernel)) for start in starts]
+        rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)
+        kernels = [Optimum(-math.inf, self._moved(move_kernel, start, kernel)) for start in kernel_starts(kernel)]
+        plain = max((self.climb_once(self._climb, start, rung, rung, True) for start in kernels), key=lambda o: o.value)
+        value_at = self.objective(self.rung).value_at
+        given = [self._moved(move_to, start, orbit) for start in starts]
+        chosen = [max((vector, self._with_reaches(vector, plain.vector)), key=value_at) for vector in given]
+        narrow = self._moved(move_to, narrow_start(orbit, self.x), orbit)
+        return [Optimum(-math.inf, vector) for vector in (*chosen, self._with_reaches(narrow, plain.vector))]
+
+    def _moved(self, move: Callable[..., None], *arguments: Any) -> Vector:
+        """The parameters after a move from where the run began."""
+        self.learned.set(self._begin)
+        move(*arguments)
+        return self.learned.get()
+
+    def _with_reaches(self, reaches: Vector, others: Vector) -> Vector:
+        return np.where(self.learned.is_reach, reaches, others)
+
+    def _above_its_neighbours(self, best: Optimum) -> Optimum:
+        """The best after looking around it, and climbing from any neighbour that is higher."""
+        for _ in range(_ROUNDS if self.several else 0):
+            objective = self.objective(self.rung)
+            around = [(objective.value_at(vector), vector) for vector in neighbours(best.vector, self.learned)]
+            value, vector = max(around, key=lambda pair: pair[0], default=(-math.inf, best.vector))
+            if value <= best.value + self._tolerance(objective, best.vector, self.rung):
+                break
+            try:
+                better = self.climb_once(self._climb, Optimum(value, vector), self.rung, self.rung)
+            except Stopped:
+                self.learned.set(best.vector)
+                raise
+            if better.fresh <= best.fresh:
+                break
+            best = better
+        return best

@@ -1,0 +1,161 @@
+"""Maximise a smooth objective without noise, from one point, by BFGS.
+
+The inverse Hessian of a coarser objective may be the first guess. It shortens the way, but it never says that the way is over:
+a search ends where an iteration of its own gained too little, and where the slope and the Hessian that it has updated since
+predict that the next one would gain too little as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize
+from torch import Tensor
+
+from orbitgp.training.learned_vector import Vector
+
+InverseHessian = Float[np.ndarray, "parameters parameters"]
+Objective = Callable[[Vector], tuple[float, Vector]]  # minus the log evidence and its gradient; infinite where there is none
+
+MAX_BFGS = 300  # parameters; the inverse Hessian of more is kept in part only (L-BFGS)
+_MAX_LINE_SEARCH = 12  # evaluations of one line search, after which rounding hides any further gain
+_PENALTY = 1e6  # nats below the best: the value of a point at which the evidence cannot be computed
+
+
+class Stopped(Exception):
+    """The run was asked to stop, or its budget is spent. ``best`` is the highest point of the search that it ended."""
+
+    best: Optimum | None = None
+
+
+class _Stalled(Exception):
+    """A line search finds no better point."""
+
+
+class Optimum(NamedTuple):
+    """The highest point of a search: the evidence there, the parameters, and the inverse Hessian as far as it is known.
+
+    ``fresh`` is the evidence there with draws of the orbit that the search has not seen.
+    """
+
+    value: float
+    vector: Vector
+    curvature: InverseHessian | None = None
+    fresh: float = -math.inf
+
+    def packed(self) -> list[Any]:
+        """As a state holds it."""
+        return [torch.from_numpy(part.copy()) if isinstance(part, np.ndarray) else part for part in self]
+
+    @classmethod
+    def unpacked(cls, value: float, vector: Tensor, curvature: Tensor | None, fresh: float) -> Optimum:
+        """From what a state holds."""
+        return cls(value, vector.numpy(), None if curvature is None else curvature.numpy(), fresh)
+
+
+def maximise(
+    objective: Objective,
+    start: Vector,
+    tolerance: float,
+    curvature: InverseHessian | None = None,
+    report: Callable[[float], None] = lambda _: None,
+) -> Optimum:
+    """Climb from a point until an iteration gains less than ``tolerance`` nats; ``report`` is told the value after each."""
+    search = _Search(objective, tolerance, report)
+    try:
+        return search.run(start, curvature)
+    except Stopped as stopped:
+        stopped.best = search.best
+        raise
+
+
+class _Search:
+    """One run of BFGS. ``best`` is the highest point so far."""
+
+    def __init__(self, objective: Objective, tolerance: float, report: Callable[[float], None]) -> None:
+        self.objective, self.tolerance, self.report = objective, tolerance, report
+        self.best: Optimum | None = None
+        self._seen: tuple[Vector, float, Vector] | None = None  # the last point, its value and its slope
+        self._last: tuple[Vector, float, Vector] | None = None  # the same after the last iteration
+        self._curvature: InverseHessian | None = None  # updated beside scipy's own, which its callback does not show
+        self._in_line = 0  # evaluations since the last iteration
+        self._slow = 0  # iterations in a row that gained too little
+
+    def run(self, start: Vector, curvature: InverseHessian | None) -> Optimum:
+        value, slope = self._evaluate(start)
+        options: dict[str, Any] = {"maxcor": 30}
+        method = "L-BFGS-B"
+        if len(start) <= MAX_BFGS:
+            # Without a first guess, the first step moves every parameter by one natural unit at most.
+            first = np.diag(1 / np.maximum(1.0, np.abs(slope))) if curvature is None else curvature
+            options, method, self._curvature = {"hess_inv0": first, "gtol": 1e-6}, "BFGS", first
+        self._last = start, value, slope
+        try:
+            minimize(self._evaluate, start, jac=True, method=method, options=options, callback=self._after_iteration)
+        except _Stalled:
+            self._curvature = None
+        assert self.best is not None
+        self.report(self.best.value)
+        return self.best._replace(curvature=_positive_definite(self._curvature))
+
+    def _after_iteration(self, intermediate_result: Any) -> None:
+        """End the search if too little is left to gain."""
+        assert self._seen is not None
+        assert self._last is not None
+        self._in_line = 0
+        before, self._last = self._last, self._seen
+        self.report(-self._last[1])
+        self._update_curvature(self._last[0] - before[0], self._last[2] - before[2])
+        gain = before[1] - self._last[1]
+        self._slow = self._slow + 1 if gain < self.tolerance else 0
+        # One slow iteration is enough where the Hessian agrees; where it does not, it may be wrong, or the iteration unlucky.
+        if self._slow and (self._left() < self.tolerance or self._slow > 2):
+            raise StopIteration
+
+    def _left(self) -> float:
+        """The gain that slope and Hessian predict for the next iteration."""
+        assert self._last is not None
+        slope = self._last[2]
+        return math.inf if self._curvature is None else 0.5 * float(slope @ self._curvature @ slope)
+
+    def _update_curvature(self, step: Vector, change: Vector) -> None:
+        """The BFGS update of the inverse Hessian."""
+        product = float(step @ change)
+        if self._curvature is None or product <= 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            return
+        left = np.eye(len(step)) - np.outer(step, change) / product
+        self._curvature = left @ self._curvature @ left.T + np.outer(step, step) / product
+
+    def _evaluate(self, vector: Vector) -> tuple[float, Vector]:
+        """The objective there, which is computed once where it is asked for twice."""
+        if self._in_line > _MAX_LINE_SEARCH:
+            raise _Stalled
+        if self._seen is not None and np.array_equal(self._seen[0], vector):
+            return self._seen[1:]
+        value, slope = self.objective(vector)
+        self._in_line += 1
+        if math.isinf(value):
+            if self.best is None:
+                raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
+            return _PENALTY - self.best.value, slope
+        if self.best is None or -value > self.best.value:
+            self.best = Optimum(-value, vector.copy())
+        self._seen = vector.copy(), value, slope
+        return value, slope
+
+
+def _positive_definite(curvature: InverseHessian | None) -> InverseHessian | None:
+    """The symmetric part of an inverse Hessian, if rounding has left it positive definite."""
+    if curvature is None or not np.all(np.isfinite(curvature)):
+        return None
+    curvature = 0.5 * (curvature + curvature.T)
+    try:
+        np.linalg.cholesky(curvature)
+    except np.linalg.LinAlgError:
+        return None
+    return curvature

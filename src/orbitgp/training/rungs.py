@@ -1,0 +1,34 @@
+"""The rungs of a ladder: how many rows and draws each climb sees, from a rough sketch to what the user gets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FIRST_DRAWS = 16  # of an infinite orbit, on all rungs but the last ones
+LEAST_DRAWS, MOST_DRAWS = 32, 128  # with which learning may end
+_SKETCH_ROWS, _START_ROWS = 50, 150  # that tell starts apart; evidence of fewer rows has other optima
+_LEAST_ROWS = 300  # of a rung between the starts and all rows: below that, all rows cost as little
+_GROWTH = 4  # rows of a rung, in rows of the one before
+
+
+class Rung(NamedTuple):
+    """One fidelity of the evidence. ``draws`` is None where the orbit is enumerated; ``holds_points``: inducing points stay."""
+
+    rows: int
+    draws: int | None
+    holds_points: bool = False
+
+
+def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False) -> list[Rung]:
+    """The ladder up to all ``rows`` to learn from and ``draws`` at most; ``several``: whether several candidates begin it.
+
+    ``fixed_draws``: every rung has ``draws`` of them, as the user said.
+    """
+    first = draws if draws is None or fixed_draws else min(FIRST_DRAWS, draws)
+    few = [count for count in (_SKETCH_ROWS, _START_ROWS) if several and 2 * count <= rows]
+    more = [rows // _GROWTH**power for power in (3, 2, 1) if rows // _GROWTH**power >= _LEAST_ROWS]
+    found = [Rung(count, first) for count in (*few, *more, rows)]
+    while first is not None and draws is not None and first < draws:
+        first = min(2 * first, draws)
+        found.append(Rung(rows, first))
+    return found

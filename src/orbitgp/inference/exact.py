@@ -76,11 +76,6 @@ class ExactGP(nn.Module):
         return self.covariance.kernel
 
     @property
-    def is_enumerated(self) -> bool:
-        """Whether K_f has no draws: the whole of a finite orbit is seen."""
-        return isinstance(self.orbit, FiniteOrbit) and (self.num_samples is None or self.num_samples >= self.orbit.size)
-
-    @property
     def dtype(self) -> torch.dtype:
         """The precision of inputs."""
         return self.x.dtype
@@ -163,13 +158,13 @@ class ExactGP(nn.Module):
         independent, so that K_f is unbiased. It need not be positive definite: where noise does not make it so, its positive
         part stands for it.
         """
-        if self.is_enumerated:
+        if self.num_samples is None:
             return self.log_evidence(likelihood, y, local)
         (seen, means), learns_mean = self._training_inputs(), self.prior_mean.bias.requires_grad
         if not likelihood.num_locals:
             seen = self._precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
         fresh = self.restricted(self.x, self.num_samples, seed=self.seed + 1)._training_inputs()[0].to(seen.dtype)
-        cross = orbit_gram.cross(self.covariance.of_features, seen, fresh).double()
+        cross = orbit_gram.cross(self._vectors, seen, fresh).double()
         gram = 0.5 * (cross + cross.mT)
         try:
             found = solve(gram, means, likelihood, y, local, learns_mean)

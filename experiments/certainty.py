@@ -1,0 +1,279 @@
+"""Does certain mean certain? Intervals and verdicts against evidence from independent code, on many small problems.
+
+Four parts (:mod:`experiments.certainty_truth` has the truth):
+
+- ``noise``: none against Gaussian noise. Under an RBF kernel these are one family, so nothing may be certain.
+- ``intervals``: does the interval of the evidence hold the evidence of the infinite orbit at the learned parameters?
+- ``null``: data of a Gaussian process without an invariance. How often is an orbit supported?
+- ``power``: data of an invariant Gaussian process. How often is the invariance found, and is a verdict ever wrong?
+
+A problem is a part, a kind and a seed. Each runs on one thread; ``--jobs`` run side by side. Each record is printed and kept
+when its problem is done. Kinds take turns, so a run that was stopped has seen all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import orbitgp
+from experiments import certainty_truth as true
+from experiments.certainty_data import inputs, planted, smooth_targets, table
+from experiments.certainty_truth import Array, Targets, Truth
+from orbitgp.likelihoods import Bernoulli, Dirichlet
+from orbitgp.orbits import FiniteOrbit, GaussianNoise, Identity, LocalDeformation, Rotation, TimeShift
+from orbitgp.orbits.parse import make_orbit
+
+Record = dict[str, Any]
+CLEAR = 20.0  # nats: a planted invariance that must be found
+ROUNDING = 0.05  # nats by which an interval may miss the truth
+TRUTH_POINTS = 120_000  # orbit points of all rows together, in the truth by draws
+MOST_DRAWS = 4096
+
+
+class Problem(NamedTuple):
+    """One problem: which part, which kind, and the seed of its data."""
+
+    part: str
+    kind: str
+    seed: int
+
+
+def targets_of(model: Any, y: Array) -> Targets | None:
+    """What a fitted model observes, or None where its likelihood is not Gaussian in f."""
+    likelihood = model.likelihood_
+    if isinstance(likelihood, Bernoulli):
+        return None
+    if isinstance(likelihood, Dirichlet):
+        return true.dirichlet_targets(y, likelihood.concentration)
+    noise = float(likelihood.noise)
+    if hasattr(model, "classes_"):
+        return true.indicator_targets(y, noise)
+    return true.regression_targets(y, noise, float(model.target_mean_[0]), float(model.target_scale_[0]))
+
+
+@torch.no_grad()
+def truth_of(model: Any, x: Array, y: Array) -> Truth | None:
+    """The log evidence of the infinite orbit at the learned parameters."""
+    targets, orbit = targets_of(model, y), model.orbit_
+    if targets is None:
+        return None
+    lengthscale = model.kernel_.base_kernel.lengthscale.detach().double().numpy().ravel()
+    kernel = lengthscale, float(model.kernel_.outputscale)
+    if isinstance(orbit, Identity | GaussianNoise):
+        scale = orbit.scale.detach().double().numpy() if isinstance(orbit, GaussianNoise) else 0.0
+        flat = x.reshape(len(x), -1).astype(float)
+        return Truth(true.log_evidence(true.noise_gram(flat, *kernel, scale), targets))
+    learned = orbit.describe().to_dict()
+    if isinstance(orbit, Rotation):
+        angle = float(np.deg2rad(learned["degrees"]))
+        return true.by_midpoints(lambda at: true.warped(x, true.affine_maps(at)), -angle, angle, *kernel, targets=targets)
+    if isinstance(orbit, TimeShift):
+        low, high = learned["shift"]
+        return true.by_midpoints(lambda at: true.shifted(x, at), low, high, *kernel, targets=targets)
+    if isinstance(orbit, FiniteOrbit):
+        points = orbit.shared_samples(torch.from_numpy(x), None).points[:, 0].flatten(2).numpy()
+        return Truth(true.log_evidence(true.orbit_gram(points, *kernel), targets))
+    draws = min(MOST_DRAWS, 2 ** int(np.log2(TRUTH_POINTS / len(x)))) // 2
+    halves = [orbit.shared_samples(torch.from_numpy(x), draws, seed).points[:, 0].flatten(2).numpy() for seed in (7001, 7002)]
+    return true.by_draws(np.stack(halves), *kernel, targets=targets)
+
+
+def scored(model: Any, x: Array, y: Array) -> Record:
+    """The evidence of a fitted model, its interval and the truth."""
+    low, high = model.evidence_.interval
+    said = {"value": model.evidence_.value, "low": low, "high": high, "converged": model.converged_}
+    learned = {"samples": model.evidence_.num_samples, "learned": model.orbit_.describe().to_dict()}
+    found = truth_of(model, x, y)
+    if found is None:
+        return {**said, **learned, "holds": None}
+    slack = ROUNDING + found.error
+    holds = low - slack <= found.nats <= high + slack
+    return {**said, **learned, "truth": found.nats, "truth_error": found.error, "holds": bool(holds)}
+
+
+def compared(x: Array, y: Array, orbit: Any, **settings: Any) -> tuple[Record, Any]:
+    """What ``compare`` says of an orbit against none, and the comparison itself."""
+    result = orbitgp.compare(x, y, {"none": None, "orbit": orbit}, **settings)
+    standings = {standing.name: standing for standing in result.standings}
+    plain, other = standings["none"], standings["orbit"]
+    supports = "orbit" if result.best == "orbit" else "none"
+    return {
+        "certain": result.settled,
+        "supports": supports if result.settled else "",
+        "difference": other.value - plain.value,
+        "difference_low": other.low - plain.high,
+        "difference_high": other.high - plain.low,
+        "models": sum(row.models for row in result.rows),
+    }, result
+
+
+def solve_noise(kind: str, seed: int) -> Record:
+    """None against noise: certain would be wrong, as both are one family."""
+    rng = np.random.default_rng([390, seed])
+    x, y, labels = table(kind, rng, int(rng.integers(40, 101)))
+    likelihood = "gaussian" if seed % 2 else "auto"
+    settings = {"likelihood": likelihood, "task": "classification" if labels else "regression"}
+    record, result = compared(x, y, GaussianNoise((0.1, 0.3)[seed // 2 % 2]), **settings)
+    model = result.models["orbit"]
+    name = model.evidence_.likelihood
+    return {**record, "wrong": record["certain"], "rows": len(x), "likelihood": name, **scored(model, x, y)}
+
+
+def solve_interval(kind: str, seed: int) -> Record:
+    """One fit of an orbit to 20 to 100 images or signals; targets of a plain or an invariant process, or labels of digits."""
+    rng = np.random.default_rng([391, seed])
+    rows, style = int(rng.integers(20, 101)), ("plain", "planted", "labels")[seed % 3]
+    orbits = {"rotation": Rotation(45), "affine": make_orbit("affine", (8, 8)), "timeshift": TimeShift()}
+    orbit = orbits.get(kind, LocalDeformation())
+    if kind == "rotation" and seed % 4 == 3:
+        orbit = Rotation(float(rng.choice([15, 90, 180])), learn=False)
+    x, order = inputs(kind, rng, rows), rng.permutation(1300)[:rows]
+    if kind != "timeshift" and (style == "labels" or seed % 2):
+        x = orbitgp.datasets.digits().x_train[order]
+    if kind != "timeshift" and style == "labels":
+        y = orbitgp.datasets.digits().y_train[order]
+        model: Any = orbitgp.InvariantGPClassifier(orbit, likelihood="gaussian", random_state=seed)
+    else:
+        points = planted(kind, x, rng) if style == "planted" else x.reshape(rows, 1, -1).astype(float)
+        y = smooth_targets(points, rng, float(rng.choice([0.05, 0.3])))
+        model = orbitgp.InvariantGPRegressor(orbit, random_state=seed)
+    model.fit(x, y)
+    return {"rows": rows, "style": style, **scored(model, x, y)}
+
+
+def solve_null(kind: str, seed: int) -> Record:
+    """40 data of a plain process: support of an orbit is false."""
+    rng = np.random.default_rng([393, seed])
+    x = inputs(kind, rng, 40)
+    y = smooth_targets(x.reshape(40, 1, -1).astype(float), rng, 0.2)
+    record, _ = compared(x, y, "swap(0, 1)" if kind == "swap" else kind)
+    return {**record, "false_support": record["supports"] == "orbit"}
+
+
+def solve_power(kind: str, seed: int) -> Record:
+    """60 to 100 data of an invariant process: is the invariance found?
+
+    The truth is a difference: the orbit at its learned parameters, less none at the best parameters that own code finds.
+    """
+    rng = np.random.default_rng([394, seed])
+    inference, _, orbit = kind.rpartition(" ")
+    x = inputs(orbit, rng, int(rng.integers(60, 101)))
+    y = smooth_targets(planted(orbit, x, rng), rng, 0.1)
+    settings = {"inference": inference} if inference else {}
+    record, result = compared(x, y, "swap(0, 1)" if orbit == "swap" else orbit, **settings)
+    found = scored(result.models["orbit"], x, y)
+    targets, plain = targets_of(result.models["none"], y), truth_of(result.models["none"], x, y)
+    assert targets is not None
+    assert plain is not None
+    none = max(plain.nats, true.best_plain(x, targets, 4, rng))
+    gain = found["truth"] - none
+    record |= {"rows": len(x), "gain": gain, "none": none, **found}
+    record["wrong"] = record["certain"] and (record["supports"] == "orbit") != (gain > 0)
+    return {**record, "found": record["supports"] == "orbit" if gain >= CLEAR else None}
+
+
+TABLES = ("iris", "wine", "breast_cancer", "diabetes", "curve", "two scales")
+PARTS: dict[str, tuple[Callable[[str, int], Record], tuple[str, ...]]] = {
+    "noise": (solve_noise, TABLES),
+    "intervals": (solve_interval, ("rotation", "affine", "timeshift", "deformation")),
+    "null": (solve_null, ("rotation", "affine", "deformation", "timeshift", "timewarp", "swap", "noise")),
+    "power": (solve_power, ("rotation", "affine", "timeshift", "swap", "sparse rotation", "sparse swap")),
+}
+
+
+def solve(problem: Problem) -> Record:
+    """The record of one problem; what goes wrong is a record too."""
+    begin = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = PARTS[problem.part][0](problem.kind, problem.seed)
+    except Exception as error:  # a run of many problems goes on
+        found = {"error": f"{type(error).__name__}: {error}"}
+    return {**problem._asdict(), "seconds": round(time.perf_counter() - begin, 1), **found}
+
+
+def plan(parts: Sequence[str], first: int, count: int) -> Iterator[Problem]:
+    """All kinds of all parts in turn, seed by seed."""
+    kinds = [(part, kind) for part in parts for kind in PARTS[part][1]]
+    return (Problem(part, kind, seed) for seed in range(first, first + count) for part, kind in kinds)
+
+
+def run_all(problems: Iterator[Problem], jobs: int, seconds: float) -> Iterator[Record]:
+    """Records as problems are done; after some seconds no new ones begin."""
+    end = time.monotonic() + seconds
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # before the workers begin
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        running = {pool.submit(solve, problem) for problem in islice(problems, jobs)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            fresh = islice(problems, len(done)) if time.monotonic() < end else ()
+            running |= {pool.submit(solve, problem) for problem in fresh}
+            yield from (future.result() for future in done)
+
+
+COLUMNS = {"holds": "interval holds", "false_support": "false support", "wrong": "certain and wrong", "certain": "certain"}
+COLUMNS["found"] = f"found, of {CLEAR:.0f} nats"
+
+
+def summary(records: Sequence[Record]) -> str:
+    """For each part and kind: how many problems, and in how many of those that tell something is so."""
+    lines = [["part", "kind", "problems", "errors", *COLUMNS.values(), "mean seconds"]]
+    for part, (_, kinds) in PARTS.items():
+        for kind in ("all", *kinds):
+            some = [r for r in records if r["part"] == part and kind in ("all", r["kind"])]
+            said = [[bool(r[key]) for r in some if r.get(key) is not None] for key in COLUMNS]
+            if some:
+                shares = [f"{sum(each)} of {len(each)}" if each else "" for each in said]
+                errors = str(sum("error" in r for r in some))
+                lines.append([part, kind, str(len(some)), errors, *shares, f"{np.mean([r['seconds'] for r in some]):.0f}"])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def plain(value: Any) -> Any:
+    """What JSON can say: numbers to four digits, and None for an end that is infinite."""
+    return (round(value, 4) if math.isfinite(value) else None) if isinstance(value, float) else value
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="certainty", description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--parts", default=",".join(PARTS), help="with commas between them (default: all)")
+    parser.add_argument("--count", type=int, default=16, help="problems of each kind")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="problems side by side")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after these, no problem begins")
+    parser.add_argument("--out", type=Path, default=None, help="a folder for certainty.jsonl")
+    options = parser.parse_args(arguments)
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: parts are {', '.join(PARTS)}.")
+    records = []
+    for record in run_all(plan(parts, options.first, options.count), options.jobs, options.seconds):
+        records.append(record)
+        line = json.dumps({key: plain(value) for key, value in record.items()})
+        print(line, flush=True)
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            with (options.out / "certainty.jsonl").open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+    print(summary(records))
+
+
+if __name__ == "__main__":
+    main()

@@ -48,7 +48,7 @@ from orbitgp.orbits.parse import make_orbit
 NUM_CASES, SEED = 64, 16
 GOAL = 0.95  # of the cases
 NATS, SHARE = 3.0, 0.01  # what a good run may be below the best: nats, or this share of the distance to the plain GP
-STARTS, FIRST_SAMPLES, FINALISTS = 10, 8, 2  # of the reference: starts with so few draws; the best ones go on with all draws
+STARTS, FIRST_DRAWS, FINALISTS = 10, 8, 2  # of the reference: starts with so few draws; the best ones go on with all draws
 SETTLED = (5, 0.1)  # so many iterations that gain fewer nats end a climb
 SPREAD = math.log(10.0)  # of the random starts: kernel, noise and reach are multiplied by factors of 1/10 to 10
 
@@ -203,7 +203,7 @@ class Reference:
     def best(self, rng: np.random.Generator, orbit: Orbit) -> float:
         """The best of several random starts with this orbit in place of the model's own, and of the model as it is."""
         samples = None if isinstance(orbit, Identity) else self.model.num_samples
-        first = samples and min(samples, FIRST_SAMPLES)
+        first = samples and min(samples, FIRST_DRAWS)
         ends = sorted((self._climb(*self._start(rng, orbit, first)) for _ in range(STARTS)), key=lambda end: -end[0])
         if samples == first:
             return ends[0][0]

@@ -30,7 +30,7 @@ from orbitgp.inference.local_parameters import LocalName
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import Rotation
-from orbitgp.training.options import OptimizerName, TrainerSettings
+from orbitgp.planning.options import OptimizerName, TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)

@@ -35,7 +35,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Moments
 from orbitgp.likelihoods.quadrature import normal_average
 from orbitgp.orbits import Identity
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 JITTER = 1e-6

@@ -32,7 +32,6 @@ from experiments import harness
 from experiments.harness import Claims, Record, Records
 from orbitgp.datasets import digits, mnist
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.estimators.defaults import INDUCING_SAMPLES
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import Method, initial_inducing
 from orbitgp.inference.model import InvariantGP
@@ -40,6 +39,7 @@ from orbitgp.kernels.stationary import Stationary
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.orbits.sampling import Draws, Elements, Inputs, base_draws
+from orbitgp.planning.plan import INDUCING_SAMPLES
 
 CLASSES, PADDING = 10, 2
 JITTER = 1e-6  # of the variance

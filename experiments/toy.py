@@ -44,7 +44,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import FiniteOrbit, Identity, Permutation
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 ORBITS: dict[str, FiniteOrbit] = {"invariant": Permutation.swap(0, 1), "non-invariant": Identity()}

@@ -49,8 +49,8 @@ from orbitgp.orbits import (
     Scale,
     Translation,
 )
+from orbitgp.planning.rungs import Rung
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.rungs import Rung
 
 COUNT = 200
 MODES = ("auto", "sparse")

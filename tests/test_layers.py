@@ -23,6 +23,7 @@ LAYERS = (
     "kernels",
     "likelihoods",
     "inference",
+    "planning",
     "saving",
     "training",
     "metrics",

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from orbitgp.training.quasi_newton import QuasiNewton
 
 from orbitgp import datasets
 from orbitgp.comparison import refine
 from orbitgp.estimators import base
-from orbitgp.training.quasi_newton import QuasiNewton
 
 MOST_STEPS = 6
 

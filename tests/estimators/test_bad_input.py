@@ -15,7 +15,7 @@ from torch import nn
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.likelihoods import Bernoulli, Gaussian
 from orbitgp.orbits import FiniteOrbit, Flip, GaussianNoise, Orbit, Permutation, Rotate90, Rotation
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 X = np.random.default_rng(0).normal(size=(12, 4))

@@ -18,9 +18,9 @@ from orbitgp.estimators.evidence import sparse_evidence
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training import collapsed_climb, quasi_newton, stochastic_steps, time_limit
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 
 CLOCKED = (

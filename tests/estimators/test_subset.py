@@ -21,9 +21,9 @@ from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators
 from orbitgp.orbits import GaussianNoise, Identity
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training import screening
 from orbitgp.training.objective import representative_order
-from orbitgp.training.options import TrainerSettings
 
 
 def kernel() -> ScaleKernel:

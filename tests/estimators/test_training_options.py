@@ -20,7 +20,7 @@ import orbitgp
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.estimators.validation import trainer_settings
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 
 SHARED = [
     *("orbit", "kernel", "likelihood", "mean", "feature_map", "num_inducing", "num_samples", "max_steps", "max_seconds"),

@@ -41,7 +41,7 @@ def test_the_view_of_the_defaults_is_that_of_the_library():
 @pytest.mark.slow
 def test_quick_version_through_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(exact_evidence, "QUICK", TINY)
-    monkeypatch.setattr(cost, "MOST_SAMPLES", 32)
+    monkeypatch.setattr(cost, "MOST_DRAWS", 32)
     claims = exact_evidence.EXPERIMENT.main(["--quick", "--out", str(tmp_path), "--models", *FEW_MODELS])
     found = harness.load(tmp_path / "exact_evidence.jsonl").values()
     assert [r["settings"]["model"] for r in found] == list(FEW_MODELS)

@@ -16,7 +16,7 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Likelihood, StickBreaking
 from orbitgp.orbits import Identity
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference, gaussian_moments
 

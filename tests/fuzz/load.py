@@ -25,7 +25,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 MB = 2**20

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from orbitgp.inference import device_speed
-from orbitgp.inference.cost import Workload
-from orbitgp.inference.device_speed import CPU, GPU, reckoned, reckoned_seconds
+from orbitgp.planning.cost import Workload
+from orbitgp.planning.device_speed import CPU, GPU, nominal_seconds, reckoned
 
 CUDA = torch.device("cuda")
 # Compute capability, multiprocessors and clock (kHz); operations a second in single and double precision.
@@ -41,13 +41,13 @@ def test_three_fifths_of_the_peak(card: tuple[float, float]) -> None:
 @pytest.mark.parametrize("card", ["H200"], indirect=True)
 def test_a_faster_one_does_more_in_a_limit_of_time(card: tuple[float, float]) -> None:
     assert reckoned(CUDA) == GPU
-    assert reckoned_seconds(60.0, CUDA) == pytest.approx(60 * 0.6 * 66.9 / 30, rel=0.01)
+    assert nominal_seconds(60.0, CUDA) == pytest.approx(60 * 0.6 * 66.9 / 30, rel=0.01)
 
 
 @pytest.mark.parametrize("card", ["RTX 4090", "A100"], indirect=True)
 def test_a_slower_one_is_reckoned_slower(card: tuple[float, float]) -> None:
     """Its seconds are worth no more: what it takes longer for is in the cost."""
-    assert reckoned_seconds(60.0, CUDA) == pytest.approx(60.0)
+    assert nominal_seconds(60.0, CUDA) == pytest.approx(60.0)
     factor = Workload(1, 1, CUDA, one_noise=True).conditioning(20_000).seconds
     assert factor == pytest.approx(20_000**3 / 2 / (0.6 * card[1]), rel=0.05)
 
@@ -55,7 +55,7 @@ def test_a_slower_one_is_reckoned_slower(card: tuple[float, float]) -> None:
 def test_elsewhere_the_speed_is_nominal(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     assert reckoned(cpu) == CPU
-    assert reckoned_seconds(7.0, cpu) == 7.0
+    assert nominal_seconds(7.0, cpu) == 7.0
     monkeypatch.setattr(torch.version, "cuda", None)  # a GPU of another maker, or none
     assert reckoned(CUDA) == GPU
-    assert reckoned_seconds(7.0, CUDA) == 7.0
+    assert nominal_seconds(7.0, CUDA) == 7.0

@@ -17,7 +17,7 @@ from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setti
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
-from orbitgp.training.options import OptimizerName, TrainerSettings, TrainingOptions
+from orbitgp.planning.options import OptimizerName, TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 

@@ -13,10 +13,10 @@ import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
 from orbitgp.inference import memory
-from orbitgp.inference.cost import Workload
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.orbits import GaussianNoise, Permutation
+from orbitgp.planning.cost import Workload
 from tests import new_process
 from tests.inference import evaluation_memory
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from orbitgp.training.best_start import BestStart
 from orbitgp.training.climb import Stopped, Top
+
 from orbitgp.training.objective import ExactObjective
 
 

@@ -12,12 +12,13 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 import orbitgp.estimators.base
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.defaults import many_inducing
-from orbitgp.inference.cost import Workload
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90, Rotation
-from orbitgp.training.budget import (
+from orbitgp.planning.cost import Workload
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.sparse_cost import (
     LEAST_STEPS,
     MOST_STEPS,
     SECONDS,
@@ -31,8 +32,7 @@ from orbitgp.training.budget import (
     seconds_on,
     step_seconds,
 )
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.time_limit import TimeLeft
+from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 

@@ -19,16 +19,16 @@ import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
+from orbitgp.training.quasi_newton import QuasiNewton
 from torch.utils._pytree import tree_flatten
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
+from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.saving import SavedFileError, container
 from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
-from orbitgp.training.options import TrainerSettings, TrainingOptions
-from orbitgp.training.quasi_newton import QuasiNewton
 from orbitgp.training.trainer import Trainer
 from tests import new_process
 

@@ -17,19 +17,19 @@ from torch import Tensor
 
 from orbitgp import InvariantGPRegressor, datasets
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.cost import Cost
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import StoredRows
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation
+from orbitgp.planning.cost import Cost
+from orbitgp.planning.options import TrainerSettings, TrainingOptions
+from orbitgp.planning.sparse_cost import MOST_STEPS, PATIENCE, pass_seconds
+from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training import collapsed_climb
-from orbitgp.training.budget import MOST_STEPS, PATIENCE, pass_seconds
 from orbitgp.training.checkpoint import read_checkpoint
 from orbitgp.training.collapsed_climb import climb_size
 from orbitgp.training.objective import representative_order
-from orbitgp.training.options import TrainerSettings, TrainingOptions
-from orbitgp.training.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 

@@ -13,9 +13,9 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Affine
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training import cuda_graphs as capture
 from orbitgp.training.cuda_graphs import Captured, Replayed
-from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

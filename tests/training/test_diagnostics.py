@@ -9,8 +9,8 @@ from gpytorch.kernels import RBFKernel
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.diagnostics import Diagnostics, climbs_with_orbit, headline
-from orbitgp.training.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 

@@ -12,7 +12,7 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood, Quadratic
 from orbitgp.orbits import Identity, Permutation
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 NOISE = [[0.10, 0.06], [0.06, 0.08]]

@@ -7,16 +7,16 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.priors import NormalPrior
+from orbitgp.training.quasi_newton import LEAST_DRAWS, QuasiNewton
 from scipy.optimize import minimize
 from torch import Tensor
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training import best_start, quasi_newton
 from orbitgp.training.diagnostics import climbs_with_orbit, headline
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import LEAST_SAMPLES, QuasiNewton
 
 N = 25
 
@@ -134,7 +134,7 @@ def test_draws_double_until_they_do_not_matter():
     climber = make(Drawn(0.2).double(), x, y)
     solution = climber.run()
     samples = climber.model.num_samples
-    assert samples >= LEAST_SAMPLES
+    assert samples >= LEAST_DRAWS
     assert climber.draw_error < 1.0
     assert {r["num_samples"] for r in climber.history} >= {16, samples}
     assert solution.log_evidence == climber.history[-1]["bound"]
@@ -182,7 +182,7 @@ def test_draws_double_on_the_rows_that_are_learned_from():
     climber = make(Drawn(0.2).double(), x, y, learn_rows=14)
     solution = climber.run()
     assert climber.converged
-    assert climber.model.num_samples >= LEAST_SAMPLES
+    assert climber.model.num_samples >= LEAST_DRAWS
     assert {14, 20} <= {record["rows"] for record in climber.history}
     model = climber.model
     covariance = model.gram().detach() + climber.likelihood.noise.detach() * torch.eye(20)
@@ -253,7 +253,7 @@ def test_a_run_that_continues_has_the_draws_that_it_had():
     states = []
     whole = make(Drawn(0.2).double(), x, y, after_step=lambda run: states.append(run.state_dict()))
     end = whole.run()
-    assert whole.model.num_samples >= LEAST_SAMPLES
+    assert whole.model.num_samples >= LEAST_DRAWS
     for state in states[-3:]:
         again = make(Drawn(0.2).double(), x, y)
         again.load_state_dict(state)

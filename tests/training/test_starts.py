@@ -13,7 +13,7 @@ from orbitgp.datasets.rotation import rotate
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.kernels import SmoothDerivative
 from orbitgp.orbits import Affine, Flip, GaussianNoise, LocalDeformation, Orbit, Rotation, Translation
-from orbitgp.training.options import TrainingOptions
+from orbitgp.planning.options import TrainingOptions
 from orbitgp.training.starts import move_to, possible_starts
 
 

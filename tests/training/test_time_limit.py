@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from orbitgp.training.quasi_newton import QuasiNewton
 
-from orbitgp.inference.cost import Workload
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity
+from orbitgp.planning.cost import Workload
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.time_limit import TimeLeft, TimeLimit
 from orbitgp.training import quasi_newton, time_limit
 from orbitgp.training.objective import ExactObjective
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.quasi_newton import QuasiNewton
-from orbitgp.training.time_limit import TimeLeft, TimeLimit
 
 CPU = torch.device("cpu")
 

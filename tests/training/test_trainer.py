@@ -25,12 +25,12 @@ from orbitgp.inference.natural_gradient import Statistics, statistics
 from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
+from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training import screening
-from orbitgp.training.budget import pass_seconds, step_seconds
 from orbitgp.training.objective import log_prior
-from orbitgp.training.options import TrainerSettings
 from orbitgp.training.stochastic_steps import StochasticSteps
-from orbitgp.training.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 

@@ -35,13 +35,14 @@ from torch import Tensor
 
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
-from orbitgp.estimators.defaults import POINTS_PER_DATUM
-from orbitgp.inference.cost import LEAST_SAMPLES, Cost, Workload, affordable
 from orbitgp.inference.model import InvariantGP
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
+from orbitgp.planning.cost import Cost, Workload, affordable
+from orbitgp.planning.options import TrainerSettings, TrainingOptions
+from orbitgp.planning.plan import POINTS_PER_DATUM
+from orbitgp.planning.rungs import LEAST_DRAWS
 from orbitgp.training.learned_vector import learned_by
-from orbitgp.training.options import TrainerSettings, TrainingOptions
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
@@ -226,7 +227,7 @@ def _exact_cost(trained: Trained, rows: int) -> Cost | None:
     job, model = trained.job, trained.model
     if job.settings.get("inference", "auto") != "auto" or model.likelihood_.couples:
         return None
-    draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_SAMPLES
+    draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_DRAWS
     dim, double = model.model_.covariance.num_features(_points(trained)), model.model_.dtype == torch.float64
     return Workload.of(model.likelihood_, draws, dim, _device(job), double).learning(rows)
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from orbitgp.estimators.beginning import Fit, Problem, Seeds, exact_model, sparse_model
 from orbitgp.estimators.data import ChecksData, Inputs, parts
-from orbitgp.estimators.defaults import Choice, InferenceName, choose_inference, initial_kernel, many_inducing
+from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.images import check_images
 from orbitgp.estimators.saving import load_estimator, save_estimator
@@ -49,18 +49,18 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.rows import first
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Identity, Orbit
+from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.planning.options import TrainingOptions
+from orbitgp.planning.plan import InferenceName, Plan, make_plan, many_inducing, sparse_plan
+from orbitgp.planning.sparse_cost import for_learning
+from orbitgp.planning.time_limit import exact_limit
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
-from orbitgp.training.budget import for_learning
 from orbitgp.training.callbacks import Callback
 from orbitgp.training.plausible import plausible_ranges
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.options import TrainingOptions
-from orbitgp.training.rungs import rungs
-from orbitgp.training.time_limit import exact_limit
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
@@ -222,11 +222,11 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             warn_of_scales(x)
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
         exact = exact_model(x, fit) if isinstance(x, Tensor) else None
-        choice = self._choice(exact, fit)
-        self.inference_ = choice.inference
-        logger.info("%s inference: %s.", choice.inference, choice.reason)
-        if exact is not None and choice.inference == "exact":
-            self._fit_exact(exact, choice, fit)
+        self.plan_ = self._plan(exact, fit)
+        self.inference_ = self.plan_.inference
+        logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
+        if exact is not None and self.inference_ == "exact":
+            self._fit_exact(exact, fit)
         else:
             if exact is not None and arguments["num_inducing"] is None:
                 points = many_inducing(exact, problem.likelihood, settings)
@@ -236,30 +236,29 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         self.interrupted_ = run.interrupted
         self.examples_ = _examples(x, targets)
 
-    def _choice(self, exact: ExactGP | None, fit: Fit) -> Choice:
+    def _plan(self, exact: ExactGP | None, fit: Fit) -> Plan:
         """Exact or sparse, and why; there is no exact model where the data are not one tensor."""
         if exact is None:
             where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
             if self.inference == "exact":
                 raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
-            return Choice("sparse", f"the data {where}")
+            return Plan("sparse", f"the data {where}", len(fit.x))
         sparse, samples = asks_for_sparse(fit.arguments), fit.arguments["num_samples"]
-        return choose_inference(self.inference, fit.problem.likelihood, exact, fit.settings, samples, sparse)
+        return make_plan(self.inference, fit.problem.likelihood, exact, fit.settings, samples, sparse)
 
-    def _fit_exact(self, model: ExactGP, choice: Choice, fit: Fit) -> None:
-        """Climb the evidence of as many data as was chosen, condition on all, and keep what was found."""
-        likelihood, settings, fixed = fit.problem.likelihood, fit.settings, fit.arguments["num_samples"] is not None
-        draws = None if model.is_enumerated else choice.most_samples
+    def _fit_exact(self, model: ExactGP, fit: Fit) -> None:
+        """Climb the evidence of as many data as was planned, condition on all, and keep what was found."""
+        likelihood, settings, plan = fit.problem.likelihood, fit.settings, self.plan_
         several = settings.start_rows > 0
         climber = Ladder(
             model=model,
             likelihood=likelihood,
             x=model.x,
             y=fit.problem.y,
-            rungs=rungs(choice.learn_rows, draws, several, fixed),
+            rungs=plan.ladder if several else plan.ladder[-1:],
             options=settings,
             several=several,
-            limit=exact_limit(model, likelihood, settings.max_seconds, choice.learn_rows, draws),
+            limit=exact_limit(model, likelihood, settings.max_seconds, plan.learn_rows, plan.draws),
             max_steps=fit.arguments["max_steps"],
             progress=bool(self.verbose),
         )
@@ -283,6 +282,8 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             free_steps=free,
             seconds_before=time.perf_counter() - fit.run.begun,
         )
+        finite = isinstance(model.orbit, FiniteOrbit)
+        self.plan_ = sparse_plan(self.plan_, len(model.inducing), trainer.size, trainer.options, finite)
         fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
         try:
             with fit.run.around(trainer, list(fit.seeds), problem.shift):

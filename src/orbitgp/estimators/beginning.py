@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.estimators.data import Inputs
-from orbitgp.estimators.defaults import inducing_samples, prior_variance
+from orbitgp.estimators.defaults import prior_variance
 from orbitgp.estimators.session import Run
 from orbitgp.estimators.validation import inducing_count
 from orbitgp.inference.exact import ExactGP
@@ -20,7 +20,8 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.plan import inducing_samples
 
 MEAN_ROWS = 256  # data that tell where inputs lie and how far apart
 

@@ -23,7 +23,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, SharedRows, StoredRows
-from orbitgp.training.options import TrainingOptions
+from orbitgp.planning.options import TrainingOptions
 
 PREDICT_BYTES = 2**28  # of inputs on disk that are predicted at once
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import replace
-from typing import Literal, NamedTuple
 
 import torch
 from gpytorch.constraints import Positive
@@ -18,25 +16,9 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.cost import CONDITIONING, FIRST_SAMPLES, LEAST_SAMPLES, Workload, affordable
-from orbitgp.inference.device_speed import reckoned_seconds
-from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.inference.rows import RowSource, fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.likelihoods import Likelihood
-from orbitgp.machine import free_memory
-from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.training.budget import EVALUATIONS, PATIENCE, for_learning, most_inducing, seconds_on
-from orbitgp.training.collapsed_climb import may_see_all
-from orbitgp.training.options import TrainerSettings
 
-InferenceName = Literal["auto", "exact", "sparse"]
-
-NUM_INDUCING = 256
-POINTS_PER_DATUM = 8  # of few data, to see its orbit; averages see several elements each, and are fewer
-INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
-INDUCING_ELEMENTS = 32  # of a finite orbit of up to so many elements, inducing variables average over all
-LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 _MAX_ROWS = 1000  # the half a million distances between so many rows determine their median well enough
 
 
@@ -153,126 +135,3 @@ def median_distance(x: Float[Tensor, "rows dim"], rounding: float = 0.0) -> floa
 def prior_variance(kernel: Kernel, x: Float[Tensor, "rows *features"] | RowSource) -> float:
     """The prior variance of g, averaged over the first data."""
     return float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())
-
-
-class Choice(NamedTuple):
-    """How to infer, and why. Exact inference learns from so many rows, with so many draws of an infinite orbit at most."""
-
-    inference: Literal["exact", "sparse"]
-    reason: str
-    learn_rows: int = 0
-    most_samples: int = LEAST_SAMPLES
-
-
-def choose_inference(
-    inference: InferenceName,
-    likelihood: Likelihood,
-    model: ExactGP,
-    settings: TrainerSettings,
-    num_samples: int | None,
-    asks_for_sparse: bool,
-) -> Choice:
-    """Exact inference where it can be afforded, and why not, where it cannot.
-
-    It learns from all rows, or from some of them where that is all that time and memory allow, and conditions on all.
-    ``num_samples`` are the draws that the user asked for. ``asks_for_sparse`` says that the user gave a number that only
-    sparse inference has. The choice rests on sizes, free memory and the kind of device, not on a measured time or on threads.
-    """
-    if inference == "sparse":
-        return Choice("sparse", "inference='sparse'")
-    if likelihood.couples:
-        found: Choice | str = "the likelihood couples its latent functions"
-    elif inference == "auto" and asks_for_sparse:
-        found = "num_inducing or batch_size was given"
-    else:
-        found = _exact_choice(workload(model, likelihood, num_samples), model, settings, num_samples, inference == "exact")
-    if isinstance(found, Choice):
-        return found
-    if inference == "exact":
-        raise ValueError(f"exact inference is not possible: {found}. Use inference='sparse', or fewer data.")
-    return Choice("sparse", found)
-
-
-def inducing_samples(asked: int | None, orbit: Orbit) -> int:
-    """Over how many orbit samples each inducing variable averages: no more than a finite orbit has elements."""
-    size = orbit.size if isinstance(orbit, FiniteOrbit) else None
-    if asked is None:
-        return size if size is not None and size <= INDUCING_ELEMENTS else INDUCING_SAMPLES
-    return asked if size is None else min(asked, size)
-
-
-def many_inducing(model: ExactGP, likelihood: Likelihood, settings: TrainerSettings) -> int | None:
-    """On a GPU, how many inducing points there is time for, if more than usual; None for the usual number.
-
-    Only where the bound of all rows is climbed: in the same time, stochastic steps with as many points come less far.
-    """
-    x, orbit = model.x, model.orbit
-    if x.device.type == "cpu" or not may_see_all(likelihood, len(x), settings):
-        return None
-    work = _drawn(workload(model, likelihood, settings.climb_samples), orbit, settings)
-    fixed = isinstance(orbit, FiniteOrbit) or settings.climb_samples is not None
-    covariances = (1 if likelihood.shares_curvature else likelihood.num_latents) * work.turns
-    averaged, limit = inducing_samples(settings.inducing_samples, orbit), seconds_on(x.device, for_learning(settings))
-    early = work.samples if fixed else FIRST_SAMPLES
-    return most_inducing(work, early, len(x), averaged, covariances, limit, free_memory(x.device))
-
-
-def _exact_choice(
-    work: Workload, model: ExactGP, settings: TrainerSettings, num_samples: int | None, forced: bool
-) -> Choice | str:
-    """Exact inference on all rows, or learned from some; or what stands against it.
-
-    Where sparse inference would be slow, exact inference may take as long.
-    """
-    if forced:
-        return _within(settings.exact_seconds, work, model, num_samples, forced)
-    limit = reckoned_seconds(settings.max_seconds or math.inf, model.x.device)
-    found = _within(min(settings.exact_seconds, limit), work, model, num_samples, forced)
-    patience = PATIENCE * settings.exact_seconds
-    if isinstance(found, str) and _sparse_seconds(work, model, settings) > patience:
-        patient = _within(min(patience, limit), work, model, num_samples, forced)
-        return patient if isinstance(patient, Choice) else found
-    return found
-
-
-def _sparse_seconds(work: Workload, model: ExactGP, settings: TrainerSettings) -> float:
-    """What sparse inference would take on a CPU. Its stochastic steps see no more rows at a time; a GPU makes them quickly."""
-    if model.x.device.type != "cpu":
-        return 0.0
-    rows = min(len(model.x), settings.posterior_rows)
-    cost = _drawn(work, model.orbit, settings).collapsed(
-        rows, min(NUM_INDUCING, rows), inducing_samples(None, model.orbit), work.covariances
-    )
-    return EVALUATIONS * cost.seconds
-
-
-def _drawn(work: Workload, orbit: Orbit, settings: TrainerSettings) -> Workload:
-    """The same with draws of an infinite orbit, which sparse inference needs even where k_f has a closed form."""
-    return work if isinstance(orbit, FiniteOrbit) else replace(work, samples=settings.climb_samples or LEAST_SAMPLES)
-
-
-def _within(seconds: float, work: Workload, model: ExactGP, num_samples: int | None, forced: bool) -> Choice | str:
-    """Exact inference in this time, or what stands against it. Where it is forced, conditioning may take any time."""
-    rows, memory = len(model.x), free_memory(model.x.device)
-    fixed = model.is_enumerated or num_samples is not None
-    learning = work.learning(rows)
-    against = affordable(learning, seconds, memory)
-    if against is None:
-        draws = work.samples if fixed else work.most_samples(rows, rows, seconds, memory)
-        return Choice("exact", "it can be afforded", rows, draws)
-    for samples in (work.samples,) if fixed else (work.samples, work.samples // 2, work.samples // 4):
-        fewer = replace(work, samples=samples)
-        conditioning = fewer.conditioning(rows)
-        if affordable(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:
-            continue
-        learn_rows = fewer.most_rows(max(seconds - conditioning.seconds, (1 - CONDITIONING) * seconds), memory, rows)
-        if learn_rows >= LEAST_ROWS:
-            reason = f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all"
-            draws = samples if fixed else fewer.most_samples(learn_rows, rows, seconds, memory)
-            return Choice("exact", reason, learn_rows, draws)
-    if affordable(conditioning, math.inf, memory) is None:  # with the fewest draws there is memory, but no time
-        against = affordable(learning, seconds, math.inf) or against
-    enough_memory = affordable(work.evaluation(rows), math.inf, memory) is None
-    if enough_memory and rows <= NUM_INDUCING and work.samples <= LEAST_SAMPLES:
-        return Choice("exact", "as many inducing points as data would save no time", rows, work.samples)
-    return against

@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from orbitgp.inference.collapsed import CollapsedBound
-from orbitgp.inference.cost import Workload
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.expectation_propagation import missing_nats
@@ -15,7 +14,8 @@ from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods.base import required
 from orbitgp.orbits.sampling import whole_groups
-from orbitgp.training.budget import pass_seconds, passes_within
+from orbitgp.planning.cost import Workload
+from orbitgp.planning.sparse_cost import pass_seconds, passes_within
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 

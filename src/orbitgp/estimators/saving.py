@@ -30,10 +30,10 @@ from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.planning.options import TrainingOptions
 from orbitgp.saving.container import Contents, SavedFileError, read, versions, write
 from orbitgp.saving.modules import build, load_state, pack, pack_arguments, pack_state, unpack
 from orbitgp.saving.registry import Inexpressible, Tensors, class_name, decode, encode, register
-from orbitgp.training.options import TrainingOptions
 
 Loaded = TypeVar("Loaded")
 

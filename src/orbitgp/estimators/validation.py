@@ -1,7 +1,7 @@
 """The arguments of an estimator, checked: one clear sentence for each value that makes no sense.
 
 A constructor of scikit-learn takes anything and ``fit`` complains, so these checks run first in ``fit``. An argument of None
-means the library's default: that of :class:`orbitgp.training.options.TrainerSettings`, where there is one.
+means the library's default: that of :class:`orbitgp.planning.options.TrainerSettings`, where there is one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from orbitgp.estimators.defaults import NUM_INDUCING, POINTS_PER_DATUM, InferenceName, inducing_samples
 from orbitgp.inference import processes
-from orbitgp.inference.cost import sparse_bytes
 from orbitgp.inference.prior_mean import MeanName
 from orbitgp.inference.rows import RowSource
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.training.checks import one_of, positive_number, whole_number
-from orbitgp.training.options import TrainerSettings, TrainingOptions
+from orbitgp.planning.checks import one_of, positive_number, whole_number
+from orbitgp.planning.cost import sparse_bytes
+from orbitgp.planning.options import TrainerSettings, TrainingOptions
+from orbitgp.planning.plan import NUM_INDUCING, POINTS_PER_DATUM, InferenceName, inducing_samples
 
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction

@@ -20,7 +20,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.cost import LEAST_SAMPLES, Workload
 from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Targets, quadratic_at, solve
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
@@ -357,11 +356,3 @@ def backward(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
     pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
     if pairs:
         torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
-
-
-def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
-    """What exact inference costs for data like these, with as few draws as an infinite orbit may end with, or so many."""
-    samples = getattr(model.orbit, "size", 1) if model.is_enumerated else num_samples or LEAST_SAMPLES
-    double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
-    dim = model.covariance.num_features(model.x)
-    return Workload.of(likelihood, samples, dim, model.x.device, double, tables)

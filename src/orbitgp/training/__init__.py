@@ -1,5 +1,5 @@
 """Training: everything that is learned, by maximising the bound."""
 
-from orbitgp.training.options import TrainingOptions
+from orbitgp.planning.options import TrainingOptions
 
 __all__ = ["TrainingOptions"]

@@ -1,6 +1,6 @@
 """Learning by the evidence: candidates climb a ladder of fidelities, and those that can no longer win drop out.
 
-Every rung has more rows or more draws of the orbit than the one before (:mod:`orbitgp.training.rungs`). On each, every
+Every rung has more rows or more draws of the orbit than the one before (:mod:`orbitgp.planning.rungs`). On each, every
 candidate climbs to an optimum (:mod:`orbitgp.training.maximise`), and the contenders among the optima go on
 (:mod:`orbitgp.training.contenders`). The candidates are narrower and wider orbits, the simpler orbits that the orbit contains,
 and the model without it (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
@@ -28,13 +28,13 @@ from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.rungs import LEAST_DRAWS, Rung
 from orbitgp.training.contenders import contenders, neighbours
 from orbitgp.training.learned_vector import LearnedState, LearnedVector, Vector, parts_of
 from orbitgp.training.maximise import Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
-from orbitgp.training.options import TrainerSettings
 from orbitgp.training.run import Run
-from orbitgp.training.rungs import LEAST_DRAWS, Rung
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
 DRAWS_TOLERANCE = 1.0  # nats by which fresh draws may change the evidence before draws double

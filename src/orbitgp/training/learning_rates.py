@@ -17,7 +17,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification
 from orbitgp.orbits import Orbit
-from orbitgp.training.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 
 Groups = list[dict[str, Any]]  # as an optimiser takes them: parameters and their rate
 

@@ -31,8 +31,8 @@ from orbitgp.inference.natural_gradient import (
 from orbitgp.inference.rows import Owned, RowIndex, minibatches, owned, prefetch
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.diagnostics import Diagnostics
-from orbitgp.training.options import TrainerSettings
 
 Factor = Float[Tensor, "inducing inducing"]
 

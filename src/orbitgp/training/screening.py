@@ -26,20 +26,20 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.cost import LEAST_SAMPLES, Workload
-from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, fetch, first
 from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
+from orbitgp.planning.cost import Workload
+from orbitgp.planning.device_speed import nominal_seconds
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.rungs import LEAST_DRAWS, rungs
+from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.rungs import rungs
-from orbitgp.training.time_limit import TimeLimit
 
 logger = logging.getLogger("orbitgp")
 
@@ -78,13 +78,13 @@ def climb(
     orbit = model.orbit
     elements = min(orbit.size, SAMPLES) if isinstance(orbit, FiniteOrbit) else None
     learns_orbit = keeps_orbit(likelihood) and any(parameter.requires_grad for parameter in orbit.parameters())
-    samples = elements or (LEAST_SAMPLES if learns_orbit else SAMPLES)
+    samples = elements or (LEAST_DRAWS if learns_orbit else SAMPLES)
     tables = orbit.table_bytes(x.shape[1:])
     dim = model.covariance.num_features(first(x, 1))
     work = Workload.of(likelihood, samples, dim, x.device, x.dtype == torch.float64, tables)
     # Processes that share the data must end at the same place, and have different clocks.
     limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
-    allowed = inf if limit is None else reckoned_seconds(limit, x.device)
+    allowed = inf if limit is None else nominal_seconds(limit, x.device)
     seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, allowed)
     memory = free_memory(x.device)
     count = work.most_rows(seconds, memory, len(x))

@@ -33,18 +33,18 @@ from orbitgp.inference.rows import Owned, RowSource, first, minibatches, on_disk
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing, Samples
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
+from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training import convergence
 from orbitgp.training.adam import Adam
-from orbitgp.training.budget import pass_seconds, step_seconds
 from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.learning_rates import LearningRates, parameter_groups, schedule
 from orbitgp.training.objective import log_prior
-from orbitgp.training.options import TrainerSettings
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import GeneratorState, Stateful, copied_to
-from orbitgp.training.time_limit import TimeLeft
 
 
 @dataclass

@@ -22,12 +22,13 @@ from orbitgp.inference.inducing_points import initial_inducing, points_are_best
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
+from orbitgp.planning.climb_size import ClimbSize, climb_size
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.sparse_cost import affordable_steps, default_steps, rest_of
 from orbitgp.training import screening
-from orbitgp.training.budget import affordable_steps, default_steps, rest_of
-from orbitgp.training.collapsed_climb import ClimbSize, climb_size, collapsed_ladder, held, set_last_posterior
+from orbitgp.training.collapsed_climb import collapsed_ladder, held, set_last_posterior
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.options import TrainerSettings
 from orbitgp.training.progress import progress_bar
 from orbitgp.training.state import Stateful, copied_to
 from orbitgp.training.stochastic_steps import StochasticSteps

@@ -1,6 +1,6 @@
 """How long a sparse run may take: what its steps cost, and how many of them it may take where the user sets no limit.
 
-Seconds are those of a nominal speed of the device (:mod:`orbitgp.inference.cost`), so the same data get the same limit on every
+Seconds are those of a nominal speed of the device (:mod:`orbitgp.planning.cost`), so the same data get the same limit on every
 day and on every machine.
 """
 
@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.cost import Cost, Workload, affordable, covariances_and_turns
-from orbitgp.inference.device_speed import reckoned_seconds
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits.sampling import whole_groups
-from orbitgp.training.options import TrainerSettings
-from orbitgp.training.time_limit import TimeLeft
+from orbitgp.planning.cost import Cost, Workload, affordable, covariances_and_turns
+from orbitgp.planning.device_speed import nominal_seconds
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.time_limit import TimeLeft
 
 PATIENCE = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
 SECONDS = PATIENCE * TrainerSettings.exact_seconds  # of stochastic steps, by default
@@ -134,7 +134,7 @@ def most_inducing(
 
 def seconds_on(device: torch.device, options: TrainerSettings) -> float:
     """What a climb may take at the reckoned speed of the device: as long as an exact fit, or the limit of time."""
-    limit = math.inf if options.max_seconds is None else reckoned_seconds(options.max_seconds, device)
+    limit = math.inf if options.max_seconds is None else nominal_seconds(options.max_seconds, device)
     return min(options.exact_seconds, limit)
 
 

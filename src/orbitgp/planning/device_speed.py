@@ -33,7 +33,7 @@ _PER_CYCLE = {  # and of those that are made for double precision, by compute ca
 }
 
 
-def reckoned(device: torch.device) -> Speed:
+def nominal_speed(device: torch.device) -> Speed:
     """The nominal speed, or that of the device where it is slower."""
     if device.type != "cuda":
         return CPU
@@ -41,11 +41,11 @@ def reckoned(device: torch.device) -> Speed:
     return Speed(min(own.single, GPU.single), min(own.double, GPU.double))
 
 
-def reckoned_seconds(seconds: float, device: torch.device) -> float:
+def nominal_seconds(seconds: float, device: torch.device) -> float:
     """As many seconds at the reckoned speed as the device can make of these."""
     if device.type != "cuda":
         return seconds
-    own, speed = _own(device), reckoned(device)
+    own, speed = _own(device), nominal_speed(device)
     return seconds * min(own.single / speed.single, own.double / speed.double)
 
 

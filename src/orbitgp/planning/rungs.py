@@ -18,6 +18,9 @@ class Rung(NamedTuple):
     draws: int | None
     holds_points: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows" + ("" if self.draws is None else f" x {self.draws} draws")
+
 
 def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False) -> list[Rung]:
     """The ladder up to all ``rows`` to learn from and ``draws`` at most; ``several``: whether several candidates begin it.

@@ -22,10 +22,10 @@ from math import inf
 import torch
 
 from orbitgp.inference import processes
-from orbitgp.inference.cost import CONDITIONING, Workload
-from orbitgp.inference.device_speed import reckoned_seconds
-from orbitgp.inference.exact import ExactGP, workload
+from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood
+from orbitgp.planning.cost import CONDITIONING, Workload, workload
+from orbitgp.planning.device_speed import nominal_seconds
 
 _TELLING = 0.25  # of the rows that are learned from: as many tell how long evaluations take
 _MEASURES = 2.25  # of the evidence, without a gradient: with these draws, with others, and with half as many
@@ -91,7 +91,7 @@ def exact_limit(model: ExactGP, likelihood: Likelihood, seconds: float | None, l
     """The limit of an exact fit, less what follows when learning is over."""
     if seconds is None:
         return TimeLimit(None)
-    work, pace = workload(model, likelihood, draws), 1 / reckoned_seconds(1.0, model.x.device)
+    work, pace = workload(model, likelihood, draws), 1 / nominal_seconds(1.0, model.x.device)
     return TimeLimit(seconds, learn_rows, len(model.x), work, pace)
 
 

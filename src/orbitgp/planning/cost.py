@@ -10,7 +10,7 @@ inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f once in
 N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes
 into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the
 few blocks of values of k_g that are there at a time; of few data all are kept for the gradient, which saves one product.
-Seconds follow from what the device is (:mod:`orbitgp.inference.device_speed`), not from a measurement or the number of threads:
+Seconds follow from what the device is (:mod:`orbitgp.planning.device_speed`), not from a measurement or the number of threads:
 the same data get the same inference on every day, and in every worker process.
 """
 
@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from orbitgp.inference import device_speed
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.memory import chunk_elements
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.likelihoods import Likelihood
+from orbitgp.planning import device_speed
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
 
 _SHARE = 0.7  # of the free memory
 _COPIES = 5  # of the samples of a batch, in a step of sparse inference
@@ -33,8 +35,6 @@ _TURN = 2 / 3  # N^3 operations
 _TURNS = 6  # of local parameters and posterior, as many as data in thousands take
 _STEP = 100  # a number of rows to learn from is a multiple of this
 CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
-FIRST_SAMPLES = 16  # draws of an infinite orbit in the first evaluations
-LEAST_SAMPLES, MOST_SAMPLES = 32, 128  # draws in the last ones
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Workload:
 
     def learning(self, rows: int) -> Cost:
         """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows, and cost little."""
-        plan = [(min(self.samples, FIRST_SAMPLES), 20)]
-        if self.samples > FIRST_SAMPLES:
+        plan = [(min(self.samples, FIRST_DRAWS), 20)]
+        if self.samples > FIRST_DRAWS:
             plan += [(self.samples, 4)]
         seconds = sum(count * replace(self, samples=s).evaluation(rows).seconds for s, count in plan)
         return Cost(self.evaluation(rows).bytes, seconds)
@@ -106,7 +106,7 @@ class Workload:
     def most_samples(self, learn_rows: int, rows: int, seconds: float, memory: float = math.inf) -> int:
         """The most draws for which there is memory, a tenth of the time for an evaluation, and a share for conditioning."""
         work = self
-        while work.samples < MOST_SAMPLES:
+        while work.samples < MOST_DRAWS:
             more = replace(work, samples=2 * work.samples)
             evaluation, conditioning = more.evaluation(learn_rows), more.conditioning(rows)
             if affordable(evaluation, seconds / 10, memory) or affordable(conditioning, CONDITIONING * seconds, memory):
@@ -120,7 +120,7 @@ class Workload:
         k_g between samples and inducing points takes three products: its values, these again where data are streamed, and the
         gradient of the points. K_uu takes four halves, and each covariance of q(u) three products of N x M x M.
         """
-        single, double = device_speed.reckoned(self.device)
+        single, double = device_speed.nominal_speed(self.device)
         points = inducing * inducing_samples
         kernel = 6.0 * (self.dim + 8) * rows * self.samples * points
         algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2 + 4.0 * (self.dim + 8) * points**2
@@ -128,7 +128,7 @@ class Workload:
         return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
 
     def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float, kept: int = 0) -> Cost:
-        single, double = device_speed.reckoned(self.device)
+        single, double = device_speed.nominal_speed(self.device)
         kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim
@@ -159,3 +159,11 @@ def affordable(cost: Cost, seconds: float, memory: float) -> str | None:
     if cost.seconds > seconds:
         return f"it would take about {cost.seconds:.0f} s, more than {seconds:.0f} s"
     return None
+
+
+def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
+    """What exact inference costs for data like these, with as few draws as an infinite orbit may end with, or so many."""
+    samples = getattr(model.orbit, "size", 1) if model.is_enumerated else num_samples or LEAST_DRAWS
+    double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
+    dim = model.covariance.num_features(model.x)
+    return Workload.of(likelihood, samples, dim, model.x.device, double, tables)

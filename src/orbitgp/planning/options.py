@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 from orbitgp.inference.inducing_points import Method
 from orbitgp.inference.local_parameters import LocalName
 from orbitgp.orbits.sampling import Policy
-from orbitgp.training.checks import nonnegative_number, one_of, positive_number, whole_number
+from orbitgp.planning.checks import nonnegative_number, one_of, positive_number, whole_number
 
 OptimizerName = Literal["natural", "adam"]
 PrecisionName = Literal["auto", "float32", "float64"]
@@ -60,7 +60,7 @@ class TrainingOptions:
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance, or of
             the noise where that is less and inputs are in float64.
         exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device
-            (:mod:`orbitgp.inference.device_speed`).
+            (:mod:`orbitgp.planning.device_speed`).
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
 

@@ -2,7 +2,8 @@
 
 The inverse Hessian of a coarser objective may be the first guess. It shortens the way, but it never says that the way is over:
 a search ends where an iteration of its own gained too little, and where the slope and the Hessian that it has updated since
-predict that the next one would gain too little as well.
+predict that the next one would gain too little as well. A wrong guess may hide a direction in which there is much to gain: where
+it is small, steps are short, and the Hessian is not updated. So one more point along the slope corrects it before the end.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ Objective = Callable[[Vector], tuple[float, Vector]]  # minus the log evidence a
 
 MAX_BFGS = 300  # parameters; the inverse Hessian of more is kept in part only (L-BFGS)
 _MAX_LINE_SEARCH = 12  # evaluations of one line search, after which rounding hides any further gain
+_PROBE = 0.1  # natural units, at most, along the slope: where an inherited Hessian is checked before a search ends
 _PENALTY = 1e6  # nats below the best: the value of a point at which the evidence cannot be computed
 
 
@@ -88,20 +90,47 @@ class _Search:
 
     def run(self, start: Vector, curvature: InverseHessian | None) -> Optimum:
         value, slope = self._evaluate(start)
-        options: dict[str, Any] = {"maxcor": 30}
-        method = "L-BFGS-B"
         if len(start) <= MAX_BFGS:
             # Without a first guess, the first step moves every parameter by one natural unit at most.
-            first = np.diag(1 / np.maximum(1.0, np.abs(slope))) if curvature is None else curvature
-            options, method, self._curvature = {"hess_inv0": first, "gtol": 1e-6}, "BFGS", first
+            self._curvature = np.diag(1 / np.maximum(1.0, np.abs(slope))) if curvature is None else curvature
         self._last = start, value, slope
-        try:
-            minimize(self._evaluate, start, jac=True, method=method, options=options, callback=self._after_iteration)
-        except _Stalled:
-            self._curvature = None
+        is_stalled = self._iterate()
+        while curvature is not None and self._is_on_slope():
+            before = self._last[1]
+            is_stalled = self._iterate()
+            if before - self._last[1] < self.tolerance:
+                break
         assert self.best is not None
         self.report(self.best.value)
-        return self.best._replace(curvature=_positive_definite(self._curvature))
+        return self.best._replace(curvature=None if is_stalled else _positive_definite(self._curvature))
+
+    def _iterate(self) -> bool:
+        """Iterate from the last point until too little is left to gain; True if a line search found no better point."""
+        assert self._last is not None
+        self._seen, self._in_line, self._slow = self._last, 0, 0
+        options: dict[str, Any] = {"maxcor": 30}
+        method = "L-BFGS-B"
+        if self._curvature is not None:
+            options, method = {"hess_inv0": self._curvature, "gtol": 1e-6}, "BFGS"
+        try:
+            minimize(self._evaluate, self._last[0], jac=True, method=method, options=options, callback=self._after_iteration)
+        except _Stalled:
+            return True
+        return False
+
+    def _is_on_slope(self) -> bool:
+        """Whether there is still much to gain, with the Hessian as one more point along the slope corrects it."""
+        assert self._last is not None
+        assert self._seen is not None
+        here, _, slope = self._last
+        length = float(np.linalg.norm(slope))
+        if length == 0.0:
+            return False
+        self._in_line = 0
+        self._evaluate(here - slope * min(self.tolerance / length**2, _PROBE / length))
+        self._update_curvature(self._seen[0] - here, self._seen[2] - slope)
+        self._curvature = _positive_definite(self._curvature)
+        return self._curvature is not None and self._left() >= self.tolerance
 
     def _after_iteration(self, intermediate_result: Any) -> None:
         """End the search if too little is left to gain."""

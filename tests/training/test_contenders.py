@@ -1,0 +1,118 @@
+"""Who climbs on, on evidences of one reach that are known by heart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import Affine, GaussianNoise, Orbit, Rotation
+from orbitgp.training.contenders import DRAWS_MARGIN, MOST_CONTENDERS, ROWS_MARGIN, contenders, neighbours
+from orbitgp.training.learned_vector import LearnedVector
+from orbitgp.training.maximise import Optimum
+
+Evidence = Callable[[float], float]
+
+
+def learned_vector(orbit: Orbit | None = None) -> LearnedVector:
+    x = torch.rand(6, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = ExactGP(ScaleKernel(RBFKernel()).double(), (orbit or GaussianNoise(0.1)).double(), x)
+    return LearnedVector(model, Gaussian())
+
+
+LEARNED = learned_vector()
+
+
+def vector(reach: float) -> np.ndarray:
+    return np.where(LEARNED.is_reach, reach, 0.5)
+
+
+def reach_of(vector: np.ndarray) -> float:
+    return float(vector[LEARNED.is_reach][0])
+
+
+def survivors(evidence: Evidence, reaches: list[float], fresh: dict[float, float] | None = None, sees_all: bool = True):
+    """The reaches that climb on, if optima lie at these; ``fresh`` is the evidence on fresh draws where that differs."""
+    optima = [Optimum(evidence(r), vector(r), None, (fresh or {}).get(r, evidence(r))) for r in reaches]
+    found = contenders(optima, sees_all, LEARNED, lambda vector: evidence(reach_of(vector)))
+    return [reach_of(optimum.vector) for optimum in found]
+
+
+def hills(**heights: float) -> Evidence:
+    """Hills at these reaches, of these heights, with deep valleys between."""
+    tops = {float(name.lstrip("at")): height for name, height in heights.items()}
+    return lambda reach: max(height - 100 * (reach - top) ** 2 for top, height in tops.items())
+
+
+def test_hills_that_may_still_win_go_on_and_the_highest_comes_first():
+    little = 0.5 * DRAWS_MARGIN
+    assert survivors(hills(at1=0.0, at3=little), [1.0, 3.0]) == [3.0, 1.0]
+    assert survivors(hills(at1=0.0, at3=2 * DRAWS_MARGIN), [1.0, 3.0]) == [3.0]
+
+
+def test_more_rows_may_change_more_than_more_draws():
+    evidence = hills(at1=0.0, at3=0.5 * (DRAWS_MARGIN + ROWS_MARGIN))
+    assert survivors(evidence, [1.0, 3.0], sees_all=True) == [3.0]
+    assert survivors(evidence, [1.0, 3.0], sees_all=False) == [3.0, 1.0]
+
+
+def test_fresh_draws_rank():
+    evidence = hills(at1=0.0, at3=50.0)
+    assert survivors(evidence, [1.0, 3.0], fresh={1.0: 0.0, 3.0: -30.0})[0] == 1.0
+
+
+def test_the_more_fresh_draws_change_the_more_may_still_win():
+    behind = 4 * DRAWS_MARGIN
+    evidence = hills(at1=0.0, at3=behind)
+    assert survivors(evidence, [1.0, 3.0]) == [3.0]
+    assert survivors(evidence, [1.0, 3.0], fresh={1.0: -behind, 3.0: 0.0}) == [3.0, 1.0]
+
+
+def test_points_of_one_flat_hill_are_one():
+    assert len(survivors(lambda reach: 0.0, [0.1, 0.9, 3.0])) == 1
+    assert len(survivors(hills(at1=0.0, at2=0.0), [1.0, 2.0])) == 2
+
+
+def test_a_reach_and_its_negative_are_one_hill():
+    assert len(survivors(lambda reach: -100 * (abs(reach) - 2) ** 2, [2.0, -2.0])) == 1
+
+
+def test_no_more_than_a_few_go_on_and_one_always_does():
+    reaches = [2.0**i for i in range(MOST_CONTENDERS + 2)]  # no one lies midway between two others
+    evidence = hills(**{f"at{reach:g}": 1e-3 * reach for reach in reaches})
+    assert survivors(evidence, reaches) == reaches[::-1][:MOST_CONTENDERS]
+    assert survivors(lambda reach: -math.inf, [1.0]) == [1.0]
+
+
+class TestNeighbours:
+    def test_one_reach_is_made_wider_and_narrower(self):
+        narrow, wide = neighbours(vector(2.0), LEARNED)
+        assert reach_of(narrow) < 2.0 < reach_of(wide)
+        for found in (narrow, wide):
+            np.testing.assert_array_equal(found[~LEARNED.is_reach], vector(2.0)[~LEARNED.is_reach])
+
+    def test_several_reaches_move_one_by_one_and_together(self):
+        learned = learned_vector(Affine())
+        here = np.ones(len(learned.is_reach))
+        moved = [tuple(np.flatnonzero(found != here)) for found in neighbours(here, learned)]
+        reaches = np.flatnonzero(learned.is_reach)
+        assert sorted(set(moved)) == sorted({*((i,) for i in reaches), tuple(reaches)})
+
+    @pytest.mark.parametrize("share", [0.9, -0.9, 1.1])
+    def test_everything_is_tried_where_a_reach_is_close_to_it(self, share):
+        learned = learned_vector(Rotation(170.0))
+        (widest,) = learned.widest[learned.is_reach]
+        assert math.isfinite(widest)
+        found = [
+            abs(near[learned.is_reach][0]) for near in neighbours(np.where(learned.is_reach, share * widest, 1.0), learned)
+        ]
+        assert found[-1] == widest
+        assert max(found) == widest
+        far = neighbours(np.where(learned.is_reach, 0.2 * widest, 1.0), learned)
+        assert all(abs(near[learned.is_reach][0]) < 0.5 * widest for near in far)

@@ -1,0 +1,35 @@
+"""The ladder of fidelities: it only rises, and ends with what was asked for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from orbitgp.training.rungs import FIRST_DRAWS, MOST_DRAWS, Rung, rungs
+
+
+@pytest.mark.parametrize("rows", [1, 5, 99, 100, 300, 2_000, 60_000])
+@pytest.mark.parametrize("draws", [None, 2, FIRST_DRAWS, 48, MOST_DRAWS])
+@pytest.mark.parametrize("several", [True, False])
+def test_it_rises_step_by_step_to_all_rows_and_draws(rows, draws, several):
+    ladder = rungs(rows, draws, several)
+    assert ladder[-1] == Rung(rows, draws)
+    for lower, upper in pairwise(ladder):
+        assert (lower.rows, lower.draws or 0) < (upper.rows, upper.draws or 0)  # something grows
+        assert upper.draws == lower.draws or (lower.rows == rows and upper.draws <= 2 * lower.draws)  # rows first, then draws
+    assert len({rung.draws for rung in ladder if rung.rows < rows}) <= 1
+
+
+def test_few_rows_tell_starts_apart_where_there_are_several():
+    alone, several = rungs(2_000, None, several=False), rungs(2_000, None, several=True)
+    assert several[0].rows < alone[0].rows
+    assert set(alone) <= set(several)
+    assert len(rungs(20, None, several=True)) == 1
+
+
+def test_draws_that_the_user_fixed_are_those_of_every_rung():
+    for draws in (3, 200):
+        ladder = rungs(2_000, draws, several=True, fixed_draws=True)
+        assert {rung.draws for rung in ladder} == {draws}
+        assert [rung.rows for rung in ladder] == [rung.rows for rung in rungs(2_000, None, several=True)]

@@ -11,11 +11,11 @@ from gpytorch.kernels import RBFKernel
 
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Identity
+from orbitgp.planning.rungs import Rung
+from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.training import run as run_module
 from orbitgp.training.maximise import Optimum
 from orbitgp.training.run import Run
-from orbitgp.training.rungs import Rung
-from orbitgp.training.time_limit import TimeLimit
 
 RUNG = Rung(10, None)
 

@@ -2,7 +2,7 @@
 
 The inverse Hessian of a coarser objective may be the first guess. It shortens the way, but it never says that the way is over:
 a search ends where an iteration of its own gained too little, and where the slope and the Hessian that it has updated since
-predict that the next one would gain too little as well. A wrong guess may hide a direction in which there is much to gain: where
+predict that the next one would gain too little as well. A wrong guess may hide a direction in which much is left: where
 it is small, steps are short, and the Hessian is not updated. So one more point along the slope corrects it before the end.
 """
 

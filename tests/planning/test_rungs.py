@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from orbitgp.training.rungs import FIRST_DRAWS, MOST_DRAWS, Rung, rungs
+from orbitgp.planning.rungs import FIRST_DRAWS, MOST_DRAWS, Rung, rungs
 
 
 @pytest.mark.parametrize("rows", [1, 5, 99, 100, 300, 2_000, 60_000])

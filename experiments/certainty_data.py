@@ -35,10 +35,14 @@ def inputs(kind: str, rng: np.random.Generator, rows: int) -> Array:
     return rng.normal(size=(rows, 4)) if kind in ("swap", "noise") else blobs(rng, rows)
 
 
-def smooth_targets(points: Array, rng: np.random.Generator, noise: float) -> Array:
-    """Targets of a Gaussian process, averaged over orbits of points: (rows, points, dim)."""
-    middle = true.median_distance(points[:, 0])
-    return true.drawn(true.orbit_gram(points, rng.uniform(0.6, 1.0) * middle, 1.0), noise, rng)
+def smooth_gram(points: Array, rng: np.random.Generator, low: float = 0.6, high: float = 1.0) -> Array:
+    """A random RBF kernel averaged over orbits: (rows, points, dim) -> (rows, rows), of unit variance on average.
+
+    Its lengthscale lies between ``low`` and ``high`` median distances.
+    """
+    lengthscale = rng.uniform(low, high) * true.median_distance(points[:, 0])
+    gram = true.orbit_gram(points, lengthscale, 1.0)
+    return gram / np.diag(gram).mean()
 
 
 def table(kind: str, rng: np.random.Generator, rows: int) -> tuple[Array, Array, bool]:
@@ -61,10 +65,10 @@ def planted(kind: str, x: Array, rng: np.random.Generator) -> Array:
     if kind == "swap":
         return np.stack([x, x[:, [1, 0, *range(2, x.shape[1])]]], 1)
     if kind == "timeshift":
-        reach = rng.uniform(2, 6)
+        reach = rng.uniform(4, 8)
         return true.shifted(x, true.midpoints(-reach, reach, 64))
     if kind == "rotation":
-        reach = float(np.deg2rad(rng.uniform(30, 180)))
+        reach = float(np.deg2rad(rng.uniform(60, 180)))
         return true.warped(x, true.affine_maps(true.midpoints(-reach, reach, 64)))
     angle, factor, right, down = rng.uniform(-1, 1, (4, 256))
     return true.warped(x, true.affine_maps(0.5 * angle, np.exp(0.2 * factor), 1.5 * right, 1.5 * down))

@@ -185,7 +185,6 @@ def best_plain(x: Array, targets: Targets, starts: int, rng: np.random.Generator
 
 
 def drawn(gram: Array, noise: float, rng: np.random.Generator) -> Array:
-    """Targets of a Gaussian process of unit variance, with noise of this standard deviation."""
-    gram = gram / np.diag(gram).mean()
+    """Targets of a Gaussian process, with noise of this standard deviation."""
     rows = len(gram)
     return np.linalg.cholesky(gram + 1e-9 * np.eye(rows)) @ rng.normal(size=rows) + noise * rng.normal(size=rows)

@@ -1,0 +1,69 @@
+"""The truth that the calibration battery believes in: closed forms, rotations by quarter turns, and densities of scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from experiments import certainty
+from experiments import certainty_truth as true
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_evidence_is_a_normal_density_with_the_best_constant(rng):
+    x, y = rng.normal(size=(6, 2)), rng.normal(size=6)
+    gram = true.noise_gram(x, 0.8, 2.0)
+    constants = np.linspace(-2, 2, 2001)
+    density = max(multivariate_normal(np.full(6, b), gram + 0.1 * np.eye(6)).logpdf(y) for b in constants)
+    assert true.log_evidence(gram, true.Targets(y[:, None], 0.1)) == pytest.approx(density, abs=1e-5)
+
+
+def test_a_mean_over_noisy_points_comes_to_the_closed_form(rng):
+    x = rng.normal(size=(5, 2))
+    points = x[:, None] + 0.5 * rng.normal(size=(5, 3000, 2))
+    lengthscale = np.array([0.8, 1.2])
+    apart = ~np.eye(5, dtype=bool)  # a datum has the same draws twice
+    found = true.orbit_gram(points, lengthscale, 2.0)
+    assert np.allclose(found[apart], true.noise_gram(x, lengthscale, 2.0, 0.5)[apart], atol=0.05)
+
+
+def test_quarter_turns_and_whole_shifts_are_exact(rng):
+    images, signals = rng.normal(size=(3, 8, 8)), rng.normal(size=(3, 9))
+    turned = true.warped(images, true.affine_maps(np.array([0.0, np.pi / 2]))).reshape(3, 2, 8, 8)
+    assert np.allclose(turned[:, 0], images)
+    assert np.allclose(turned[:, 1], np.rot90(images, axes=(1, 2)))
+    later = true.shifted(signals, np.array([2.0]))[:, 0]
+    assert np.allclose(later[:, 2:], signals[:, :-2])
+    assert np.allclose(later[:, :2], signals[:, :1])
+
+
+def test_shared_draws_are_extrapolated_to_the_infinite_orbit(rng):
+    """Few shared draws of a wide noise under a short lengthscale have too much evidence or too little; the truth is known."""
+    x = rng.normal(size=(12, 1))
+    targets = true.Targets(rng.normal(size=(12, 1)), 0.3)
+    kernel = 0.5, 3.0
+    truth = true.log_evidence(true.noise_gram(x, *kernel, 0.7), targets)
+    points = x[None, :, None] + 0.7 * rng.normal(size=(2, 1, 1500, 1))
+    found = true.by_draws(points, *kernel, targets=targets)
+    assert found.nats == pytest.approx(truth, abs=0.05 + 3 * found.error)
+    assert found.error < 0.2
+
+
+def test_kinds_take_turns_and_the_table_counts_what_is_known():
+    problems = list(certainty.plan(["null", "intervals"], 5, 2))
+    assert [p.seed for p in problems[:11]] == [5] * 11
+    assert len({(p.part, p.kind) for p in problems[:11]}) == 11
+    record = {"part": "null", "kind": "swap", "seed": 0, "seconds": 2.0}
+    rows = certainty.summary([{**record, "false_support": True}, {**record, "false_support": False}, {**record, "error": "x"}])
+    assert "1 of 2" in rows.splitlines()[1]
+    assert rows.splitlines()[1].split()[:4] == ["null", "all", "3", "1"]
+
+
+def test_what_goes_wrong_in_a_problem_is_its_record(monkeypatch):
+    monkeypatch.setitem(certainty.PARTS, "null", (lambda kind, seed: 1 / 0, ("swap",)))
+    assert "ZeroDivisionError" in certainty.solve(certainty.Problem("null", "swap", 0))["error"]

@@ -32,7 +32,7 @@ from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import LEAST_DRAWS, Rung
 from orbitgp.training.contenders import contenders, neighbours
 from orbitgp.training.learned_vector import LearnedState, LearnedVector, Vector, parts_of
-from orbitgp.training.maximise import Optimum, Stopped, maximise
+from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
@@ -133,6 +133,8 @@ class Ladder(Run):
             optima = self._climb_each(survivors, before)
             sees_all = rung.rows == self.learn_rows
             survivors = contenders(optima, sees_all, self.learned, self.objective(rung).value_at)
+            if math.isinf(survivors[0].value):
+                raise FloatingPointError(NOT_FINITE)
             self.draw_shift = survivors[0].fresh - survivors[0].value
             if sees_all and (rung.draws or 0) >= LEAST_DRAWS and abs(self.draw_shift) < DRAWS_TOLERANCE:
                 break

@@ -24,6 +24,7 @@ InverseHessian = Float[np.ndarray, "parameters parameters"]
 Objective = Callable[[Vector], tuple[float, Vector]]  # minus the log evidence and its gradient; infinite where there is none
 
 MAX_BFGS = 300  # parameters; the inverse Hessian of more is kept in part only (L-BFGS)
+NOT_FINITE = "the evidence is not finite at the start: scale the inputs or change the kernel."
 _MAX_LINE_SEARCH = 12  # evaluations of one line search, after which rounding hides any further gain
 _PROBE = 0.1  # natural units, at most, along the slope: where an inherited Hessian is checked before a search ends
 _PENALTY = 1e6  # nats below the best: the value of a point at which the evidence cannot be computed
@@ -170,7 +171,7 @@ class _Search:
         self._in_line += 1
         if math.isinf(value):
             if self.best is None:
-                raise FloatingPointError("the evidence is not finite at the start: scale the inputs or change the kernel.")
+                raise FloatingPointError(NOT_FINITE)
             return _PENALTY - self.best.value, slope
         if self.best is None or -value > self.best.value:
             self.best = Optimum(-value, vector.copy())

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from orbitgp.training.quasi_newton import QuasiNewton
 
 from orbitgp import datasets
 from orbitgp.comparison import refine
 from orbitgp.estimators import base
+from orbitgp.training.ladder import Ladder
 
 MOST_STEPS = 6
 
@@ -22,10 +22,10 @@ def few_data(monkeypatch):
     Exact inference takes few steps.
     """
 
-    def few_steps(*arguments, max_steps, **settings):
-        return QuasiNewton(*arguments, max_steps=min(max_steps or MOST_STEPS, MOST_STEPS), **settings)
+    def few_steps(max_steps, **settings):
+        return Ladder(max_steps=min(max_steps or MOST_STEPS, MOST_STEPS), **settings)
 
-    monkeypatch.setattr(base, "QuasiNewton", few_steps)
+    monkeypatch.setattr(base, "Ladder", few_steps)
     whole = datasets.digits()
     few = replace(
         whole, x_train=whole.x_train[:60], y_train=whole.y_train[:60], x_test=whole.x_test[:50], y_test=whole.y_test[:50]

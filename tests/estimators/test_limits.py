@@ -18,16 +18,17 @@ from orbitgp.estimators.evidence import sparse_evidence
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
+from orbitgp.planning import time_limit
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.time_limit import TimeLeft
-from orbitgp.training import collapsed_climb, quasi_newton, stochastic_steps, time_limit
+from orbitgp.training import run as learning_run
+from orbitgp.training import stochastic_steps
 from orbitgp.training.trainer import Trainer
 
 CLOCKED = (
     orbitgp.estimators.base,
     orbitgp.estimators.session,
-    collapsed_climb,
-    quasi_newton,
+    learning_run,
     stochastic_steps,
     time_limit,
 )
@@ -94,7 +95,9 @@ def trainer(
     return Trainer(model, likelihood, x, y, settings, seconds_before=seconds_before)
 
 
-def scored(rest: TimeLeft, orbit: Orbit | None = None, likelihood: Likelihood | None = None, **options: Any) -> tuple[Any, Trainer]:
+def scored(
+    rest: TimeLeft, orbit: Orbit | None = None, likelihood: Likelihood | None = None, **options: Any
+) -> tuple[Any, Trainer]:
     run = trainer(orbit, likelihood, max_steps=5, **options)
     run.run()
     run.rest = rest

@@ -19,7 +19,6 @@ import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
-from orbitgp.training.quasi_newton import QuasiNewton
 from torch.utils._pytree import tree_flatten
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
@@ -29,6 +28,7 @@ from orbitgp.orbits import GaussianNoise, Permutation, Rotation
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.saving import SavedFileError, container
 from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
+from orbitgp.training.run import Run
 from orbitgp.training.trainer import Trainer
 from tests import new_process
 
@@ -421,14 +421,14 @@ class TestInterrupted:
         path, make = tmp_path / "run.safetensors", CASES["natural"]
         monkeypatch.setattr("orbitgp.training.screening.SHORTEST", 2)
         whole = fit_to_kill.digest(make().fit(X, y))
-        climb = QuasiNewton._climb
+        evaluate = Run.evaluate
 
-        def interrupted(climber: QuasiNewton, *arguments: Any) -> Any:
+        def interrupted(run: Run, *arguments: Any) -> Any:
             ctrl_c()
-            return climb(climber, *arguments)
+            return evaluate(run, *arguments)
 
         with monkeypatch.context() as patched:
-            patched.setattr(QuasiNewton, "_climb", interrupted)
+            patched.setattr(Run, "evaluate", interrupted)
             with pytest.warns(UserWarning, match="stopped after 0 of 12 steps.*another fit starts over"):
                 stopped = make().fit(X, y, checkpoint=path)
         assert np.isfinite(stopped.predict(X)).all()
@@ -498,7 +498,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(tmp_path):
     model = InvariantGPRegressor(Permutation.swap(0, 1), random_state=0)
     model.fit(x, x.sum(1), checkpoint=path)
     kind, config, tensors = container.read(path)
-    del config["state"]["stages"]
+    del config["state"]["optima"]
     container.write(path, kind, config, tensors)
     with pytest.raises(SavedFileError, match="was written by another version of orbitgp, and this one cannot go on from it"):
         model.fit(x, x.sum(1), checkpoint=path, resume=True)

@@ -72,6 +72,8 @@ def truth_of(model: Any, x: Array, y: Array) -> Truth | None:
     targets, orbit = targets_of(model, y), model.orbit_
     if targets is None:
         return None
+    if model.inference_ == "sparse":  # which learns the prior mean as it learns the kernel
+        targets = targets._replace(constants=model.model_.prior_mean.bias.detach().numpy())
     lengthscale = model.kernel_.base_kernel.lengthscale.detach().double().numpy().ravel()
     kernel = lengthscale, float(model.kernel_.outputscale)
     if isinstance(orbit, Identity | GaussianNoise):

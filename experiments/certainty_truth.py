@@ -1,6 +1,6 @@
 """Log evidence in code that shares nothing with the library: numpy and scipy alone.
 
-The evidence of an invariant Gaussian process is that of y ~ N(b, K + noise), with the best constant b, where
+The evidence of an invariant Gaussian process is that of y ~ N(b, K + noise), with the best constant b or a given one, where
 
     K(x, x') = variance * E_a E_a' exp(-|x_a - x'_a'|^2 / (2 lengthscale^2))
 
@@ -24,11 +24,19 @@ MANY_POINTS = 40_000  # above, distances are computed in single precision
 
 
 class Targets(NamedTuple):
-    """What is observed of f: a column for each latent function, the variance of the noise, and nats that units of y add."""
+    """What is observed of f.
+
+    Attributes:
+        values: a column for each latent function.
+        noise: its variance.
+        offset: nats that the units of y add.
+        constants: the prior mean of each latent function, or None for the best.
+    """
 
     values: Array
     noise: float | Array
     offset: float = 0.0
+    constants: Array | None = None
 
 
 class Truth(NamedTuple):
@@ -59,14 +67,14 @@ def dirichlet_targets(y: Array, concentration: float) -> Targets:
 
 
 def log_evidence(gram: Array, targets: Targets) -> float:
-    """The log of N(y; b, K + noise), summed over latent functions, each with its best constant b."""
+    """The log of N(y; b, K + noise), summed over latent functions, each with its constant b."""
     rows, latents = targets.values.shape
     noise = np.broadcast_to(targets.noise, (rows, latents))
     total = targets.offset
-    for y, variances in zip(targets.values.T, noise.T, strict=True):
+    for latent, (y, variances) in enumerate(zip(targets.values.T, noise.T, strict=True)):
         factor = cho_factor(gram + np.diag(variances), lower=True)
         ones = cho_solve(factor, np.ones(rows))
-        residual = y - (ones @ y) / ones.sum()
+        residual = y - ((ones @ y) / ones.sum() if targets.constants is None else targets.constants[latent])
         quadratic = residual @ cho_solve(factor, residual)
         total -= 0.5 * float(quadratic + 2 * np.log(np.diag(factor[0])).sum() + rows * np.log(2 * np.pi))
     return total

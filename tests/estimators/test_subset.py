@@ -17,10 +17,11 @@ from torch import nn
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.estimators import defaults
 from orbitgp.estimators.defaults import LEAST_ROWS, NUM_INDUCING, Choice, choose_inference
-from orbitgp.inference.exact import ExactGP, workload
+from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators
 from orbitgp.orbits import GaussianNoise, Identity
+from orbitgp.planning.cost import workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.training import screening
 from orbitgp.training.objective import representative_order

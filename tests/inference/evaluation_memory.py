@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 
 from orbitgp.estimators.defaults import initial_kernel
-from orbitgp.inference.exact import ExactGP, workload
+from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits.parse import make_orbit
+from orbitgp.planning.cost import workload
 
 SAMPLES = 32
 

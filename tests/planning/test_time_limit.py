@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from orbitgp.training.quasi_newton import QuasiNewton
 
-from orbitgp.inference.exact import ExactGP, workload
+from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Identity
-from orbitgp.planning.cost import Workload
-from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.time_limit import TimeLeft, TimeLimit
-from orbitgp.training import quasi_newton, time_limit
-from orbitgp.training.objective import ExactObjective
+from orbitgp.planning import time_limit
+from orbitgp.planning.cost import Workload, workload
+from orbitgp.planning.rungs import rungs
+from orbitgp.planning.time_limit import TimeLeft, TimeLimit, exact_limit
+from orbitgp.training import run as run_module
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.objective import Objective
 
 CPU = torch.device("cpu")
 
@@ -40,25 +41,25 @@ def test_what_follows_is_left() -> None:
     assert limit.to_learn(16) == pytest.approx(180 - sixteen)
     assert limit.to_learn(64) == pytest.approx(72.0)  # it takes more than its share
 
-    limit.took(0.445, 1000, 8)  # this machine is twice as quick
+    limit.record_evaluation(0.445, 1000, 8)  # this machine is twice as quick
     assert limit.to_learn(8) == pytest.approx(180 - eight / 2)
-    limit.took(99.0, 200, 8)  # of few rows, which tell nothing
+    limit.record_evaluation(99.0, 200, 8)  # of few rows, which tell nothing
     assert limit.to_learn(8) == pytest.approx(180 - eight / 2)
 
 
 def test_the_posterior_has_as_many_draws_as_fit_a_quarter_of_the_time() -> None:
     """What follows takes 47.68 s with 8 draws, 96.76 s with 16 and 293 s with 32, of the 400 s."""
     limit = TimeLimit(400.0, 1000, 10_000, Workload(64, 92, CPU, one_noise=True))
-    assert limit.for_posterior(8) == 16
-    assert limit.for_posterior(32) == 32
-    assert limit.for_posterior(None) is None
+    assert limit.posterior_draws(8) == 16
+    assert limit.posterior_draws(32) == 32
+    assert limit.posterior_draws(None) is None
     last = 4 * 100 * 8000**2 / 40e9 + 0.25
     assert limit.to_learn(8) == pytest.approx(400 - last - 96.76, abs=0.01)
-    limit.took(0.445 / 2, 1000, 8)  # this machine is four times as quick
-    assert limit.for_posterior(8) == 32
-    limit.took(1e-6, 1000, 8)
-    assert limit.for_posterior(8) == 64  # no more than the model may have
-    assert TimeLimit(None, 1000, 10_000, limit.work).for_posterior(8) == 8
+    limit.record_evaluation(0.445 / 2, 1000, 8)  # this machine is four times as quick
+    assert limit.posterior_draws(8) == 32
+    limit.record_evaluation(1e-6, 1000, 8)
+    assert limit.posterior_draws(8) == 64  # no more than the model may have
+    assert TimeLimit(None, 1000, 10_000, limit.work).posterior_draws(8) == 8
 
 
 def test_what_else_may_follow() -> None:
@@ -66,7 +67,7 @@ def test_what_else_may_follow() -> None:
     limit = TimeLimit(10.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
     assert limit.allows(10, 400, 16, spent=5.74)
     assert not limit.allows(10, 400, 16, spent=5.75)
-    limit.took(0.445, 1000, 8)  # this machine is twice as quick
+    limit.record_evaluation(0.445, 1000, 8)  # this machine is twice as quick
     assert limit.allows(20, 400, 16, spent=5.74)
     assert TimeLimit(None, 1000, 10_000, limit.work).allows(10**9, 400, 16, spent=1e9)
 
@@ -101,26 +102,27 @@ class Evaluations:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        plain = ExactObjective.__call__
+        plain = Objective.__call__
 
-        def counted(objective: ExactObjective, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        def counted(objective: Objective, vector: np.ndarray) -> tuple[float, np.ndarray]:
             self.now += 1.0
             return plain(objective, vector)
 
-        monkeypatch.setattr(ExactObjective, "__call__", counted)
-        monkeypatch.setattr(quasi_newton, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(Objective, "__call__", counted)
+        monkeypatch.setattr(run_module, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
 
 @pytest.mark.parametrize("learn_rows", [100, 400])
 def test_a_run_leaves_time_to_condition(learn_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation takes a second. Conditioning on 400 rows takes as many operations as several of 100."""
     Evaluations(monkeypatch)
-    monkeypatch.setattr("orbitgp.training.quasi_newton.QuasiNewton._enough", lambda *_: -1.0)  # never at a top
+    monkeypatch.setattr(Ladder, "_tolerance", lambda *_: -1.0)  # never at an optimum
     x = torch.linspace(0, 10, 400)[:, None]
     y = torch.sin(x).double()
     model = ExactGP(ScaleKernel(RBFKernel()).double(), Identity(), x)
-    settings = TrainerSettings(max_seconds=20.0, start_rows=0)
-    run = QuasiNewton(model, Gaussian(1), x, y, settings, learn_rows=learn_rows)
+    limit = exact_limit(model, Gaussian(1), 20.0, learn_rows, None)
+    steps = rungs(learn_rows, None, several=False)
+    run = Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, several=False, limit=limit)
     run.run()
     assert not run.converged
     work = workload(model, Gaussian(1), None)
@@ -133,20 +135,22 @@ class Drawn(GaussianNoise):
     """Noise as any infinite orbit: k_f has no closed form."""
 
 
-def noisy_inputs(max_seconds: float | None, **further: object) -> QuasiNewton:
+def noisy_inputs(max_seconds: float | None, draws: int = 64, fixed: bool = False, **further: object) -> Ladder:
     """A run with several starts."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(60, 1, generator=generator)
     y = torch.sin(6 * x).double() + 0.1 * torch.randn(60, 1, generator=generator, dtype=torch.float64)
     model = ExactGP(ScaleKernel(RBFKernel()).double(), Drawn(0.2), x)
-    settings = TrainerSettings(max_seconds=max_seconds, start_rows=40)
-    return QuasiNewton(model, Gaussian(1), x, y, settings, most_samples=64, **further)  # type: ignore[arg-type]
+    limit = exact_limit(model, Gaussian(1), max_seconds, len(x), draws)
+    steps = rungs(len(x), draws, several=True, fixed_draws=fixed)
+    settings = {"limit": limit, **further}
+    return Ladder(model=model, likelihood=Gaussian(1), x=x, y=y, rungs=steps, **settings)  # type: ignore[arg-type]
 
 
 def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All starts take a hundred evaluations. With a limit of 80 some are left out, and the run gets to all rows and draws."""
+    """All starts take eighty evaluations. With a limit of 60 some are left out, and the run gets to all rows and draws."""
     Evaluations(monkeypatch)
-    free, limited = noisy_inputs(None), noisy_inputs(80.0)
+    free, limited = noisy_inputs(None), noisy_inputs(60.0)
     for run in (free, limited):
         run.run()
         assert run.model.num_samples == 32
@@ -154,23 +158,23 @@ def test_a_search_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch
     assert free.converged
     assert not limited.converged  # a start that was left out might have led higher
     assert "Raise the limit" in limited.summary()
-    assert limited.steps < 80 < free.steps
+    assert limited.steps < 60 < free.steps
     assert limited.history[-1]["bound"] == pytest.approx(free.history[-1]["bound"], abs=0.1)
-    monkeypatch.setattr(quasi_newton, "_SEARCH", 1.0)
-    searching = noisy_inputs(80.0)
+    monkeypatch.setattr(run_module, "_SEARCH_SHARE", 1.0)
+    searching = noisy_inputs(60.0)
     searching.run()
-    assert {record["num_samples"] for record in searching.history[:-1]} == {16}
+    assert {record["num_samples"] for record in searching.history[:-1] if not record["without_orbit"]} == {16}
 
 
 def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Evaluations(monkeypatch)
     states = []
-    whole = noisy_inputs(80.0, after_step=lambda run: states.append(run.state_dict()))
+    whole = noisy_inputs(60.0, after_step=lambda run: states.append(run.state_dict()))
     whole.run()
-    assert whole._stages.late_after is not None
+    assert not whole.converged
     for state in states:
         clock.now = 0.0
-        again = noisy_inputs(80.0)
+        again = noisy_inputs(60.0)
         again.load_state_dict(state)
         again.run()
         assert again.steps == whole.steps
@@ -180,14 +184,16 @@ def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.Mo
 def test_where_time_ends_the_posterior_has_more_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that the user stops has not, and draws that the user fixed are kept."""
     Evaluations(monkeypatch)
-    late, fixed = noisy_inputs(20.0), noisy_inputs(20.0, num_samples=16)
-    stopped = noisy_inputs(20.0, callback=lambda record: stopped.stop() if record["step"] >= 10 else None)
-    for run, samples in ((late, 32), (fixed, 16), (stopped, 16)):
+    late, fixed = noisy_inputs(45.0), noisy_inputs(45.0, draws=16, fixed=True)
+    stopped = noisy_inputs(30.0, callback=lambda record: stopped.stop() if record["step"] >= 10 else None)
+    for run, more in ((late, True), (fixed, False), (stopped, False)):
         end = run.run()
         assert not run.converged
+        samples = run.limit.posterior_draws(16) if more else 16
+        assert (samples > 16) == more
         assert run.model.num_samples == run.history[-1]["num_samples"] == samples
-        assert end.log_evidence == run.model.log_evidence(run.likelihood, run.y, None, run.model.seed)
-    assert {record["num_samples"] for record in late.history[:-1]} == {16}
+        assert end.log_evidence == run.model.log_evidence(run.likelihood, run.y)
+    assert {record["num_samples"] for record in late.history[:-1] if not record["without_orbit"]} == {16}
 
 
 class TimeForFewDraws(TimeLimit):
@@ -205,7 +211,7 @@ def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_m
     assert whole.model.num_samples == 16
     assert not whole.converged
     assert "met its limit" in whole.summary()
-    assert end.log_evidence == pytest.approx(whole._stages.tops[-1].value, abs=1e-6)
+    assert end.log_evidence == pytest.approx(whole.optima[-1].value, abs=1e-6)
     for state in states:
         again = noisy_inputs(None)
         again.limit = TimeForFewDraws(None)
@@ -216,7 +222,7 @@ def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_m
 def test_evaluations_without_the_orbit_do_not_tell_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have no draws, and take next to no time."""
     told: list[int | None] = []
-    monkeypatch.setattr(TimeLimit, "took", lambda self, seconds, rows, samples: told.append(samples))
+    monkeypatch.setattr(TimeLimit, "record_evaluation", lambda self, seconds, rows, samples: told.append(samples))
     run = noisy_inputs(None)
     run.run()
     assert any(record["without_orbit"] for record in run.history)

@@ -20,8 +20,8 @@ from orbitgp.cli.run_folder import RunFolder
 from orbitgp.comparison.parallel import train
 from orbitgp.datasets import digits
 from orbitgp.orbits import Identity
-from orbitgp.training.collapsed_climb import CollapsedClimb
-from orbitgp.training.quasi_newton import QuasiNewton
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.run import Run
 from orbitgp.training.stochastic_steps import StochasticSteps
 from tests.cli.calling import QUICK, call, press_ctrl_c, run
 
@@ -68,8 +68,8 @@ def test_a_full_disk_keeps_the_model_and_says_which_file_is_missing(some, monkey
 @pytest.mark.parametrize(
     ("kind", "method", "inference"),
     [
-        pytest.param(QuasiNewton, "_objective", [], id="exact"),
-        pytest.param(CollapsedClimb, "_objective", ["-m", "12", "--inference", "sparse"], id="sparse, few data"),
+        pytest.param(Run, "evaluate", [], id="exact"),
+        pytest.param(Run, "evaluate", ["-m", "12", "--inference", "sparse"], id="sparse, few data"),
         pytest.param(StochasticSteps, "step", ["-m", "12", "--batch-size", "20"], id="sparse, batches"),
     ],
 )
@@ -98,14 +98,14 @@ def test_ctrl_c_while_a_start_is_chosen_can_be_resumed(kind, method, inference, 
 def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeypatch):
     arguments = ["learn", some / "table.csv", "--target", "sum", "--orbit", "swap(0, 1)", "-q", "--out", "stopped"]
     with monkeypatch.context() as patch:
-        begin = QuasiNewton.__post_init__
+        begin = Ladder.__post_init__
 
         def only_without_orbit(self):
             begin(self)
             if isinstance(self.model.orbit, Identity):
-                press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+                press_ctrl_c(patch, Run, "evaluate", 2)
 
-        patch.setattr(QuasiNewton, "__post_init__", only_without_orbit)
+        patch.setattr(Ladder, "__post_init__", only_without_orbit)
         stopped = call(*arguments)
     assert stopped.exit_code == 130
     assert "before the end of the model without invariance: go on with orbitgp learn --resume stopped" in stopped.stderr
@@ -123,7 +123,7 @@ def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch
     def counted(job, *args, **kwargs):
         trained.append(job.name)
         if len(trained) == 2:
-            press_ctrl_c(patch, QuasiNewton, "_objective", 2)
+            press_ctrl_c(patch, Run, "evaluate", 2)
         return train(job, *args, **kwargs)
 
     with monkeypatch.context() as patch:

@@ -90,7 +90,9 @@ class TestWhatFollowsARun:
 
     def test_at_the_nominal_speed_without_a_limit(self) -> None:
         """150 seconds, whatever was spent, on every machine, for a kernel between samples and inducing points alone."""
-        found = [passes_within(*self.problem, 10**9, 64, rest, 0.0, 8.0, 3) for rest in (TimeLeft(None), TimeLeft(None, 1e9, 7.0))]
+        found = [
+            passes_within(*self.problem, 10**9, 64, rest, 0.0, 8.0, 3) for rest in (TimeLeft(None), TimeLeft(None, 1e9, 7.0))
+        ]
         seconds = evaluation_cost(*self.problem, 64, 10**9).seconds / 3
         assert found == [pytest.approx(150 / seconds)] * 2
 

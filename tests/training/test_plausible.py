@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from orbitgp.training.quasi_newton import QuasiNewton
 from torch import Tensor
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
@@ -18,12 +19,11 @@ from orbitgp.datasets import digits, rotate
 from orbitgp.inference.exact import ExactGP, workload
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, LocalDeformation, Orbit, Permutation, Rotation, Scale, Translation
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.report.page import Content, page
 from orbitgp.training.learned_vector import LearnedVector
-from orbitgp.training.options import TrainerSettings
 from orbitgp.training.plausible import plausible_ranges
-from orbitgp.training.quasi_newton import QuasiNewton
-from orbitgp.training.time_limit import TimeLimit
 
 ROWS = 24
 

@@ -59,8 +59,8 @@ from orbitgp.planning.time_limit import exact_limit
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
 from orbitgp.training.callbacks import Callback
-from orbitgp.training.plausible import plausible_ranges
 from orbitgp.training.ladder import Ladder
+from orbitgp.training.plausible import plausible_ranges
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")

@@ -29,9 +29,9 @@ LOCAL_PASSES = 4  # that local parameters are found from
 
 
 def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evidence:
-    """The evidence with fresh draws; its error is the difference to the draws that were learned from.
+    """The evidence with fresh draws; its error is how much sets of them differ.
 
-    Where parameters were learned from some rows, the difference on these is taken in proportion to all.
+    Where parameters were learned from some rows, what fresh draws change of these is taken in proportion to all.
     """
     rows, share = len(climber.x), len(climber.x) / climber.learn_rows
     likelihood, slack = climber.likelihood, None
@@ -39,7 +39,7 @@ def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evid
         slack = missing_nats(likelihood, climber.y, required(solution.local), solution.system)
     return Evidence(
         value=solution.log_evidence + share * climber.draw_shift,
-        stderr=share * abs(climber.draw_shift),
+        stderr=share * climber.draw_error,
         num_data=rows,
         num_samples=climber.model.num_samples,
         likelihood=type(likelihood).__name__,

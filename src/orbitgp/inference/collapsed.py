@@ -15,6 +15,7 @@ the noise lies far above their rounding. All else is in double precision.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
-from orbitgp.inference.exact import CLEAR, backward
+from orbitgp.inference.exact import CLEAR, FreshEvidence, backward
 from orbitgp.inference.fixed_point import FINE, settled
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
@@ -98,9 +99,11 @@ class CollapsedGP(nn.Module):
         means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
         return float(self._bound(means, kuu, likelihood, y, local).value)
 
-    def fresh_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
+    def fresh_evidence(
+        self, likelihood: Likelihood, y: Targets, local: Locals | None = None, sets: Sequence[int] = ()
+    ) -> FreshEvidence:
         """The same: inducing variables have draws of their own, so that a bound has no pairs of equal draws to feed on."""
-        return self.log_evidence(likelihood, y, local)
+        return FreshEvidence(self.log_evidence(likelihood, y, local), 0.0)
 
     def restricted(
         self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None

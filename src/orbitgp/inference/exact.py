@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -33,6 +34,13 @@ from orbitgp.orbits.sampling import Inputs
 _EXACT = Pairing.exact()
 _PROBES = 4  # data
 CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
+
+
+class FreshEvidence(NamedTuple):
+    """The log evidence with draws that nothing was fitted to, and how much it differs between pairs of sets of them."""
+
+    value: float
+    error: float
 
 
 class ExactGP(nn.Module):
@@ -138,8 +146,7 @@ class ExactGP(nn.Module):
         seen, solution, _ = self._solved(likelihood, y, local)
         if solution.bias is not None and solution.bias.isfinite().all():
             self.prior_mean.bias.copy_(solution.bias)
-        self.weights.copy_(solution.weights)
-        self.noise = solution.system.noise
+        self.weights, self.noise = solution.weights, solution.system.noise
         self._inverted = {seen.device: solution.system}
         return solution
 
@@ -149,31 +156,42 @@ class ExactGP(nn.Module):
         return self._solved(likelihood, y, local)[1].log_evidence
 
     @torch.no_grad()
-    def fresh_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
-        """The log evidence with K_f between the model's own draws a and fresh draws b: no pair of equal draws counts.
+    def fresh_evidence(
+        self, likelihood: Likelihood, y: Targets, local: Locals | None = None, sets: Sequence[int] = (1, 2)
+    ) -> FreshEvidence:
+        """The log evidence with K_f between fresh sets of draws, by number: no pair of equal draws counts.
 
         K_f of shared draws, mean_ab k_g(x_a, x'_b) with a and b from one set, contains pairs of equal draws. They act as a
-        second kernel, k_g itself with variance 1/S, which the infinite orbit does not have. With fresh b every pair is
-        independent, so that K_f is unbiased. It need not be positive definite: where noise does not make it so, its positive
-        part stands for it.
+        second kernel, k_g itself with variance 1/S, which the infinite orbit does not have. With a and b from different sets
+        every pair is independent, so that K_f is unbiased. It need not be positive definite: where noise does not make it so,
+        its positive part stands for it. The error is the largest difference between one pair of sets and the mean of all.
         """
         if self.num_samples is None:
-            return self.log_evidence(likelihood, y, local)
-        (seen, means), learns_mean = self._training_inputs(), self.prior_mean.bias.requires_grad
+            return FreshEvidence(self.log_evidence(likelihood, y, local), 0.0)
+        _, means = self._training_inputs()
+        views = [self.restricted(self.x, self.num_samples, seed=self.seed + number) for number in sets]
+        seen = [view._training_inputs()[0] for view in views]
         if not likelihood.num_locals:
-            seen = self._precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
-        fresh = self.restricted(self.x, self.num_samples, seed=self.seed + 1)._training_inputs()[0].to(seen.dtype)
-        cross = orbit_gram.cross(self._vectors, seen, fresh).double()
-        gram = 0.5 * (cross + cross.mT)
-        try:
-            found = solve(gram, means, likelihood, y, local, learns_mean)
-        except FloatingPointError:
-            found = None
-        if found is None or found.jitter > 0:
+            noise = Observations.of(likelihood.quadratic(y, None)).noise
+            seen = [self._precise(one, noise) for one in seen]
+        crosses = [orbit_gram.cross(self._vectors, one, other).double() for one, other in combinations(seen, 2)]
+        grams = [0.5 * (cross + cross.mT) for cross in crosses]
+
+        def evidence(gram: Float[Tensor, "rows rows"]) -> float:
+            learns_mean = self.prior_mean.bias.requires_grad
+            arguments = means, likelihood, y, local, learns_mean
+            try:
+                found = solve(gram, *arguments, by_bound=self.by_bound)
+                if not found.jitter:
+                    return found.log_evidence
+            except FloatingPointError:
+                pass
             values, directions = torch.linalg.eigh(gram)
             positive = (directions * values.clamp_min(0.0)) @ directions.mT
-            found = solve(positive, means, likelihood, y, local, learns_mean)
-        return found.log_evidence
+            return solve(positive, *arguments, by_bound=self.by_bound).log_evidence
+
+        value = evidence(torch.stack(grams).mean(0))
+        return FreshEvidence(value, max((abs(evidence(gram) - value) for gram in grams if len(grams) > 1), default=0.0))
 
     def restricted(self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None) -> ExactGP:
         """The same model of other data, draws or another orbit. Parameters are shared; it has no posterior of its own."""

@@ -1,4 +1,5 @@
-"""How much evidence it takes to say that data support an invariance, so that the word is wrong in at most one case of twenty.
+"""How much evidence it takes to say that data support an invariance, so that the word is wrong in at most one case of twenty
+with as few as 40 rows.
 
 Two things make evidence rise by chance, where there is no invariance:
 
@@ -6,7 +7,7 @@ Two things make evidence rise by chance, where there is no invariance:
 - A model whose orbit has k learned parameters: its evidence is maximised over these, and gains about half a chi-squared
   variable of k degrees of freedom (Wilks).
 
-Where several orbits are tried, each has its share of the one case in twenty (Bonferroni).
+Where several orbits are tried, each has its share of the false cases (Bonferroni).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import math
 
 from scipy.stats import chi2
 
-FALSE_SUPPORT = 0.05  # the probability of calling for an invariance that is not there, whatever the number of orbits
+# The probability of calling for an invariance that is not there, whatever the number of orbits. Both rules hold for many data:
+# with 40 rows, a nominal 5 % gave false support in up to 2 of 24 data sets (experiments certainty, part null).
+FALSE_SUPPORT = 0.02
 
 
 def nats_needed(learned: int, tried: int = 1) -> float:

@@ -42,6 +42,7 @@ _COARSE, _FINE = 0.2, 0.02  # nats an iteration, below which a climb ends: on ea
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
+_LAST_SETS = (3, 4, 5)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
 _BACK = (0.25, 0.5, 0.75)  # shares of the way back from an optimum that fresh draws do not support
 
 
@@ -68,6 +69,7 @@ class Ladder(Run):
         self.order = representative_order(self.y, self.options.seed if self.learn_rows < len(self.x) else 0)
         self.rung = self.rungs[0]
         self.draw_shift = 0.0  # nats that fresh draws add to the evidence of the rows learned from
+        self.draw_error = 0.0  # nats by which sets of fresh draws differ
         self._begin = self.learned.get()
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
 
@@ -80,9 +82,11 @@ class Ladder(Run):
         return solution
 
     def learn(self) -> None:
-        """The same without the posterior."""
+        """The same without the posterior of all data; a constant prior mean is that of the rows learned from."""
         with self.start_clock():
             self._learn_in_time()
+            last = self.objective(self.rung)
+            last.model.condition(self.likelihood, last.y)
 
     def begin_at(self, learned: LearnedState) -> None:
         """Begin with the parameters of another run, and try no other candidate."""
@@ -108,20 +112,19 @@ class Ladder(Run):
 
     def _learn_in_time(self) -> None:
         """Climb as far as there is time. Where it ends early, the posterior may still have more draws."""
-        draws = self.rungs[-1].draws
         try:
             if self.learned.parameters:
-                best = self._climb_ladder()
-                self.learned.set(best.vector)
-                self.draw_shift, draws = best.fresh - best.value, self.rung.draws
+                self.learned.set(self._climb_ladder().vector)
             self.converged = self._late_after is None  # a candidate that was left out might lead higher
-            self.between_climbs()
         except Stopped:
-            self.between_climbs()
             draws = self.rung.draws if self.stopped else self.limit.posterior_draws(self.rung.draws)
-            last, here = self.objective(Rung(self.learn_rows, draws)), self.learned.get()
-            self.draw_shift = last.fresh_value_at(here) - last.value_at(here)
-        self.model.num_samples = draws
+            self.rung = Rung(self.learn_rows, draws)
+        self.between_climbs()
+        self.model.num_samples = self.rung.draws
+        here, last = self.learned.get(), self.objective(self.rung)
+        # Draws that chose between candidates are no longer fresh.
+        fresh = last.fresh_at(here, _LAST_SETS)
+        self.draw_shift, self.draw_error = fresh.value - last.value_at(here), fresh.error
 
     def _climb_ladder(self) -> Optimum:
         survivors = self._candidates()

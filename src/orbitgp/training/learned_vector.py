@@ -19,6 +19,8 @@ from orbitgp.training.starts import distance_between, natural_units
 
 Vector = Float[np.ndarray, " parameters"]
 
+_FARTHEST = 50.0  # natural units from where a run began: a hyperparameter may change by a factor of 1e21
+
 LearnedState = dict[str, dict[str, Any]]  # the state of each part of a model, by name
 
 
@@ -52,6 +54,8 @@ class LearnedVector:
         # Where a reach takes in everything; infinite where it never does, and for all else.
         self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
 
+        self.origin = self.get()
+
     def _natural_units(self, model: ExactGP | CollapsedGP) -> list[Tensor]:
         reaches = zip(model.orbit.reaches(), natural_units(model.orbit, model.x), strict=True)
         units = {id(reach): unit for reach, unit in reaches}
@@ -67,6 +71,10 @@ class LearnedVector:
         ones = [torch.ones_like(p, requires_grad=False) for p in self.parameters]
         found = [units.get(id(p), one).to(one) for p, one in zip(self.parameters, ones, strict=True)]
         return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
+
+    def contains(self, vector: Vector) -> bool:
+        """Whether no parameter has run off, in a direction in which the evidence is flat."""
+        return bool(np.all(np.abs(vector - self.origin) < _FARTHEST))
 
     def get(self) -> Vector:
         """The parameters as they are."""

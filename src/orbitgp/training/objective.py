@@ -6,6 +6,7 @@ Draws are fixed, so the function has no noise. Evaluating it moves the learned p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.exact import ExactGP, FreshEvidence
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.learned_vector import LearnedVector, Vector
@@ -38,6 +39,8 @@ class Objective:
     def __call__(self, vector: Vector) -> tuple[float, Vector]:
         """Minus the log evidence (and priors), and its gradient; infinite where it cannot be computed."""
         nowhere = math.inf, np.zeros_like(vector)
+        if not self.learned.contains(vector):
+            return nowhere
         self.learned.set(vector)
         try:
             solution = self.model.evidence_with_gradient(self.likelihood, self.y, self.local)
@@ -67,11 +70,16 @@ class Objective:
 
     def fresh_value_at(self, vector: Vector) -> float:
         """The same with fresh draws of the orbit, which nothing was fitted to."""
+        return self.fresh_at(vector).value
+
+    def fresh_at(self, vector: Vector, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
+        """The same with its error, for these sets of fresh draws."""
         self.learned.set(vector)
         try:
-            return self._finite(self.model.fresh_evidence(self.likelihood, self.y, self.local))
+            found = self.model.fresh_evidence(self.likelihood, self.y, self.local, sets)
         except FloatingPointError:
-            return -math.inf
+            return FreshEvidence(-math.inf, math.inf)
+        return found._replace(value=self._finite(found.value))
 
     def resolution(self) -> float:
         """Nats below which differences of the objective mean nothing: a loose bound is not worth many digits."""

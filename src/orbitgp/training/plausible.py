@@ -9,13 +9,13 @@ from __future__ import annotations
 from math import inf
 
 import numpy as np
-import torch
 from jaxtyping import Bool
 
 from orbitgp.orbits.description import Quantity
+from orbitgp.planning.rungs import Rung
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.profile_likelihood import EVALUATIONS, Point, precision, profile_end, summit
-from orbitgp.training.quasi_newton import QuasiNewton
 
 Plausible = dict[str, tuple[Quantity, Quantity] | None]  # the narrowest and the widest of each; None: not determined
 Seen = list[tuple[Vector, bool]]  # plausible parameters, and whether they only stand for all that lie beyond
@@ -25,7 +25,7 @@ _ROWS = 400  # data that profiles are measured by; those of all data are in prop
 _SAMPLES = 16  # draws of the orbit that profiles are measured with
 
 
-def plausible_ranges(climber: QuasiNewton) -> Plausible:
+def plausible_ranges(climber: Ladder) -> Plausible:
     """The narrowest and the widest of each learned quantity, by its name. The widest is infinite where nothing limits it.
 
     There is nothing where it was not measured: a limit leaves no time for that, or there are too many parameters. There is
@@ -39,34 +39,29 @@ def plausible_ranges(climber: QuasiNewton) -> Plausible:
     fewer, rows = None if samples is None else min(samples, _SAMPLES), min(_ROWS, len(climber.x))
     if not climber.limit.allows(2 * len(best) + EVALUATIONS * (1 + len(indices)), rows, fewer, climber.seconds):
         return {}
-    bias = climber.model.prior_mean.bias.detach().clone()
     try:
-        climber.model.num_samples = fewer
-        with climber.objective.subset(rows):
-            seen = _profiles(climber, best, indices, len(climber.x) / rows)
-        return _described(climber, seen)
+        return _described(climber, _profiles(climber, best, indices, Rung(rows, fewer)))
     except FloatingPointError:
         return {}
     finally:
         climber.learned.set(best)
-        climber.model.num_samples = samples
-        with torch.no_grad():
-            climber.model.prior_mean.bias.copy_(bias)
 
 
-def _profiles(climber: QuasiNewton, best: Vector, indices: list[int], times: float) -> Seen:
-    """Where the profiles of these parameters end. The evidence of some rows counts ``times``, as if it were that of all.
+def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> Seen:
+    """Where the profiles of these parameters end. The evidence of some rows counts as if it were that of all.
 
     With some rows, or with few draws, the top lies elsewhere. What is found there is moved to where the top was learned.
     """
-    objective, learned = climber.objective, climber.learned
+    objective, learned, times = climber.objective(rung), climber.learned, len(climber.x) / rung.rows
+
+    def function(vector: Vector) -> tuple[float, Vector]:
+        value, gradient = objective(vector)
+        if value == inf:
+            raise FloatingPointError("the evidence is not finite")
+        return -times * value, -times * gradient
 
     def gradient_at(vector: Vector) -> Vector:
         return times * objective.gradient_at(vector)
-
-    def function(vector: Vector) -> tuple[float, Vector]:
-        gradient = gradient_at(vector)
-        return times * objective.value(), gradient
 
     top = summit(function, Point(best, *function(best), precision(gradient_at, best)))
     seen: Seen = [(best, False)]
@@ -85,7 +80,7 @@ def _profiles(climber: QuasiNewton, best: Vector, indices: list[int], times: flo
     return seen
 
 
-def _described(climber: QuasiNewton, seen: Seen) -> Plausible:
+def _described(climber: Ladder, seen: Seen) -> Plausible:
     """The least and the most that orbits with these parameters describe, of the quantities that are not always the same."""
     found: dict[str, list[Quantity]] = {}
     for vector, _ in seen:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -200,6 +202,13 @@ def test_a_budget_ends_a_run_and_the_best_is_kept():
     assert not climber.converged
     assert last > first
     assert climber.fraction() == 1.0
+
+
+def test_a_budget_that_ends_before_the_orbit_is_tried_keeps_the_best():
+    """Evaluations without the orbit come first, from several lengthscales. Their line searches go to where evidence is low."""
+    x, y = wave()
+    ends = [make(Drawn(0.2).double(), x, y, fixed_draws=4, max_steps=steps).run().log_evidence for steps in range(1, 30, 3)]
+    assert all(later > earlier - 0.5 for earlier, later in pairwise(ends))
 
 
 def test_a_budget_that_ends_while_starts_are_tried_keeps_the_best_of_them():

@@ -216,13 +216,26 @@ class Ladder(Run):
         if not self.learned.is_reach.any():
             return [Optimum(-math.inf, self._moved(move_to, start, orbit, kernel)) for start in starts]
         rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)
-        kernels = [Optimum(-math.inf, self._moved(move_kernel, start, kernel)) for start in kernel_starts(kernel)]
-        plain = max((self.climb_once(self._climb, start, rung, rung, True) for start in kernels), key=lambda o: o.value)
+        plain = self._without_orbit(rung)
         value_at = self.objective(self.rung).value_at
         given = [self._moved(move_to, start, orbit) for start in starts]
         chosen = [max((vector, self._with_reaches(vector, plain.vector)), key=value_at) for vector in given]
         narrow = self._moved(move_to, narrow_start(orbit, self.x), orbit)
         return [Optimum(-math.inf, vector) for vector in (*chosen, self._with_reaches(narrow, plain.vector))]
+
+    def _without_orbit(self, rung: Rung) -> Optimum:
+        """The best optimum without the orbit. A run that is stopped meanwhile is left at the best known point."""
+        kernel, found = self.model.kernel, list[Optimum]()
+        try:
+            for start in kernel_starts(kernel):
+                begin = Optimum(-math.inf, self._moved(move_kernel, start, kernel))
+                found.append(self.climb_once(self._climb, begin, rung, rung, True))
+        except Stopped as stopped:
+            known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
+            vectors = [self._begin, *(self._with_reaches(self._begin, o.vector) for o in known[-1:])]
+            self.learned.set(max(vectors, key=self.objective(self.rung).value_at))
+            raise
+        return max(found, key=lambda o: o.value)
 
     def _moved(self, move: Callable[..., None], *arguments: Any) -> Vector:
         """The parameters after a move from where the run began."""

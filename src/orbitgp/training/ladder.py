@@ -85,8 +85,9 @@ class Ladder(Run):
         """The same without the posterior of all data; a constant prior mean is that of the rows learned from."""
         with self.start_clock():
             self._learn_in_time()
-            last = self.objective(self.rung)
-            last.model.condition(self.likelihood, last.y)
+            rung = Rung(self.learn_rows, self.model.num_samples)
+            last = self.objective(rung)
+            self.record(last.model.condition(self.likelihood, last.y).log_evidence, rung)
 
     def begin_at(self, learned: LearnedState) -> None:
         """Begin with the parameters of another run, and try no other candidate."""

@@ -421,10 +421,10 @@ class TestInterrupted:
         path, make = tmp_path / "run.safetensors", CASES["natural"]
         monkeypatch.setattr("orbitgp.training.screening.SHORTEST", 2)
         whole = fit_to_kill.digest(make().fit(X, y))
-        evaluate = Run.evaluate
+        evaluate, presses = Run.evaluate, iter([ctrl_c])
 
         def interrupted(run: Run, *arguments: Any) -> Any:
-            ctrl_c()
+            next(presses, lambda: None)()
             return evaluate(run, *arguments)
 
         with monkeypatch.context() as patched:

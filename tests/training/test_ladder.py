@@ -287,6 +287,7 @@ def test_stopping_in_the_middle_keeps_the_beginning_of_the_climb():
     again.load_state_dict(seen[-1])
     whole = make(Drawn(0.2).double(), x, y, fixed_draws=4)
     assert again.run().log_evidence == whole.run().log_evidence
+    assert again.steps == whole.steps  # what the climb that was stopped had taken is not counted twice
 
 
 @pytest.mark.slow

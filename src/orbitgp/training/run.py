@@ -101,7 +101,9 @@ class Run:
         return not self.up_to_date or self.seconds < self.limit.to_learn(rung.draws)
 
     def between_climbs(self) -> None:
-        self._snapshot = self.state()
+        """Keep the state, unless a climb was stopped midway: a run that continues begins that climb again."""
+        if len(self.optima) > self._climb_number:
+            self._snapshot = self.state()
         if self.after_step is not None:
             self.after_step(self)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -40,42 +41,45 @@ def drawn_model(x: Tensor, scale: float, draws: int) -> ExactGP:
 
 
 class TestAgainstBruteForce:
-    """A mean over pairs of two sets of draws, one pair after the other."""
+    """A mean over pairs of draws from different sets, one pair after the other."""
 
-    def covariance(self, model: ExactGP, draws: int) -> np.ndarray:
-        own = model.samples(model.x).detach().numpy()
-        fresh = model.restricted(model.x, draws, seed=model.seed + 1).samples(model.x).detach().numpy()
-        assert not np.isclose(own, fresh).any()
-        found = np.zeros((ROWS, ROWS))
-        for a in range(draws):
-            for b in range(draws):
-                found += matern(own[:, a], fresh[:, b], model.kernel) / draws**2
+    def covariance(self, model: ExactGP, draws: int, sets: tuple[int, ...]) -> np.ndarray:
+        seen = [model.restricted(model.x, draws, seed=model.seed + one).samples(model.x).detach().numpy() for one in sets]
+        pairs = [(a[:, i], b[:, j]) for a, b in combinations(seen, 2) for i in range(draws) for j in range(draws)]
+        assert not any(np.isclose(a, b).any() for a, b in pairs)
+        found = np.mean([matern(a, b, model.kernel) for a, b in pairs], axis=0)
         return 0.5 * (found + found.T)
 
-    def test_with_noise_enough(self):
+    def evidence(self, covariance: np.ndarray, likelihood: Gaussian, y: Tensor) -> float:
+        noisy = covariance + likelihood.noise.item() * np.eye(ROWS)
+        return float(multivariate_normal(np.zeros(ROWS), noisy).logpdf(y[:, 0].numpy()))
+
+    @pytest.mark.parametrize("sets", [(1, 2), (3, 4, 5)])
+    def test_with_noise_enough(self, sets):
         x, y = table()
         model, likelihood = drawn_model(x, 0.6, 3), Gaussian(1, 0.4)
-        noisy = self.covariance(model, 3) + likelihood.noise.item() * np.eye(ROWS)
-        expected = multivariate_normal(np.zeros(ROWS), noisy).logpdf(y[:, 0].numpy())
-        assert model.fresh_evidence(likelihood, y) == pytest.approx(expected, abs=1e-8)
-        assert abs(model.log_evidence(likelihood, y) - expected) > 0.05  # pairs of equal draws count there
+        expected = self.evidence(self.covariance(model, 3, sets), likelihood, y)
+        each = [self.evidence(self.covariance(model, 3, pair), likelihood, y) for pair in combinations(sets, 2)]
+        found = model.fresh_evidence(likelihood, y, sets=sets)
+        assert found.value == pytest.approx(expected, abs=1e-8)
+        assert found.error == pytest.approx(max(abs(one - expected) for one in each), abs=1e-8)
+        assert abs(model.log_evidence(likelihood, y) - expected) > 0.01  # pairs of equal draws count there
 
     def test_the_positive_part_stands_for_a_covariance_that_is_none(self):
         """Two draws a set, far from each other: pairs between the sets are no covariance."""
         x, y = table()
         model, likelihood = drawn_model(x, 4.0, 2), Gaussian(1, 0.02)
-        values, directions = np.linalg.eigh(self.covariance(model, 2))
+        values, directions = np.linalg.eigh(self.covariance(model, 2, (1, 2)))
         assert values[0] < -likelihood.noise.item()
-        noisy = directions * values.clip(0.0) @ directions.T + likelihood.noise.item() * np.eye(ROWS)
-        expected = multivariate_normal(np.zeros(ROWS), noisy).logpdf(y[:, 0].numpy())
-        assert model.fresh_evidence(likelihood, y) == pytest.approx(expected, abs=1e-6)
+        expected = self.evidence(directions * values.clip(0.0) @ directions.T, likelihood, y)
+        assert model.fresh_evidence(likelihood, y).value == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("orbit", [Identity(), Permutation.swap(0, 1)])
 def test_an_orbit_that_is_seen_whole_has_nothing_fresh(orbit: Orbit):
     x, y = table()
     model = ExactGP(ScaleKernel(RBFKernel()).double(), orbit, x)
-    assert model.fresh_evidence(Gaussian(1, 0.1), y) == model.log_evidence(Gaussian(1, 0.1), y)
+    assert model.fresh_evidence(Gaussian(1, 0.1), y) == (model.log_evidence(Gaussian(1, 0.1), y), 0.0)
 
 
 def iris() -> tuple[Tensor, Tensor]:
@@ -104,7 +108,7 @@ class TestAgainstTheInfiniteOrbit:
         squared = (x[:, None] - x).square().sum(-1)
         k = variance * (lengthscale**2 / wider) ** (x.shape[1] / 2) * torch.exp(-0.5 * squared / wider)
         infinite = self.closed(k.numpy() + likelihood.noise.item() * np.eye(len(x)), y.numpy())
-        return infinite, model.log_evidence(likelihood, y), model.fresh_evidence(likelihood, y)
+        return infinite, model.log_evidence(likelihood, y), model.fresh_evidence(likelihood, y).value
 
     @staticmethod
     def closed(covariance: np.ndarray, y: np.ndarray) -> float:

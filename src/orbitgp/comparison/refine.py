@@ -67,7 +67,7 @@ class Refinement:
 def standing(models: Sequence[Trained], rows: int) -> Standing:
     """What all models of one orbit, in the order of their training, say about its evidence."""
     last = models[-1]
-    learned = sum(parameter.numel() for parameter in last.model.orbit_.parameters() if parameter.requires_grad)
+    learned = sum(parameter.numel() for parameter in last.job.orbit.parameters() if parameter.requires_grad)
     refinement = next_refinement(last, rows)
     needs = [] if refinement is None else [refinement.words]
     if last.model.inference_ == "exact":

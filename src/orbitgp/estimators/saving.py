@@ -31,6 +31,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.planning.options import TrainingOptions
+from orbitgp.planning.plan import Plan
 from orbitgp.saving.container import Contents, SavedFileError, read, versions, write
 from orbitgp.saving.modules import build, load_state, pack, pack_arguments, pack_state, unpack
 from orbitgp.saving.registry import Inexpressible, Tensors, class_name, decode, encode, register
@@ -43,6 +44,7 @@ _PROBE_SAMPLES = 16
 _LONGEST = 200  # characters of a reason why a file cannot be loaded
 
 logger = logging.getLogger("orbitgp")
+register(Plan, lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]}, "Plan")
 register(TrainingOptions, lambda given: {name: getattr(given, name) for name in sorted(given.changed())}, "TrainingOptions")
 
 

@@ -173,7 +173,7 @@ class ExactGP(nn.Module):
         seen = [view._training_inputs()[0] for view in views]
         if not likelihood.num_locals:
             noise = Observations.of(likelihood.quadratic(y, None)).noise
-            seen = [self._precise(one, noise) for one in seen]
+            seen = [one.to(self._precise(seen[0], noise).dtype) for one in seen]
         crosses = [orbit_gram.cross(self._vectors, one, other).double() for one, other in combinations(seen, 2)]
         grams = [0.5 * (cross + cross.mT) for cross in crosses]
 

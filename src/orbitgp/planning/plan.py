@@ -63,6 +63,9 @@ class Plan:
     max_steps: int | None = None
     batch_size: int | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ladder", tuple(Rung(*rung) for rung in self.ladder))  # files hold lists
+
     @property
     def learn_rows(self) -> int:
         """Rows that parameters are learned from."""

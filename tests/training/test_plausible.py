@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import inf, pi
 from types import SimpleNamespace
 
@@ -11,17 +10,18 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from orbitgp.training.quasi_newton import QuasiNewton
 from torch import Tensor
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.datasets import digits, rotate
-from orbitgp.inference.exact import ExactGP, workload
+from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, LocalDeformation, Orbit, Permutation, Rotation, Scale, Translation
-from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.cost import workload
+from orbitgp.planning.rungs import Rung
 from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.report.page import Content, page
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.learned_vector import LearnedVector
 from orbitgp.training.plausible import plausible_ranges
 
@@ -37,11 +37,11 @@ def images(rows: int = ROWS) -> tuple[torch.Tensor, torch.Tensor]:
     return x.double(), (bright[:, 0] + 0.01 * torch.randn(rows, 1)).double()
 
 
-def climbed(kernel: Kernel | None = None) -> QuasiNewton:
+def climbed(kernel: Kernel | None = None) -> Ladder:
     x, y = images()
     orbit = Translation(0.7, None).double()
     model = ExactGP((kernel or ScaleKernel(RBFKernel())).double(), orbit, x, 1)
-    climber = QuasiNewton(model, Gaussian(1, 0.3), x, y, TrainerSettings(start_rows=0), num_samples=16)
+    climber = Ladder(model=model, likelihood=Gaussian(1, 0.3), x=x, y=y, rungs=[Rung(len(x), 16)], several=False)
     climber.run()
     return climber
 
@@ -123,31 +123,23 @@ def test_it_agrees_with_the_profile():
 class Evidence:
     """A log evidence in closed form, of an orbit's parameters and of the number of rows and draws."""
 
-    def __init__(self, climber: QuasiNewton, value: Callable[[Tensor, int | None], Tensor]) -> None:
-        self.climber, self.of, self.rows = climber, value, len(climber.x)
+    def __init__(self, climber: Ladder, value: Callable[[Tensor, int | None], Tensor], rung: Rung) -> None:
+        self.learned, self.of, self.draws, self.share = climber.learned, value, rung.draws, rung.rows / len(climber.x)
 
-    @contextmanager
-    def subset(self, rows: int) -> Iterator[None]:
-        self.rows = rows
-        yield
-
-    def _at(self, vector: np.ndarray) -> tuple[Tensor, Tensor]:
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        self.learned.set(vector)
         parameters = torch.tensor(vector, requires_grad=True)
-        return parameters, self.of(parameters, self.climber.model.num_samples) * self.rows / len(self.climber.x)
-
-    def value(self) -> float:
-        return self._at(self.climber.learned.get())[1].item()
+        value = -self.of(parameters, self.draws) * self.share
+        return value.item(), torch.autograd.grad(value, parameters)[0].numpy()
 
     def gradient_at(self, vector: np.ndarray) -> np.ndarray:
-        self.climber.learned.set(vector)
-        parameters, value = self._at(vector)
-        return torch.autograd.grad(value, parameters)[0].numpy()
+        return -self(vector)[1]
 
 
-def at_top(orbit: Orbit, best: list[float], value: Callable[[Tensor, int | None], Tensor], rows: int = 10) -> QuasiNewton:
+def at_top(orbit: Orbit, best: list[float], value: Callable[[Tensor, int | None], Tensor], rows: int = 10) -> Ladder:
     """A run that has learned these parameters of an orbit, and nothing else."""
     orbit = orbit.double()
-    climber = QuasiNewton.__new__(QuasiNewton)
+    climber = Ladder.__new__(Ladder)
     climber.x, climber.converged, climber.limit, climber.seconds = torch.zeros(rows, 1), True, TimeLimit(None), 0.0
     climber.model = SimpleNamespace(orbit=orbit, num_samples=64, prior_mean=SimpleNamespace(bias=torch.zeros(1)))
     climber.learned = LearnedVector.__new__(LearnedVector)
@@ -157,7 +149,7 @@ def at_top(orbit: Orbit, best: list[float], value: Callable[[Tensor, int | None]
     climber.learned.is_reach = np.array([id(p) in widest for p in climber.learned.parameters])
     climber.learned.widest = np.array([widest.get(id(p), inf) for p in climber.learned.parameters])
     climber.learned.set(np.array(best))
-    climber.objective = Evidence(climber, value)
+    climber.objective = lambda rung: Evidence(climber, value, rung)
     return climber
 
 
@@ -166,7 +158,7 @@ def around(*centres: float, sd: float = 0.1) -> Callable[[Tensor, int | None], T
     return lambda vector, _: -0.5 * (((vector.abs() - torch.tensor(centres)) / sd) ** 2).sum()
 
 
-def ends(climber: QuasiNewton) -> list[list[float | tuple[float, float]] | None]:
+def ends(climber: Ladder) -> list[list[float | tuple[float, float]] | None]:
     return [None if found is None else [end.value for end in found] for found in plausible_ranges(climber).values()]
 
 

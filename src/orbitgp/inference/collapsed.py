@@ -24,8 +24,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
-from orbitgp.inference.exact import CLEAR, FreshEvidence, backward
+from orbitgp.inference.exact import CLEAR, backward
 from orbitgp.inference.fixed_point import FINE, settled
+from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total

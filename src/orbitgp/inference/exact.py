@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
-from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
 from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Targets, quadratic_at, solve
+from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.prior_mean import MeanName, PriorMean
@@ -34,13 +34,6 @@ from orbitgp.orbits.sampling import Inputs
 _EXACT = Pairing.exact()
 _PROBES = 4  # data
 CLEAR = 1e3  # how far the noise must lie above the rounding of K_f, or K_f is made in double precision
-
-
-class FreshEvidence(NamedTuple):
-    """The log evidence with draws that nothing was fitted to, and how much it differs between pairs of sets of them."""
-
-    value: float
-    error: float
 
 
 class ExactGP(nn.Module):
@@ -155,43 +148,23 @@ class ExactGP(nn.Module):
         """The log evidence of the finite orbit; nothing is kept."""
         return self._solved(likelihood, y, local)[1].log_evidence
 
-    @torch.no_grad()
     def fresh_evidence(
         self, likelihood: Likelihood, y: Targets, local: Locals | None = None, sets: Sequence[int] = (1, 2)
     ) -> FreshEvidence:
-        """The log evidence with K_f between fresh sets of draws, by number: no pair of equal draws counts.
-
-        K_f of shared draws, mean_ab k_g(x_a, x'_b) with a and b from one set, contains pairs of equal draws. They act as a
-        second kernel, k_g itself with variance 1/S, which the infinite orbit does not have. With a and b from different sets
-        every pair is independent, so that K_f is unbiased. It need not be positive definite: where noise does not make it so,
-        its positive part stands for it. The error is the largest difference between one pair of sets and the mean of all.
-        """
+        """The log evidence of the infinite orbit, by sets of draws that nothing was fitted to; by their numbers."""
         if self.num_samples is None:
             return FreshEvidence(self.log_evidence(likelihood, y, local), 0.0)
-        _, means = self._training_inputs()
+        means = self._training_inputs()[1]
         views = [self.restricted(self.x, self.num_samples, seed=self.seed + number) for number in sets]
         seen = [view._training_inputs()[0] for view in views]
         if not likelihood.num_locals:
             noise = Observations.of(likelihood.quadratic(y, None)).noise
             seen = [one.to(self._precise(seen[0], noise).dtype) for one in seen]
-        crosses = [orbit_gram.cross(self._vectors, one, other).double() for one, other in combinations(seen, 2)]
-        grams = [0.5 * (cross + cross.mT) for cross in crosses]
 
-        def evidence(gram: Float[Tensor, "rows rows"]) -> float:
-            learns_mean = self.prior_mean.bias.requires_grad
-            arguments = means, likelihood, y, local, learns_mean
-            try:
-                found = solve(gram, *arguments, by_bound=self.by_bound)
-                if not found.jitter:
-                    return found.log_evidence
-            except FloatingPointError:
-                pass
-            values, directions = torch.linalg.eigh(gram)
-            positive = (directions * values.clamp_min(0.0)) @ directions.mT
-            return solve(positive, *arguments, by_bound=self.by_bound).log_evidence
+        def evidence(gram: Float[Tensor, "rows rows"]) -> Solution:
+            return solve(gram, means, likelihood, y, local, self.prior_mean.bias.requires_grad, by_bound=self.by_bound)
 
-        value = evidence(torch.stack(grams).mean(0))
-        return FreshEvidence(value, max((abs(evidence(gram) - value) for gram in grams if len(grams) > 1), default=0.0))
+        return fresh_evidence(self._vectors, seen, evidence)
 
     def restricted(self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None) -> ExactGP:
         """The same model of other data, draws or another orbit. Parameters are shared; it has no posterior of its own."""

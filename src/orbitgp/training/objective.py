@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference.collapsed import CollapsedGP
-from orbitgp.inference.exact import ExactGP, FreshEvidence
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.learned_vector import LearnedVector, Vector

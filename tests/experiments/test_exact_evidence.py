@@ -6,8 +6,8 @@ import pytest
 
 from experiments import exact_evidence, harness, mnist, tables
 from experiments.views import VIEWS
-from orbitgp.inference import cost
 from orbitgp.kernels import OrientedGradients
+from orbitgp.planning import cost
 
 TINY = {"dataset": "digits", "num_train": 30, "num_test": 10, "max_seconds": 0.2}
 FEW_MODELS = ("none, gradients", "affine, two scales", "deformation")

@@ -11,13 +11,13 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import orbitgp.estimators.base
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.estimators.defaults import many_inducing
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90, Rotation
 from orbitgp.planning.cost import Workload
 from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.plan import many_inducing
 from orbitgp.planning.sparse_cost import (
     LEAST_STEPS,
     MOST_STEPS,

@@ -23,9 +23,10 @@ def print_estimate(data: Data, config: dict[str, Any], orbits: Sequence[Any], qu
     settings, device = config["settings"], usable_device(config["settings"]["device"])
     if quiet or settings["inference"] == "sparse" or settings["num_inducing"] or settings["batch_size"]:
         return
+    limits = {name: settings[name] for name in ("num_samples", "max_steps", "max_seconds")}
 
     def together(rows: int, dim: int) -> float | None:
-        fits = [exact_seconds(rows, dim, orbit, device, settings["num_samples"], settings["max_seconds"]) for orbit in orbits]
+        fits = [exact_seconds(rows, dim, orbit, device, **limits) for orbit in orbits]
         known = [seconds for seconds in fits if seconds is not None]
         return sum(known) / workers if len(known) == len(fits) else None
 

@@ -226,17 +226,28 @@ def _of_ladder(reason: str, work: Workload, model: ExactGP, rows: int, draws: in
 
 
 def _ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> float:
-    """What the climbs of a ladder take: many candidates on the first rung, and about one on the others."""
+    """What the climbs of a ladder take: many candidates on the first rung, and about one on the others.
+
+    Most runs need no more than the least draws to end with, so that rungs of more draws are not counted.
+    """
     candidates = _START_CANDIDATES * max(1, sum(reach.numel() for reach in orbit.reaches()))
     seconds = _SETUP
     for number, rung in enumerate(ladder):
+        if (rung.draws or 0) > max(LEAST_DRAWS, ladder[0].draws or 0):
+            break
         sized = work if rung.draws is None else replace(work, samples=rung.draws)
         seconds += (candidates if number == 0 else 1) * _CLIMB * (sized.evaluation(rung.rows).seconds + _EVALUATION)
     return seconds
 
 
 def exact_seconds(
-    rows: int, dim: int, orbit: Orbit, device: torch.device, num_samples: int | None, max_seconds: float | None
+    rows: int,
+    dim: int,
+    orbit: Orbit,
+    device: torch.device,
+    num_samples: int | None = None,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
 ) -> float | None:
     """What an exact fit of images or tables of this size takes with this orbit; None where it would be sparse by default."""
     work = Workload(getattr(orbit, "size", num_samples or LEAST_DRAWS), dim, device)
@@ -245,7 +256,8 @@ def exact_seconds(
         return None
     drawn = None if isinstance(orbit, FiniteOrbit) else num_samples or work.most_samples(rows, rows, options.exact_seconds)
     ladder = rungs(rows, drawn, several=True, fixed_draws=num_samples is not None)
-    return min(_ladder_seconds(work, ladder, orbit), max_seconds or math.inf)
+    steps = (max_steps or math.inf) * (work.evaluation(rows).seconds + _EVALUATION)
+    return min(_ladder_seconds(work, ladder, orbit), steps, max_seconds or math.inf)
 
 
 def duration(seconds: float) -> str:

@@ -21,13 +21,14 @@ from orbitgp.orbits import GaussianNoise, Orbit, Permutation
 from orbitgp.planning import time_limit
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.time_limit import TimeLeft
+from orbitgp.training import ladder, stochastic_steps
 from orbitgp.training import run as learning_run
-from orbitgp.training import stochastic_steps
 from orbitgp.training.trainer import Trainer
 
 CLOCKED = (
     orbitgp.estimators.base,
     orbitgp.estimators.session,
+    ladder,
     learning_run,
     stochastic_steps,
     time_limit,

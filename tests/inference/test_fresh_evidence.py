@@ -155,8 +155,8 @@ class TestNothingIsLeftBehind:
         before = self.state(model, likelihood)
         view = model.restricted(model.x[:6], 8)
         objective = Objective(view, likelihood, y[:6], learned)
-        first = objective(here), objective.value_at(here), objective.fresh_value_at(here)
-        elsewhere = objective.value_at(here + 0.3), objective.fresh_value_at(here + 0.3)
+        first = objective(here), objective.value_at(here), objective.fresh_at(here).value
+        elsewhere = objective.value_at(here + 0.3), objective.fresh_at(here + 0.3).value
         assert elsewhere != first[1:]
         assert objective(here)[0] == pytest.approx(first[0][0], abs=1e-6)
         after = self.state(model, likelihood)

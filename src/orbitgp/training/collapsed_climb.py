@@ -78,6 +78,7 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
     assert isinstance(collapsed, CollapsedGP)
     draws, local, sparse = None, None, collapsed.sparse
     pass_over = sparse, likelihood, x, len(x)
+    rest.pace = climb.condition_seconds / pass_seconds(sparse, likelihood, x, climb.learn_rows, collapsed.num_samples)
     if likelihood.num_locals:
         with rest.timed(pass_seconds(*pass_over, collapsed.num_samples)):
             local = collapsed.condition(likelihood, y).local

@@ -16,6 +16,7 @@ from orbitgp.training.maximise import Optimum
 MOST_CONTENDERS = 4  # optima that climb on, at most
 ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
+_NEAR = 0.3  # natural units by which the reaches of one orbit may differ: few draws make its hill rough
 _SADDLE = 0.2  # nats that the evidence must fall between two optima, or they are one
 _NEIGHBOUR = 1.25  # factor by which a reach is made wider and narrower to see whether an optimum is one
 
@@ -40,9 +41,11 @@ def contenders(
 
 
 def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float]) -> bool:
-    """Whether the evidence does not fall between two optima: then they are one, which is flat."""
-    middle = 0.5 * (learned.folded(optimum.vector) + learned.folded(better.vector))
-    return value_at(middle) > optimum.value - _SADDLE
+    """Whether two optima have nearly the same orbit, or the evidence does not fall between them: then they are one."""
+    one, other = learned.folded(optimum.vector), learned.folded(better.vector)
+    if learned.is_reach.any() and np.abs(one - other)[learned.is_reach].max() < _NEAR:
+        return True
+    return value_at(0.5 * (one + other)) > optimum.value - _SADDLE
 
 
 def neighbours(vector: Vector, learned: LearnedVector) -> list[Vector]:

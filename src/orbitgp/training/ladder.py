@@ -15,6 +15,7 @@ and the model without it (:mod:`orbitgp.training.starts`). Three rules make the 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from torch import Tensor
 from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
@@ -43,7 +45,8 @@ _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as 
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
 _LAST_SETS = (3, 4, 5)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
-_BACK = (0.25, 0.5, 0.75)  # shares of the way back from an optimum that fresh draws do not support
+_CHECKED_ROWS = 1000  # that tell what fresh draws change, and where neighbours are
+_BACK = (0.25, 0.5, 1.0)  # shares of the way back from an optimum that fresh draws do not support
 
 
 @dataclass(kw_only=True)
@@ -70,6 +73,7 @@ class Ladder(Run):
         self.rung = self.rungs[0]
         self.draw_shift = 0.0  # nats that fresh draws add to the evidence of the rows learned from
         self.draw_error = 0.0  # nats by which sets of fresh draws differ
+        self.condition_seconds = 0.0  # that the posterior of the rows learned from took
         self._begin = self.learned.get()
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
 
@@ -86,8 +90,10 @@ class Ladder(Run):
         with self.start_clock():
             self._learn_in_time()
             rung = Rung(self.learn_rows, self.model.num_samples)
-            last = self.objective(rung)
-            self.record(last.model.condition(self.likelihood, last.y).log_evidence, rung)
+            last, start = self.objective(rung), time.perf_counter()
+            solution = last.model.condition(self.likelihood, last.y)
+            self.condition_seconds = time.perf_counter() - start
+            self.record(solution.log_evidence, rung)
 
     def begin_at(self, learned: LearnedState) -> None:
         """Begin with the parameters of another run, and try no other candidate."""
@@ -122,10 +128,17 @@ class Ladder(Run):
             self.rung = Rung(self.learn_rows, draws)
         self.between_climbs()
         self.model.num_samples = self.rung.draws
-        here, last = self.learned.get(), self.objective(self.rung)
         # Draws that chose between candidates are no longer fresh.
-        fresh = last.fresh_at(here, _LAST_SETS)
-        self.draw_shift, self.draw_error = fresh.value - last.value_at(here), fresh.error
+        self.draw_shift, self.draw_error = self._fresh_shift(self.learned.get(), self.rung, _LAST_SETS)
+
+    def _fresh_shift(self, vector: Vector, rung: Rung, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
+        """Nats that fresh draws add to the evidence there, and their error. Some of many rows tell, in proportion."""
+        if rung.draws is None or isinstance(self.model, CollapsedGP):
+            return FreshEvidence(0.0, 0.0)
+        rows = min(rung.rows, _CHECKED_ROWS)
+        objective, share = self.objective(rung._replace(rows=rows)), rung.rows / rows
+        fresh = objective.fresh_at(vector, sets)
+        return FreshEvidence(share * (fresh.value - objective.value_at(vector)), share * fresh.error)
 
     def _climb_ladder(self) -> Optimum:
         survivors = self._candidates()
@@ -187,18 +200,21 @@ class Ladder(Run):
         except Stopped as stopped:
             stopped.best = None if stopped.best is None else stopped.best._replace(vector=whole(stopped.best.vector))
             raise
-        return self._supported(objective, start.vector, found._replace(vector=whole(found.vector)))
+        found = found._replace(vector=whole(found.vector))
+        return found._replace(fresh=found.value) if plain else self._supported(objective, start.vector, found, rung)
 
-    def _supported(self, objective: Objective, start: Vector, found: Optimum) -> Optimum:
+    def _supported(self, objective: Objective, start: Vector, found: Optimum, rung: Rung) -> Optimum:
         """The optimum with its evidence on fresh draws; or, where these do not support it, the best point on the way to it."""
-        fresh = objective.fresh_value_at(found.vector)
-        if found.value - fresh <= DRAWS_TOLERANCE:
-            return found._replace(fresh=fresh)
-        points = [found.vector + share * (start - found.vector) for share in (*_BACK, 1.0)]
-        best, vector = max(((objective.fresh_value_at(point), point) for point in points), key=lambda pair: pair[0])
-        if best <= fresh:
-            return found._replace(fresh=fresh)
-        return Optimum(objective.value_at(vector), vector, None, best)
+
+        def scored(optimum: Optimum) -> Optimum:
+            return optimum._replace(fresh=optimum.value + self._fresh_shift(optimum.vector, rung).value)
+
+        found = scored(found)
+        if found.value - found.fresh <= max(DRAWS_TOLERANCE, _PER_ROW * rung.rows):
+            return found
+        back = [found.vector + share * (start - found.vector) for share in _BACK]
+        points = [scored(Optimum(objective.value_at(vector), vector)) for vector in back]
+        return max((found, *points), key=lambda optimum: optimum.fresh)
 
     def _tolerance(self, objective: Objective, vector: Vector, rung: Rung) -> float:
         """Nats an iteration, below which a climb ends."""
@@ -250,13 +266,16 @@ class Ladder(Run):
     def _above_its_neighbours(self, best: Optimum) -> Optimum:
         """The best after looking around it, and climbing from any neighbour that is higher."""
         for _ in range(_ROUNDS if self.several else 0):
-            objective = self.objective(self.rung)
+            # Few rows and draws tell which neighbours may be higher; climbs on the last rung tell whether they are.
+            few = min(self.rung.rows, _CHECKED_ROWS), min(self.rung.draws or 0, LEAST_DRAWS) or None
+            objective = self.objective(Rung(*few))
+            here = objective.value_at(best.vector)
             around = [(objective.value_at(vector), vector) for vector in neighbours(best.vector, self.learned)]
             value, vector = max(around, key=lambda pair: pair[0], default=(-math.inf, best.vector))
-            if value <= best.value + self._tolerance(objective, best.vector, self.rung):
+            if value <= here + self._tolerance(objective, best.vector, self.rung):
                 break
             try:
-                better = self.climb_once(self._climb, Optimum(value, vector), self.rung, self.rung)
+                better = self.climb_once(self._climb, best._replace(vector=vector), self.rung, self.rung)
             except Stopped:
                 self.learned.set(best.vector)
                 raise

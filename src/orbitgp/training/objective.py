@@ -69,12 +69,8 @@ class Objective:
         except FloatingPointError:
             return -math.inf
 
-    def fresh_value_at(self, vector: Vector) -> float:
-        """The same with fresh draws of the orbit, which nothing was fitted to."""
-        return self.fresh_at(vector).value
-
     def fresh_at(self, vector: Vector, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
-        """The same with its error, for these sets of fresh draws."""
+        """The same with these sets of fresh draws of the orbit, which nothing was fitted to."""
         self.learned.set(vector)
         try:
             found = self.model.fresh_evidence(self.likelihood, self.y, self.local, sets)

@@ -51,7 +51,6 @@ class LocalParameters(harness.Run):
     num_groups: int = 4
     num_inducing: int = 100
     max_steps: int = 100_000
-    network_rate: float = 0.01
     degrees: float = 15.0
 
     def name(self) -> str:
@@ -90,7 +89,6 @@ class LocalParameters(harness.Run):
         options = TrainerSettings(
             optimizer=self.optimizer,
             local=self.source,
-            network_rate=self.network_rate,
             max_seconds=self.seconds,
             max_steps=self.max_steps,
             batch_size=self.batch_size,
@@ -136,7 +134,7 @@ def table(records: Records) -> str:
 
 def plan(options: argparse.Namespace) -> list[LocalParameters]:
     """Every source with every optimiser, split by split; a fifth of the time with ``--quick``."""
-    settings = {"seconds": options.seconds / (5 if options.quick else 1), "network_rate": options.network_rate}
+    settings = {"seconds": options.seconds / (5 if options.quick else 1)}
     each = [(source, optimizer) for optimizer in OPTIMIZERS for source in SOURCES]
     return [LocalParameters(*one, seed=seed, **settings) for seed in range(options.seeds) for one in each]
 
@@ -149,6 +147,5 @@ EXPERIMENT = harness.Experiment(
     seeds=1,
     options={
         "--seconds": {"type": float, "default": 30.0, "help": "for each model (default: 30)"},
-        "--network-rate": {"type": float, "default": 0.01, "help": "learning rate of the network (default: 0.01)"},
     },
 )

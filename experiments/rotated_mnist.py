@@ -34,7 +34,6 @@ FULL_SIZE = 12_000
 # Rotations by any angle are noisier than what MNIST itself needs: twice the samples for q(u).
 FULL: Settings = harness.FULL | {"max_steps": 1200, "options": harness.OPTIONS | {"posterior_samples": 32}}
 QUICK: Settings = harness.QUICK | {"num_train": 1000, "max_steps": 60}
-QUICK["options"] = QUICK["options"] | {"orbit_rate": 0.15}
 
 
 @dataclass(frozen=True)

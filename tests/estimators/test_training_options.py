@@ -67,14 +67,14 @@ class TestTheObject:
             assert again == options
 
     def test_numbers_of_numpy_become_plain(self) -> None:
-        options = TrainingOptions(posterior_samples=np.int64(8), jitter=np.float32(0.5), orbit_rate=1)
-        assert [type(v) for v in (options.posterior_samples, options.jitter, options.orbit_rate)] == [int, float, float]
+        options = TrainingOptions(posterior_samples=np.int64(8), jitter=np.float32(0.5), exact_seconds=1)
+        assert [type(v) for v in (options.posterior_samples, options.jitter, options.exact_seconds)] == [int, float, float]
 
     @pytest.mark.parametrize(("options", "error", "sentence"), [
         ({"num_groups": "two"}, TypeError, "num_groups must be a whole number, got 'two'"),
         ({"num_predict_samples": 0}, ValueError, "num_predict_samples must be at least 1, got 0"),
         ({"posterior_samples": 2.5}, TypeError, "posterior_samples must be a whole number, got 2.5"),
-        ({"warmup": 0}, ValueError, "warmup must be at least 1, got 0"),
+        ({"posterior_rows": 0}, ValueError, "posterior_rows must be at least 1, got 0"),
         ({"polish_passes": -1}, ValueError, "polish_passes must be at least 0, got -1"),
         ({"optimizer": "sgd"}, ValueError, "optimizer must be one of natural, adam, got 'sgd'"),
         ({"sampler": "sobol"}, ValueError, "sampler must be one of .*got 'sobol'"),
@@ -83,7 +83,6 @@ class TestTheObject:
         ({"jitter": 0}, ValueError, "jitter must be positive and finite, got 0"),
         ({"jitter": None}, TypeError, "jitter must be a number, got None"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be positive and finite"),
-        ({"orbit_rate": -0.1}, ValueError, "orbit_rate must be zero or more, and finite, got -0.1"),
         ({"dtype": "float16"}, ValueError, "dtype must be one of auto, float32, float64, got 'float16'"),
         ({"dtype": np.float32}, ValueError, "dtype must be one of auto, float32, float64"),
         ({"posterior_sample": 3}, TypeError, "has no option 'posterior_sample': did you mean 'posterior_samples'"),

@@ -726,11 +726,12 @@ class TestEstimators:
         estimator = InvariantGPRegressor(None, kernel, **QUICK).fit(X, y)
         assert estimator.kernel_.base_kernel.lengthscale.shape == (1, 3)
 
-    def test_a_fixed_linear_map_is_preprocessing(self) -> None:
+    def test_a_fixed_linear_map_is_preprocessing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Trained from end to end: the inducing points are fixed, as one step of x is not one of A x."""
+        monkeypatch.setattr("orbitgp.training.learning_rates._INDUCING_RATE", 0.0)
         X, y = table()
         matrix = np.random.default_rng(1).normal(size=(3, 4))
-        settings = {**QUICK, "num_inducing": 12, "training": replace(BRIEF, inducing_rate=0.0)}
+        settings = {**QUICK, "num_inducing": 12, "training": BRIEF}
         mapped = InvariantGPRegressor(feature_map=Fixed(matrix), **settings).fit(X, y)
         before = InvariantGPRegressor(**settings).fit(X @ matrix.T, y)
         assert mapped.evidence_.value == pytest.approx(before.evidence_.value, rel=1e-8)
@@ -743,7 +744,7 @@ class TestEstimators:
 
     def test_evidence_with_all_inducing_points_is_that_of_the_exact_gp(self) -> None:
         X, y = table()
-        settings = {**QUICK, "num_inducing": len(X), "training": replace(BRIEF, inducing_rate=0.0, jitter=1e-10)}
+        settings = {**QUICK, "num_inducing": len(X), "training": replace(BRIEF, jitter=1e-10)}
         estimator = InvariantGPRegressor(feature_map=Curved(), normalize_y=False, **settings).fit(X, y)
         kernel, noise = estimator.kernel_, estimator.likelihood_.noise.item()
         with torch.no_grad():

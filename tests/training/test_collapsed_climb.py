@@ -268,7 +268,7 @@ class TestAtTheTop:
         assert exact.condition(run.likelihood, run.y).log_evidence == pytest.approx(run.history[-1]["bound"], abs=0.01)
 
     def test_it_is_not_below_stochastic_steps(self) -> None:
-        climbed, stepped = trainer(), trainer(warmup=9)
+        climbed, stepped = trainer(), trainer(learning_rate=0.03)
         assert stepped.draws is None
         assert climbed.run()[-1]["bound"] > stepped.run()[-1]["bound"] - 0.05
         assert climbed.steps < stepped.steps
@@ -295,7 +295,7 @@ def test_a_noise_that_is_far_too_small_rises_within_few_evaluations() -> None:
     assert run.likelihood.noise > 1e-3
 
 
-@pytest.mark.parametrize("options", [{}, {"warmup": 9}], ids=["climb", "steps"])
+@pytest.mark.parametrize("options", [{}, {"learning_rate": 0.03}], ids=["climb", "steps"])
 def test_a_noise_that_has_run_off_rises_before_the_run_goes_on(options: dict[str, Any]) -> None:
     """Targets without noise leave none in an exact start, where it has no slope. A bound with slack needs some."""
     run = trainer(Identity(), Gaussian(), points=6, rows=200, start_rows=60, max_steps=100, **options)

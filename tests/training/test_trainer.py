@@ -306,8 +306,9 @@ def test_rates_are_in_units_of_the_inputs():
     assert rates[1] == pytest.approx([1e3 * rate for rate in rates[0]])
 
 
-def test_inducing_points_cool_down_from_the_beginning():
-    trainer = make_trainer(Slide(0, 1.0), max_steps=20, warmup=1, orbit_warmup=1, start_rows=0)
+def test_inducing_points_cool_down_from_the_beginning(monkeypatch):
+    monkeypatch.setattr("orbitgp.training.learning_rates._WARMUP", 1)
+    trainer = make_trainer(Slide(0, 1.0), max_steps=20, start_rows=0)
     where = trainer.stochastic.rates.cools.index(True)
     for _ in range(8):
         trainer.step()
@@ -429,8 +430,10 @@ def test_a_run_that_is_asked_to_stop_does():
     assert trainer.steps == 7
 
 
-def test_rates_warm_up_hold_and_fall_to_zero():
-    trainer = make_trainer(start_rows=0, max_steps=20, warmup=2, orbit_warmup=4, polish_passes=0)
+def test_rates_warm_up_hold_and_fall_to_zero(monkeypatch):
+    monkeypatch.setattr("orbitgp.training.learning_rates._WARMUP", 2)
+    monkeypatch.setattr("orbitgp.training.learning_rates._ORBIT_WARMUP", 4)
+    trainer = make_trainer(start_rows=0, max_steps=20, polish_passes=0)
     orbit = next(
         i for i, g in enumerate(trainer.stochastic.optimizer.param_groups) if g["params"][0] is trainer.model.orbit.width
     )
@@ -453,16 +456,15 @@ def test_rates_warm_up_hold_and_fall_to_zero():
 def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
     assert make_trainer().stochastic.posterior.rho() == 1.0
     assert make_trainer(posterior_rows=20).stochastic.posterior.rho() == 0.5
-    assert make_trainer(posterior_rho=0.3).stochastic.posterior.rho() == 0.3
     assert make_trainer(likelihood=Difference()).stochastic.posterior.rho() == 0.5
     assert make_trainer().stochastic.posterior.rho(0.4) == 0.4  # as the rates fall, q(u) averages over more steps
     assert make_trainer().stochastic.posterior.rho(0.0) == 0.1
 
 
-def test_parts_of_the_data_stand_for_all_of_them():
+def test_parts_of_the_data_stand_for_all_of_them(monkeypatch):
     """The bounds of an epoch average to that of all data; q(u) from half of some equal data is q(u) from all of them."""
-    still = {"learning_rate": 1e-12, "inducing_rate": 1e-12, "max_steps": 100}
-    trainer = make_trainer(Identity(), optimizer="adam", batch_size=10, **still)
+    monkeypatch.setattr("orbitgp.training.learning_rates._INDUCING_RATE", 1e-12)
+    trainer = make_trainer(Identity(), optimizer="adam", batch_size=10, learning_rate=1e-12, max_steps=100)
     whole = elbo(trainer.model, trainer.likelihood, trainer.model.orbit.sample(trainer.x, None), trainer.y, 30).item()
     for _ in range(3):
         trainer.step()

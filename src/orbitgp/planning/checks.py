@@ -27,14 +27,6 @@ def positive_number(name: str, value: Any) -> float:
     return number
 
 
-def nonnegative_number(name: str, value: Any) -> float:
-    """A finite number that is zero or more."""
-    number = _number(name, value)
-    if not (isfinite(number) and number >= 0):
-        raise ValueError(f"{name} must be zero or more, and finite, got {value}.")
-    return number
-
-
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """One of these names."""
     if not (isinstance(value, str) and value in known):

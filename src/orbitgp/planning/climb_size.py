@@ -34,19 +34,12 @@ _FEW_DRAWS = 4  # where there is no time for more; more rows gain more
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
     "learning_rate",
-    "orbit_rate",
-    "inducing_rate",
-    "warmup",
-    "orbit_warmup",
     "posterior_samples",
-    "posterior_rho",
     "posterior_every",
     "polish_passes",
     "sampler",
     "num_groups",
     "local",
-    "local_rounds",
-    "network_rate",
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 from orbitgp.inference.inducing_points import Method
 from orbitgp.inference.local_parameters import LocalName
 from orbitgp.orbits.sampling import Policy
-from orbitgp.planning.checks import nonnegative_number, one_of, positive_number, whole_number
+from orbitgp.planning.checks import one_of, positive_number, whole_number
 
 OptimizerName = Literal["natural", "adam"]
 PrecisionName = Literal["auto", "float32", "float64"]
@@ -43,18 +43,11 @@ class TrainingOptions:
             all elements of a finite orbit that has up to 1,024. Exact models predict with the draws of their training.
         learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are
             found together, as log odds may be far from where they start.
-        orbit_rate: the rate of the orbit.
-        inducing_rate: the rate of the inducing points, in units of the spread of the inputs.
-        warmup: the steps over which rates grow to their full size.
-        orbit_warmup: the steps over which the rate of the orbit does.
         posterior_rows: the most data that one refit of q(u) sees.
         posterior_samples: orbit samples of each of them; by default ``num_samples`` of the estimator.
-        posterior_rho: the natural-gradient step where q(u) sees all data. Where it sees a part of them, the step is half of it.
         posterior_every: the steps from one refit of q(u) to the next.
         polish_passes: the passes over all data that the last q(u) averages over (fewer where that would take long).
         local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
-        local_rounds: how often a refit finds q(u) and the local parameters in turns, where the orbit is enumerated.
-        network_rate: the rate of a recognition network.
         start_rows: the data by whose exact evidence the best of several starts is chosen (:mod:`orbitgp.training.starts`);
             0 starts from the orbit as it is given. Sparse runs of fewer than 100 steps do so, too.
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance, or of
@@ -71,18 +64,11 @@ class TrainingOptions:
     inducing_samples: int | None = None
     num_predict_samples: int | None = None
     learning_rate: float | None = None
-    orbit_rate: float = 0.05
-    inducing_rate: float = 0.1
-    warmup: int = 10
-    orbit_warmup: int = 40
     posterior_rows: int = 20_000
     posterior_samples: int | None = None
-    posterior_rho: float = 1.0
     posterior_every: int = 1
     polish_passes: int = 10
     local: LocalName = "kept"
-    local_rounds: int = 5
-    network_rate: float = 0.01
     start_rows: int = 150
     jitter: float = 1e-6
     exact_seconds: float = 150.0
@@ -107,9 +93,7 @@ class TrainingOptions:
         for name in ("inducing_samples", "num_predict_samples", "posterior_samples"):
             if getattr(self, name) is not None:
                 self._set(name, whole_number(name, getattr(self, name)))
-        for name in ("orbit_rate", "inducing_rate", "network_rate"):
-            self._set(name, nonnegative_number(name, getattr(self, name)))
-        for name in ("posterior_rho", "jitter", "exact_seconds"):
+        for name in ("jitter", "exact_seconds"):
             self._set(name, positive_number(name, getattr(self, name)))
         if self.learning_rate is not None:
             self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
@@ -185,12 +169,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 _WHOLE_NUMBERS = {  # the least value of each
     "num_groups": 1,
-    "warmup": 1,
-    "orbit_warmup": 1,
     "posterior_rows": 1,
     "posterior_every": 1,
     "polish_passes": 0,
-    "local_rounds": 1,
     "start_rows": 0,
 }
 _OF_ESTIMATORS = ("num_samples", "max_steps", "max_seconds", "batch_size", "num_inducing")

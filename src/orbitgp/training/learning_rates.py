@@ -21,18 +21,24 @@ from orbitgp.planning.options import TrainerSettings
 
 Groups = list[dict[str, Any]]  # as an optimiser takes them: parameters and their rate
 
+# Rates of Adam, that of the inducing points in units of the spread of the inputs.
+_ORBIT_RATE = 0.05
+_INDUCING_RATE = 0.1
+_NETWORK_RATE = 0.01
+_WARMUP, _ORBIT_WARMUP = 10, 40  # steps over which rates grow to their full size
+
 
 class LearningRates:
     """The rates of an optimiser's groups over a run. ``first`` are those that they were made with."""
 
-    def __init__(self, groups: Groups, model: InvariantGP, options: TrainerSettings) -> None:
+    def __init__(self, groups: Groups, model: InvariantGP) -> None:
         self.groups = groups
         self.first = [group["lr"] for group in groups]
         # The first values of kernel and noise are guesses. The orbit warms up longer, so that these settle first.
         orbit = {id(p) for p in model.orbit.parameters()}
         self.of_orbit = [id(group["params"][0]) in orbit for group in groups]
         self.cools = [group["params"][0] is model.inducing for group in groups]
-        self.warmups = [options.orbit_warmup if mine else options.warmup for mine in self.of_orbit]
+        self.warmups = [_ORBIT_WARMUP if mine else _WARMUP for mine in self.of_orbit]
 
     def set(self, fraction: float, step: int, keeps_orbit: bool) -> None:
         """Those of this step, when such a fraction of the run is over."""
@@ -54,10 +60,10 @@ def parameter_groups(setting: Setting, options: TrainerSettings, local: LocalSou
     rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
     rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
     groups = [(rest, rate), (mean, rate * of_targets)]
-    groups += [(parameters, options.orbit_rate * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
+    groups += [(parameters, _ORBIT_RATE * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
     best = points_are_best(model.orbit, len(model.inducing), len(setting.x))
-    groups += [] if best else [([model.inducing], options.inducing_rate * of_inputs)]
-    groups.append((list(local.parameters()), options.network_rate))
+    groups += [] if best else [([model.inducing], _INDUCING_RATE * of_inputs)]
+    groups.append((list(local.parameters()), _NETWORK_RATE))
     learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
     # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
     held = [{"params": [model.inducing], "lr": 0.0}]

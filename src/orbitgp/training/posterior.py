@@ -37,6 +37,7 @@ from orbitgp.training.diagnostics import Diagnostics
 Factor = Float[Tensor, "inducing inducing"]
 
 _AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
+_ROUNDS = 5  # turns of q(u) and local parameters in one update
 _LOOK = 256  # data whose noise is looked at
 
 
@@ -67,7 +68,7 @@ class PosteriorUpdates:
         # Turns with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
         follows = local.follows_posterior or self.likelihood.couples
         in_turns = options.optimizer == "natural" and enumerated and follows
-        self.rounds = options.local_rounds if in_turns else 1
+        self.rounds = _ROUNDS if in_turns else 1
         self.minibatches = minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
@@ -89,7 +90,7 @@ class PosteriorUpdates:
         # same draws feed the noise of those draws back.
         fed_back = self.likelihood.couples or (self.likelihood.num_locals > 0 and not self.enumerated)
         damping = (0.5 if partial else 1.0) * (0.5 if fed_back else 1.0)
-        return self.options.posterior_rho * damping * max(slow, 0.1)
+        return damping * max(slow, 0.1)
 
     @in_smaller_chunks
     @torch.no_grad()

@@ -85,7 +85,7 @@ class StochasticSteps:
             fused=self.x.is_cuda,
         )
         self.gradient = self._replayed() if self._is_small() else self._gradient
-        self.rates = LearningRates(self.optimizer.param_groups, self.model, options)
+        self.rates = LearningRates(self.optimizer.param_groups, self.model)
         self.posterior.refresh_local()
         self.minibatches = minibatches(self.x, self.generator)
         self.steps = 0

@@ -31,8 +31,7 @@ MODELS: dict[str, Settings] = {
 CLOSE = 0.001  # in error: a tenth of a point
 FULL_SIZE = 12_000
 
-# Rotations by any angle are noisier than what MNIST itself needs: twice the samples for q(u).
-FULL: Settings = harness.FULL | {"max_steps": 1200, "options": harness.OPTIONS | {"posterior_samples": 32}}
+FULL: Settings = harness.FULL | {"max_steps": 1200}
 QUICK: Settings = harness.QUICK | {"num_train": 1000, "max_steps": 60}
 
 

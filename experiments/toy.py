@@ -148,7 +148,7 @@ def fit_sparse(data: Data, orbit: FiniteOrbit, num_inducing: int, seed: int) -> 
     inducing = initial_inducing(data.x, orbit, kernel, num_inducing, "greedy", torch.Generator().manual_seed(seed))
     model = InvariantGP(kernel, orbit, inducing, mean="zero", jitter=1e-8)
     # All data and the whole orbit in every step: nothing is random, so q(u) may jump to its optimum.
-    options = TrainerSettings(batch_size=count, num_samples=None, polish_passes=1, learning_rate=0.05)
+    options = TrainerSettings(batch_size=count, num_samples=None, learning_rate=0.05)
     Trainer(model, likelihood, data.x, y, options).run()
     with torch.no_grad():
         value = elbo(model, likelihood, orbit.sample(data.x, None), y, count).item()

@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {
     "max_steps": 2,
     "num_inducing": 12,
     "num_samples": 4,
-    "training": TrainingOptions(num_predict_samples=8, start_rows=0, polish_passes=1),
+    "training": TrainingOptions(num_predict_samples=8, start_rows=0, learning_rate=0.03),
     "random_state": 0,
 }
 

@@ -323,7 +323,7 @@ class TestObjectsOfYourOwn:
 
 class TestTrainingOptions:
     def test_come_back(self, tmp_path: Path) -> None:
-        options = TrainingOptions(posterior_samples=6, start_rows=20, num_predict_samples=8, local="kept")
+        options = TrainingOptions(inducing_samples=6, start_rows=20, num_predict_samples=8, local="kept")
         InvariantGPRegressor(**{**QUICK, "training": options}).fit(*table()).save(tmp_path / "file")
         assert InvariantGPRegressor.load(tmp_path / "file").training == options
         InvariantGPRegressor(**{**QUICK, "training": None}).fit(*table()).save(tmp_path / "file")

@@ -71,7 +71,7 @@ def on_disk(kind: str, x: np.ndarray, folder: Path) -> Any:
 
 
 def classifier(**settings: Any) -> InvariantGPClassifier:
-    options = TrainingOptions(start_rows=0, polish_passes=2)
+    options = TrainingOptions(start_rows=0)
     given = {"num_inducing": 20, "num_samples": 4, "max_steps": 10, "batch_size": 32, "random_state": 0, "training": options}
     return InvariantGPClassifier(Rotation(20.0), **{**given, **settings})
 

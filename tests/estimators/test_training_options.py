@@ -52,13 +52,13 @@ class TestTheObject:
         assert hash(options) == hash(TrainingOptions(jitter=1e-5))
 
     def test_repr_shows_what_was_changed_and_print_shows_all(self) -> None:
-        options = TrainingOptions(posterior_samples=64, sampler="iid")
-        assert repr(options) == "TrainingOptions(sampler='iid', posterior_samples=64)"
+        options = TrainingOptions(inducing_samples=64, sampler="iid")
+        assert repr(options) == "TrainingOptions(sampler='iid', inducing_samples=64)"
         assert eval(repr(options)) == options
         assert repr(TrainingOptions()) == "TrainingOptions()"
         lines = str(options).splitlines()
         assert len(lines) == 1 + len(fields(TrainingOptions))
-        assert "  posterior_samples = 64" in lines
+        assert "  inducing_samples = 64" in lines
         assert "  jitter = 1e-06" in lines
 
     def test_copies(self) -> None:
@@ -67,25 +67,24 @@ class TestTheObject:
             assert again == options
 
     def test_numbers_of_numpy_become_plain(self) -> None:
-        options = TrainingOptions(posterior_samples=np.int64(8), jitter=np.float32(0.5), exact_seconds=1)
-        assert [type(v) for v in (options.posterior_samples, options.jitter, options.exact_seconds)] == [int, float, float]
+        options = TrainingOptions(inducing_samples=np.int64(8), jitter=np.float32(0.5), exact_seconds=1)
+        assert [type(v) for v in (options.inducing_samples, options.jitter, options.exact_seconds)] == [int, float, float]
 
     @pytest.mark.parametrize(("options", "error", "sentence"), [
         ({"num_groups": "two"}, TypeError, "num_groups must be a whole number, got 'two'"),
         ({"num_predict_samples": 0}, ValueError, "num_predict_samples must be at least 1, got 0"),
-        ({"posterior_samples": 2.5}, TypeError, "posterior_samples must be a whole number, got 2.5"),
+        ({"inducing_samples": 2.5}, TypeError, "inducing_samples must be a whole number, got 2.5"),
         ({"posterior_rows": 0}, ValueError, "posterior_rows must be at least 1, got 0"),
-        ({"polish_passes": -1}, ValueError, "polish_passes must be at least 0, got -1"),
+        ({"start_rows": -1}, ValueError, "start_rows must be at least 0, got -1"),
         ({"optimizer": "sgd"}, ValueError, "optimizer must be one of natural, adam, got 'sgd'"),
         ({"sampler": "sobol"}, ValueError, "sampler must be one of .*got 'sobol'"),
-        ({"inducing": "grid"}, ValueError, "inducing must be one of .*got 'grid'"),
         ({"local": "mine"}, ValueError, "local must be one of .*got 'mine'"),
         ({"jitter": 0}, ValueError, "jitter must be positive and finite, got 0"),
         ({"jitter": None}, TypeError, "jitter must be a number, got None"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be positive and finite"),
         ({"dtype": "float16"}, ValueError, "dtype must be one of auto, float32, float64, got 'float16'"),
         ({"dtype": np.float32}, ValueError, "dtype must be one of auto, float32, float64"),
-        ({"posterior_sample": 3}, TypeError, "has no option 'posterior_sample': did you mean 'posterior_samples'"),
+        ({"inducing_sample": 3}, TypeError, "has no option 'inducing_sample': did you mean 'inducing_samples'"),
         ({"draws": "qmc"}, TypeError, "TrainingOptions has no option 'draws': it has optimizer, num_groups, sampler"),
         ({"max_steps": 3}, TypeError, "max_steps is an argument of the estimator itself"),
     ], ids=str)  # fmt: skip
@@ -100,11 +99,11 @@ class TestNestedNames:
     def test_set_params_replaces_the_object(self) -> None:
         options = TrainingOptions(jitter=1e-5)
         model = InvariantGPRegressor(training=options)
-        assert model.set_params(training__posterior_samples=64, num_inducing=7) is model
-        assert model.training == TrainingOptions(jitter=1e-5, posterior_samples=64)
+        assert model.set_params(training__inducing_samples=64, num_inducing=7) is model
+        assert model.training == TrainingOptions(jitter=1e-5, inducing_samples=64)
         assert model.num_inducing == 7
         assert options == TrainingOptions(jitter=1e-5)
-        assert model.get_params()["training__posterior_samples"] == 64
+        assert model.get_params()["training__inducing_samples"] == 64
 
     def test_without_options_the_defaults_are_changed(self) -> None:
         model = InvariantGPRegressor().set_params(training__sampler="iid")
@@ -116,8 +115,8 @@ class TestNestedNames:
         assert model.training == TrainingOptions(num_groups=4, jitter=1e-4)
 
     def test_unknown_names(self) -> None:
-        with pytest.raises(ValueError, match="has no option 'posterior_sample': did you mean 'posterior_samples'"):
-            InvariantGPRegressor().set_params(training__posterior_sample=8)
+        with pytest.raises(ValueError, match="has no option 'inducing_sample': did you mean 'inducing_samples'"):
+            InvariantGPRegressor().set_params(training__inducing_sample=8)
         with pytest.raises(ValueError, match="max_steps is an argument of the estimator itself"):
             InvariantGPRegressor().set_params(training__max_steps=8)
         with pytest.raises(TypeError, match=r"training must be an orbitgp\.TrainingOptions or None, got dict"):
@@ -131,13 +130,13 @@ class TestNestedNames:
         assert "training=TrainingOptions(jitter=1e-05)" in repr(model)
         assert "training" in model._repr_html_()
 
-    @pytest.mark.parametrize("given", [None, TrainingOptions(polish_passes=1, start_rows=0)])
+    @pytest.mark.parametrize("given", [None, TrainingOptions(start_rows=0)])
     def test_grid_search(self, given: TrainingOptions | None) -> None:
         model = InvariantGPRegressor(GaussianNoise(0.3), training=given, **QUICK)
-        search = GridSearchCV(model, {"training__posterior_samples": [8, 16]}, cv=2).fit(X, y)
-        assert {c["training__posterior_samples"] for c in search.cv_results_["params"]} == {8, 16}
-        assert search.best_estimator_.training.posterior_samples == search.best_params_["training__posterior_samples"]
-        assert search.best_estimator_.training.polish_passes == (given or TrainingOptions()).polish_passes
+        search = GridSearchCV(model, {"training__inducing_samples": [8, 16]}, cv=2).fit(X, y)
+        assert {c["training__inducing_samples"] for c in search.cv_results_["params"]} == {8, 16}
+        assert search.best_estimator_.training.inducing_samples == search.best_params_["training__inducing_samples"]
+        assert search.best_estimator_.training.start_rows == (given or TrainingOptions()).start_rows
         assert model.training is given
 
     def test_in_a_pipeline(self) -> None:
@@ -148,9 +147,9 @@ class TestNestedNames:
 
 class TestWhatATrainerGets:
     def test_arguments_and_options_in_one_object(self) -> None:
-        model = InvariantGPRegressor(max_steps=7, batch_size=5, num_samples=6, training=TrainingOptions(posterior_every=3))
+        model = InvariantGPRegressor(max_steps=7, batch_size=5, num_samples=6, training=TrainingOptions(learning_rate=0.2))
         settings = trainer_settings(model.get_params(deep=False), GaussianNoise(), seed=9)
-        expected = {"max_steps": 7, "batch_size": 5, "num_samples": 6, "climb_samples": 6, "posterior_every": 3, "seed": 9}
+        expected = {"max_steps": 7, "batch_size": 5, "num_samples": 6, "climb_samples": 6, "learning_rate": 0.2, "seed": 9}
         assert settings == TrainerSettings(**expected)
 
     def test_defaults_stand_in_one_place(self) -> None:

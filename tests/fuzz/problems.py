@@ -195,7 +195,6 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
             "num_groups": groups,
             "sampler": str(rng.choice(["qmc", "qmc", "iid", "antithetic"])),
             "optimizer": str(rng.choice(["natural", "natural", "natural", "adam"])),
-            "inducing": str(rng.choice(["random", "random", "kmeans", "greedy"])),
             "inducing_samples": int(rng.choice([1, 1, 2, 3])),
             "local": str(rng.choice(["kept", "kept", "network", "groups"])),
         }

@@ -32,7 +32,7 @@ def make_trainer(orbit: Orbit | None = None, **options: Any) -> Trainer:
     orbit = GaussianNoise(0.3).double() if orbit is None else orbit
     kernel = ScaleKernel(RBFKernel()).double()
     model = InvariantGP(kernel, orbit, initial_inducing(x, orbit, kernel, 8, generator=generator))
-    settings = {"max_steps": 12, "batch_size": 16, "num_samples": 4, "num_groups": 4, "polish_passes": 1, "start_rows": 0}
+    settings = {"max_steps": 12, "batch_size": 16, "num_samples": 4, "num_groups": 4, "start_rows": 0}
     return Trainer(model, likelihood, x, y, TrainerSettings(**{**settings, **options}))
 
 

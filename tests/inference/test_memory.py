@@ -92,9 +92,7 @@ SIZE = 64  # of the input, and of the orbit: circular shifts, which are enumerat
 
 def regressor(device: str) -> InvariantGPRegressor:
     shifts = Permutation([[*range(1, SIZE), 0]], close=True)
-    options = TrainingOptions(
-        inducing_samples=1, num_predict_samples=SIZE, start_rows=0, dtype="float32", posterior_rows=10**6, inducing="random"
-    )
+    options = TrainingOptions(inducing_samples=1, num_predict_samples=SIZE, start_rows=0, dtype="float32", posterior_rows=10**6)
     return InvariantGPRegressor(
         shifts, num_inducing=512, batch_size=32, num_samples=SIZE, max_steps=3, training=options, device=device, random_state=0
     )

@@ -622,7 +622,7 @@ class TestFrame:
 
 # The estimators
 
-BRIEF = TrainingOptions(polish_passes=2, start_rows=0)
+BRIEF = TrainingOptions(learning_rate=0.03, start_rows=0)
 QUICK: dict[str, Any] = {"max_steps": 6, "num_samples": 4, "num_inducing": 20, "random_state": 0, "training": BRIEF}
 
 

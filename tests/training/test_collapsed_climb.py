@@ -429,7 +429,7 @@ def test_records_tell_of_one_climb_in_the_units_of_y() -> None:
 
 def test_an_option_of_stochastic_steps_is_not_ignored() -> None:
     x, y = (part.numpy() for part in data())
-    training = TrainingOptions(posterior_samples=8)
+    training = TrainingOptions(learning_rate=0.02)
     model = InvariantGPRegressor(GaussianNoise(0.5), num_inducing=8, max_steps=20, training=training, random_state=0)
     assert model.fit(x, y[:, 0]).history_[-1]["step"] == 20
     assert "evaluations" not in model.diagnostics_

@@ -65,15 +65,6 @@ def test_where_there_is_no_factor_the_jitter_grows():
     assert trainer.stochastic.diagnostics.report()["failed_factors"] == 1
 
 
-def test_q_is_refitted_every_so_many_steps(monkeypatch):
-    trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None], posterior_every=3)
-    refits = []
-    monkeypatch.setattr(trainer.stochastic.posterior, "update", lambda rho: refits.append(trainer.steps))
-    for _ in range(7):
-        trainer.step()
-    assert refits == [0, 3, 6]
-
-
 def test_records_of_the_orbit_are_told_climb_by_climb():
     steps = [{"step": step, "climb": climb, "without_orbit": climb == 3} for step, climb in enumerate([1, 1, 2, 3, 3, 4])]
     assert [[record["step"] for record in climb] for climb in climbs_with_orbit(steps)] == [[0, 1], [2], [5]]

@@ -78,7 +78,7 @@ def make_trainer(orbit=None, likelihood=None, size=8, perturbed=False, kernel=No
         with torch.no_grad():
             for parameter in (*model.parameters(), *likelihood.parameters()):
                 parameter.add_(0.1)
-    settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "polish_passes": 2, "start_rows": 0, **options}
+    settings = {"max_steps": 8, "batch_size": 12, "num_samples": 4, "start_rows": 0, **options}
     return Trainer(model, likelihood, x, y, TrainerSettings(**settings), **(hooks or {}))
 
 
@@ -337,12 +337,12 @@ def test_the_jitter_follows_the_noise_down_and_not_below_what_failed():
 
 @pytest.mark.slow
 def test_a_run_ends_when_the_bound_is_level_and_says_so():
-    trainer = make_trainer(Identity(), max_steps=400, batch_size=30, start_rows=0)
+    trainer = make_trainer(Identity(), max_steps=400, batch_size=30, learning_rate=0.03)
     trainer.run()
     assert trainer.converged
     assert trainer.steps < 400
     assert "stopped rising" in trainer.summary()
-    short = make_trainer(Identity(), max_steps=30, batch_size=30, start_rows=0)
+    short = make_trainer(Identity(), max_steps=30, batch_size=30, learning_rate=0.03)
     short.run()
     assert not short.converged
     assert "limit" in short.summary()
@@ -433,7 +433,7 @@ def test_a_run_that_is_asked_to_stop_does():
 def test_rates_warm_up_hold_and_fall_to_zero(monkeypatch):
     monkeypatch.setattr("orbitgp.training.learning_rates._WARMUP", 2)
     monkeypatch.setattr("orbitgp.training.learning_rates._ORBIT_WARMUP", 4)
-    trainer = make_trainer(start_rows=0, max_steps=20, polish_passes=0)
+    trainer = make_trainer(start_rows=0, max_steps=20)
     orbit = next(
         i for i, g in enumerate(trainer.stochastic.optimizer.param_groups) if g["params"][0] is trainer.model.orbit.width
     )
@@ -501,19 +501,19 @@ def test_refits_from_parts_of_the_data_average_to_one_from_all():
 
 def test_the_end_takes_less_than_training_where_data_are_many(monkeypatch):
     seen = []
-    for steps, rows in ((40, 10), (400, 10), (400, 30)):
-        trainer = make_trainer(posterior_rows=rows, posterior_every=2, polish_passes=6)
+    for steps, rows in ((20, 10), (200, 10), (200, 30)):
+        trainer = make_trainer(posterior_rows=rows)
         trainer.stochastic.steps = steps
         monkeypatch.setattr(trainer.stochastic.posterior, "polish", lambda passes, rows: seen.append(passes))
         trainer.polish()
-    assert seen == [1, 6, 6]
+    assert seen == [1, 10, 10]
 
 
 @pytest.mark.parametrize(
     ("limit", "pace", "expected"),
     [
-        (None, 5.0, (6, 30)),
-        (10.0, 1.0, (6, 30)),
+        (None, 5.0, (10, 30)),
+        (20.0, 1.0, (10, 30)),
         (3.5, 1.0, (3, 30)),
         (3.5, 3.0, (1, 30)),
         (0.52, 1.0, (1, 15)),
@@ -522,7 +522,7 @@ def test_the_end_takes_less_than_training_where_data_are_many(monkeypatch):
 )
 def test_the_end_takes_no_more_than_its_share_of_the_time(limit, pace, expected, monkeypatch):
     """``limit``: passes over all 30 data that a sixth of it is enough for. An update sees 10 of them."""
-    trainer = make_trainer(posterior_rows=10, polish_passes=6)
+    trainer = make_trainer(posterior_rows=10)
     trainer.stochastic.steps = 400
     seen = []
     monkeypatch.setattr(trainer.stochastic.posterior, "polish", lambda *given: seen.append(given))
@@ -629,7 +629,8 @@ def test_local_parameters_are_never_those_of_the_scored_draws():
 
 
 def test_polishing_averages_passes(monkeypatch):
-    trainer = make_trainer(start_rows=0, polish_passes=4)
+    monkeypatch.setattr(orbitgp.training.stochastic_steps, "_POLISH_PASSES", 4)
+    trainer = make_trainer(start_rows=0)
     trainer.step()
     seen = []
 

@@ -57,7 +57,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         inference: ``exact`` conditions on all data, ``sparse`` goes through inducing points, and ``auto`` is exact where that
             can be afforded, unless ``num_inducing``, ``batch_size`` or an option of sparse training is given.
         training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and grid
-            searches reach its options by names such as ``training__posterior_samples``.
+            searches reach its options by names such as ``training__learning_rate``.
         normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
             given as objects, then speak of normalised targets; predictions and the evidence are always in the units of y.
 

@@ -2,7 +2,7 @@
 
 Where inducing variables are values of g, which lives on *transformed* inputs, the first points are orbit samples of the data,
 not the data themselves. Where they average g over samples of the orbit, as f does, the first points are data as they are: each
-brings its own samples. There are three ways to choose among these candidates.
+brings its own samples. There are two ways to choose among these candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orbitgp.kernels.dispatch import covariance
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import base_draws
 
-Method = Literal["random", "kmeans", "greedy"]
+Method = Literal["random", "greedy"]
 
 
 @torch.no_grad()
@@ -36,7 +36,6 @@ def initial_inducing(
 
     - ``random``: random candidates, each datum used before any is used twice. Averages over an infinite orbit have their own
       draws for each point, so two of them at one datum differ, and together are more like f.
-    - ``kmeans``: centres of candidates, started from the random ones.
     - ``greedy``: one after the other where the prior variance of the inducing variable, given those chosen, is largest
       (pivoted Cholesky). That of an average is the slack that f at this datum would leave.
 
@@ -55,8 +54,6 @@ def initial_inducing(
     # The averages over a finite orbit at one datum would all be the same.
     at_data = averages and not (isinstance(orbit, FiniteOrbit) and pool > len(x))
     candidates = _orbit_samples(x, Identity() if at_data else orbit, pool, generator)
-    if method == "kmeans":
-        return _kmeans(candidates, size)
     if method == "greedy" and size < pool:
         sets = orbit.shared_samples(candidates, inducing_samples).points[:, 0] if averages else candidates[:, None]
         return candidates[_pivots(sets.flatten(2), kernel, size)]
@@ -82,17 +79,6 @@ def _orbit_samples(x: Tensor | RowSource, orbit: Orbit, count: int, generator: t
     first = torch.randint(size, (len(x),), generator=generator, device=device).to(x.device)
     each = torch.arange(count, device=x.device)
     return samples[each, (first[order] + each // len(x)) % size].contiguous()
-
-
-def _kmeans(points: Tensor, size: int, rounds: int = 10) -> Tensor:
-    flat = points.flatten(1)
-    centres = flat[:size].clone()
-    for _ in range(rounds):
-        nearest = torch.cdist(flat, centres).argmin(1)
-        counts = torch.bincount(nearest, minlength=size)
-        sums = torch.zeros_like(centres).index_add_(0, nearest, flat)
-        centres = torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], centres)
-    return centres.reshape(size, *points.shape[1:])
 
 
 def _pivots(sets: Float[Tensor, "candidates samples dim"], kernel: Kernel, size: int) -> Int[Tensor, " inducing"]:

@@ -34,9 +34,6 @@ _FEW_DRAWS = 4  # where there is no time for more; more rows gain more
 # Options that only stochastic steps have: who sets one of them asks for such steps.
 _STOCHASTIC = {
     "learning_rate",
-    "posterior_samples",
-    "posterior_every",
-    "polish_passes",
     "sampler",
     "num_groups",
     "local",

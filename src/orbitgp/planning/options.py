@@ -1,6 +1,6 @@
 """How to train: one frozen object of named numbers, checked when it is made.
 
-:class:`TrainingOptions` is what users set, by ``InvariantGPRegressor(training=TrainingOptions(posterior_samples=64))``.
+:class:`TrainingOptions` is what users set, by ``InvariantGPRegressor(training=TrainingOptions(learning_rate=0.01))``.
 :class:`TrainerSettings` is what a :class:`~orbitgp.training.trainer.Trainer` gets: those options, and the length of the run,
 the number of samples and a seed, which estimators take as arguments of their own.
 """
@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, get_args
 
-from orbitgp.inference.inducing_points import Method
 from orbitgp.inference.local_parameters import LocalName
 from orbitgp.orbits.sampling import Policy
 from orbitgp.planning.checks import one_of, positive_number, whole_number
@@ -34,8 +33,6 @@ class TrainingOptions:
         optimizer: how q(u) is found: ``natural``, in closed form at every step, or ``adam``, with everything else.
         num_groups: independent groups that the orbit samples of a datum form (2 or more for an infinite orbit).
         sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
-        inducing: how inducing points are chosen: ``random``, ``kmeans`` or ``greedy`` (where most variance is left). By
-            default ``greedy`` for averages of which there are at least a quarter as many as data, else ``random``.
         inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
             f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
             has up to 32.
@@ -44,9 +41,6 @@ class TrainingOptions:
         learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are
             found together, as log odds may be far from where they start.
         posterior_rows: the most data that one refit of q(u) sees.
-        posterior_samples: orbit samples of each of them; by default ``num_samples`` of the estimator.
-        posterior_every: the steps from one refit of q(u) to the next.
-        polish_passes: the passes over all data that the last q(u) averages over (fewer where that would take long).
         local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
         start_rows: the data by whose exact evidence the best of several starts is chosen (:mod:`orbitgp.training.starts`);
             0 starts from the orbit as it is given. Sparse runs of fewer than 100 steps do so, too.
@@ -60,14 +54,10 @@ class TrainingOptions:
     optimizer: OptimizerName = "natural"
     num_groups: int = 2
     sampler: Policy = "qmc"
-    inducing: Method | None = None
     inducing_samples: int | None = None
     num_predict_samples: int | None = None
     learning_rate: float | None = None
     posterior_rows: int = 20_000
-    posterior_samples: int | None = None
-    posterior_every: int = 1
-    polish_passes: int = 10
     local: LocalName = "kept"
     start_rows: int = 150
     jitter: float = 1e-6
@@ -86,11 +76,10 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
-            if name != "inducing" or self.inducing is not None:
-                self._set(name, one_of(name, getattr(self, name), known))
+            self._set(name, one_of(name, getattr(self, name), known))
         for name, least in _WHOLE_NUMBERS.items():
             self._set(name, whole_number(name, getattr(self, name), least))
-        for name in ("inducing_samples", "num_predict_samples", "posterior_samples"):
+        for name in ("inducing_samples", "num_predict_samples"):
             if getattr(self, name) is not None:
                 self._set(name, whole_number(name, getattr(self, name)))
         for name in ("jitter", "exact_seconds"):
@@ -138,6 +127,7 @@ class TrainerSettings(TrainingOptions):
         max_seconds: or after so many seconds, whichever is first.
         batch_size: data for each gradient.
         num_samples: orbit samples of each of them. None where a finite orbit is enumerated.
+        posterior_samples: orbit samples of each datum that a refit of q(u) sees. None: ``num_samples``.
         climb_samples: draws of an infinite orbit with which a run climbs the collapsed bound. None: as many as it needs.
         seed: of all that is random in training.
     """
@@ -146,6 +136,7 @@ class TrainerSettings(TrainingOptions):
     max_seconds: float | None = None
     batch_size: int = 512
     num_samples: int | None = 32
+    posterior_samples: int | None = None
     climb_samples: int | None = None
     seed: int = 0
 
@@ -153,7 +144,7 @@ class TrainerSettings(TrainingOptions):
         super().__post_init__()
         for name in ("max_steps", "batch_size"):
             self._set(name, whole_number(name, getattr(self, name)))
-        for name in ("num_samples", "climb_samples"):
+        for name in ("num_samples", "climb_samples", "posterior_samples"):
             if getattr(self, name) is not None:
                 self._set(name, whole_number(name, getattr(self, name)))
         if self.max_seconds is not None:
@@ -163,15 +154,12 @@ class TrainerSettings(TrainingOptions):
 _CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": get_args(OptimizerName),
     "sampler": get_args(Policy),
-    "inducing": get_args(Method),
     "local": get_args(LocalName),
     "dtype": get_args(PrecisionName),
 }
 _WHOLE_NUMBERS = {  # the least value of each
     "num_groups": 1,
     "posterior_rows": 1,
-    "posterior_every": 1,
-    "polish_passes": 0,
     "start_rows": 0,
 }
 _OF_ESTIMATORS = ("num_samples", "max_steps", "max_seconds", "batch_size", "num_inducing")

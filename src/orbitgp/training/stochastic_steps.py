@@ -151,7 +151,7 @@ class StochasticSteps:
     def step(self, keeps_orbit: bool = False) -> None:
         """One step: q(u) in closed form (natural), then a gradient step of everything else."""
         with self.timed():
-            if self.natural and self.steps % self.options.posterior_every == 0:
+            if self.natural:
                 self.posterior.update(self.posterior.rho(schedule(self.fraction())))
             self.rates.set(self.fraction(), self.steps, keeps_orbit)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
@@ -215,12 +215,12 @@ class StochasticSteps:
         Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
         that is less than one pass, it is a part of one for data on disk; others are all seen, if there is time.
         """
-        if not self.natural or not self.options.polish_passes:
+        if not self.natural:
             return
-        seen = self.steps // self.options.posterior_every * self.posterior.size
-        enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else self.options.polish_passes
+        seen = self.steps * self.posterior.size
+        enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else _POLISH_PASSES
         rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)
-        passes = min(self.options.polish_passes, max(1, enough))
+        passes = min(_POLISH_PASSES, max(1, enough))
 
         def seconds(rows: int) -> float:
             return pass_seconds(self.model, self.likelihood, self.x, rows, self.posterior.num_samples)
@@ -319,4 +319,5 @@ class StochasticSteps:
 
 _LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
 _MOST_STEPS_A_RECORD = 10  # so that a run with a far limit can be found level long before it
+_POLISH_PASSES = 10  # over all data, at most: the last q(u) averages over them
 _PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds

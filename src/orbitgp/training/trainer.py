@@ -195,8 +195,8 @@ class Trainer:
     def _redraw_inducing(self) -> None:
         """Draw the inducing points again, from the orbit as it is now."""
         model, generator = self.model, self.stochastic.generator
-        size, method, averaged = len(model.inducing), self.options.inducing, model.inducing_samples
-        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, method, generator, averaged))
+        size, averaged = len(model.inducing), model.inducing_samples
+        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, None, generator, averaged))
         self.stochastic.forget_points()
 
     def _run_climb(self, size: ClimbSize) -> None:

@@ -48,7 +48,6 @@ class LocalParameters(harness.Run):
     num_train: int | None = None
     batch_size: int = 256
     num_samples: int = 16
-    num_groups: int = 4
     num_inducing: int = 100
     max_steps: int = 100_000
     degrees: float = 15.0
@@ -93,7 +92,6 @@ class LocalParameters(harness.Run):
             max_steps=self.max_steps,
             batch_size=self.batch_size,
             num_samples=self.num_samples,
-            num_groups=self.num_groups,
             start_rows=0,
             seed=self.seed,
         )

@@ -99,11 +99,6 @@ SETTINGS = [
         ValueError,
         "num_samples must be a positive multiple of num_groups=2, got 1",
     ),
-    (
-        {"orbit": GaussianNoise(), "num_samples": 1, "training": TrainingOptions(num_groups=1)},
-        ValueError,
-        "at least 2 independent groups",
-    ),
     ({"orbit": GaussianNoise(), "num_samples": 9}, ValueError, "positive multiple of num_groups=2, got 9"),
     ({"orbit": group, "num_samples": 1}, ValueError, "num_samples must be at least 2 for an orbit of 24 elements"),
     ({"kernel": "rbf"}, TypeError, "kernel must be a gpytorch.kernels.Kernel or None, got str"),

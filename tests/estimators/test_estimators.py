@@ -161,12 +161,12 @@ class TestEvidence:
     def test_has_an_error_from_fresh_draws_where_the_orbit_is_sampled(self, rng: np.random.Generator) -> None:
         X, y = wave(rng, rows=20)
         fitted = InvariantGPRegressor(
-            GaussianNoise(0.3), num_inducing=20, max_steps=5, num_samples=6, training=TrainingOptions(num_groups=3)
+            GaussianNoise(0.3), num_inducing=20, max_steps=5, num_samples=6, training=TrainingOptions(sampler="iid")
         ).fit(X, y)
         evidence = fitted.evidence_
         assert evidence.stderr > 0
         assert evidence.num_data == 20
-        assert evidence.num_samples == 66
+        assert evidence.num_samples == 64
         assert evidence.likelihood == "Gaussian"
 
     def test_inputs_may_come_in_any_units(self, rng: np.random.Generator) -> None:
@@ -424,10 +424,7 @@ class TestSettings:
         assert_array_equal(whole.predict(X), more.predict(X))
         assert not np.array_equal(whole.predict(X), fewer.predict(X))
         # Identity: even one sample is all there is.
-        assert (
-            InvariantGPRegressor(num_samples=1, training=TrainingOptions(num_groups=1), **settings).fit(X, y).evidence_.stderr
-            == 0.0
-        )
+        assert InvariantGPRegressor(num_samples=1, **settings).fit(X, y).evidence_.stderr == 0.0
 
     def test_budget_in_seconds(self, rng: np.random.Generator) -> None:
         X, y = wave(rng)

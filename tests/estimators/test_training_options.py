@@ -71,7 +71,7 @@ class TestTheObject:
         assert [type(v) for v in (options.inducing_samples, options.jitter, options.exact_seconds)] == [int, float, float]
 
     @pytest.mark.parametrize(("options", "error", "sentence"), [
-        ({"num_groups": "two"}, TypeError, "num_groups must be a whole number, got 'two'"),
+        ({"posterior_rows": "two"}, TypeError, "posterior_rows must be a whole number, got 'two'"),
         ({"num_predict_samples": 0}, ValueError, "num_predict_samples must be at least 1, got 0"),
         ({"inducing_samples": 2.5}, TypeError, "inducing_samples must be a whole number, got 2.5"),
         ({"posterior_rows": 0}, ValueError, "posterior_rows must be at least 1, got 0"),
@@ -85,7 +85,7 @@ class TestTheObject:
         ({"dtype": "float16"}, ValueError, "dtype must be one of auto, float32, float64, got 'float16'"),
         ({"dtype": np.float32}, ValueError, "dtype must be one of auto, float32, float64"),
         ({"inducing_sample": 3}, TypeError, "has no option 'inducing_sample': did you mean 'inducing_samples'"),
-        ({"draws": "qmc"}, TypeError, "TrainingOptions has no option 'draws': it has optimizer, num_groups, sampler"),
+        ({"draws": "qmc"}, TypeError, "TrainingOptions has no option 'draws': it has optimizer, sampler"),
         ({"max_steps": 3}, TypeError, "max_steps is an argument of the estimator itself"),
     ], ids=str)  # fmt: skip
     def test_one_sentence_about_what_is_wrong(self, options: dict[str, Any], error: type[Exception], sentence: str) -> None:
@@ -111,8 +111,8 @@ class TestNestedNames:
         assert "training__sampler" not in InvariantGPRegressor().get_params()
 
     def test_the_object_and_an_option_of_it_at_once(self) -> None:
-        model = InvariantGPRegressor().set_params(training__jitter=1e-4, training=TrainingOptions(num_groups=4))
-        assert model.training == TrainingOptions(num_groups=4, jitter=1e-4)
+        model = InvariantGPRegressor().set_params(training__jitter=1e-4, training=TrainingOptions(start_rows=40))
+        assert model.training == TrainingOptions(start_rows=40, jitter=1e-4)
 
     def test_unknown_names(self) -> None:
         with pytest.raises(ValueError, match="has no option 'inducing_sample': did you mean 'inducing_samples'"):

@@ -184,7 +184,6 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
         likelihood = "bernoulli"
     exact = bool(rng.random() < 0.5)
     mapped = images and bool(rng.random() < 0.25)
-    groups = int(rng.choice([2, 2, 2, 4]))
     options: dict[str, Any] = {
         "num_predict_samples": int(rng.integers(1, 9)),
         "dtype": str(rng.choice(["auto", "auto", "float32", "float64"])),
@@ -192,7 +191,6 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
     }
     if not exact:
         options |= {
-            "num_groups": groups,
             "sampler": str(rng.choice(["qmc", "qmc", "iid", "antithetic"])),
             "optimizer": str(rng.choice(["natural", "natural", "natural", "adam"])),
             "inducing_samples": int(rng.choice([1, 1, 2, 3])),
@@ -204,7 +202,7 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
         "kernel": None if mapped else _kernel(rng, int(np.prod(X.shape[1:]))),
         "feature_map": OrientedGradients() if mapped else None,
         "inference": "exact" if exact else "sparse",
-        "num_samples": 2 * groups * int(rng.integers(1, 3)),
+        "num_samples": 4 * int(rng.integers(1, 5)),
         "max_steps": int(rng.integers(1, 9)),
         "training": TrainingOptions(**options),
     }

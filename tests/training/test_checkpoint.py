@@ -179,7 +179,7 @@ class TestExactly:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("options", [
-        {}, {"posterior_rows": 7}, {"optimizer": "adam"}, {"num_samples": 6, "num_groups": 3},
+        {}, {"posterior_rows": 7}, {"optimizer": "adam"}, {"num_samples": 6, "sampler": "iid"},
     ], ids=str)  # fmt: skip
     @pytest.mark.parametrize("likelihood", [Gaussian, Bernoulli])
     def test_every_part_of_the_state(

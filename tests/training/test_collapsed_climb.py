@@ -74,7 +74,7 @@ class TestWhichRuns:
         assert draws(trainer(), batch_size=ROWS) == 128
 
     @pytest.mark.parametrize(
-        "options", [{"batch_size": ROWS - 1}, {"learning_rate": 0.1}, {"optimizer": "adam"}, {"num_groups": 4}]
+        "options", [{"batch_size": ROWS - 1}, {"learning_rate": 0.1}, {"optimizer": "adam"}, {"sampler": "iid"}]
     )
     def test_who_asks_for_stochastic_steps_gets_them(self, options: dict[str, Any]) -> None:
         assert draws(trainer(), **options) is None

@@ -100,7 +100,7 @@ KINDS = {
     "natural": {},
     "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
     "adam": {"optimizer": "adam"},
-    "iid": {"sampler": "iid", "num_groups": 4},
+    "iid": {"sampler": "iid"},
     "bernoulli": {"likelihood": "bernoulli"},
     "bernoulli, adam": {"likelihood": "bernoulli", "optimizer": "adam"},
     "stick-breaking": {"likelihood": "stick-breaking"},

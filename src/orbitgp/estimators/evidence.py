@@ -57,7 +57,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     settings = trainer.options
     samples, groups = settings.num_samples, settings.num_groups
     if samples is not None and samples < EVIDENCE_SAMPLES:
-        samples = whole_groups(EVIDENCE_SAMPLES, groups)
+        samples = EVIDENCE_SAMPLES
     problem = trainer.model, trainer.likelihood, trainer.x
     rows = min(len(trainer.x), EVIDENCE_ROWS) if on_disk(trainer.x) else len(trainer.x)
     local_passes = LOCAL_PASSES if trainer.likelihood.num_locals else 0

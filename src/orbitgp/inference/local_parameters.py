@@ -142,7 +142,7 @@ class Groups(LocalSource):
             return [samples]
         half = samples.pairing.blocks // 2
         if half < 2 or samples.pairing != Pairing.groups(2 * half):
-            raise ValueError("local='groups' needs an even number of independent groups of orbit samples: set num_groups to 4.")
+            raise ValueError("local='groups' needs an even number of independent groups of orbit samples, four or more.")
         return [Samples(points, Pairing.groups(half)) for points in samples.points.split(half, dim=1)]
 
     def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:

@@ -35,7 +35,6 @@ _FEW_DRAWS = 4  # where there is no time for more; more rows gain more
 _STOCHASTIC = {
     "learning_rate",
     "sampler",
-    "num_groups",
     "local",
 }
 

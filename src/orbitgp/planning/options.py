@@ -31,7 +31,6 @@ class TrainingOptions:
 
     Args:
         optimizer: how q(u) is found: ``natural``, in closed form at every step, or ``adam``, with everything else.
-        num_groups: independent groups that the orbit samples of a datum form (2 or more for an infinite orbit).
         sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
         inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
             f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
@@ -52,7 +51,6 @@ class TrainingOptions:
     """
 
     optimizer: OptimizerName = "natural"
-    num_groups: int = 2
     sampler: Policy = "qmc"
     inducing_samples: int | None = None
     num_predict_samples: int | None = None
@@ -86,6 +84,11 @@ class TrainingOptions:
             self._set(name, positive_number(name, getattr(self, name)))
         if self.learning_rate is not None:
             self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
+
+    @property
+    def num_groups(self) -> int:
+        """The independent groups that the orbit samples of a datum form. Two are enough, unless half of them serve the rest."""
+        return 4 if self.local == "groups" else 2
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All options by name, as scikit-learn asks for them."""
@@ -158,7 +161,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": get_args(PrecisionName),
 }
 _WHOLE_NUMBERS = {  # the least value of each
-    "num_groups": 1,
     "posterior_rows": 1,
     "start_rows": 0,
 }

@@ -18,7 +18,6 @@ from torch import Tensor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits.sampling import whole_groups
 from orbitgp.planning.cost import Cost, Workload, affordable, covariances_and_turns
 from orbitgp.planning.device_speed import nominal_seconds
 from orbitgp.planning.options import TrainerSettings
@@ -85,8 +84,7 @@ def affordable_steps(model: InvariantGP, likelihood: Likelihood, x: Inputs, opti
         return options.set_params(**{name: sizes[max(0, found - 1)]})
 
     if "posterior_samples" in free and options.num_samples is not None:
-        few = whole_groups(_FEW_SAMPLES, options.num_groups)
-        options = replace(options, posterior_samples=min(options.num_samples, few))
+        options = replace(options, posterior_samples=min(options.num_samples, _FEW_SAMPLES))
     options = with_most(options, "posterior_rows", min(len(x), ROWS_A_POINT * len(model.inducing)), _refit_seconds)
     return with_most(options, "batch_size", min(len(x), _LEAST_BATCH), _gradient_seconds)
 

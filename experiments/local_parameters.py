@@ -1,8 +1,8 @@
 """Where the local parameters come from: a recognition network, one value kept for each datum, or the draws of other groups.
 
-Odd against even digits by the logistic likelihood, with learned rotations, for the same time with each source; q(u) by natural
-gradients and by Adam, as in the paper. Two bounds are measured afterwards on fresh draws: with the local parameters that the
-source itself gives, and with those that are best for the q(u) that was reached.
+Odd against even digits by the logistic likelihood, with learned rotations, for the same time with each source. Two bounds are
+measured afterwards on fresh draws: with the local parameters that the source itself gives, and with those that are best for
+the q(u) that was reached.
 
 ``python -m experiments local-parameters``; ``--quick`` takes a fifth of the time. Models that train side by side slow each
 other down: ``--jobs 1``, the default, is for this comparison.
@@ -30,11 +30,10 @@ from orbitgp.inference.local_parameters import LocalName
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import Rotation
-from orbitgp.planning.options import OptimizerName, TrainerSettings
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
-OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class LocalParameters(harness.Run):
     """One model with one source of local parameters."""
 
     source: LocalName
-    optimizer: OptimizerName
     seed: int = 0
     seconds: float = 30.0
     num_train: int | None = None
@@ -53,14 +51,13 @@ class LocalParameters(harness.Run):
     degrees: float = 15.0
 
     def name(self) -> str:
-        return harness.slug(self.optimizer, self.source, self.seed)
+        return harness.slug(self.source, self.seed)
 
     def measure(self, device: str) -> Record:
-        _warm_up(self.optimizer, device)
+        _warm_up(device)
         data = harness.cut(digits(seed=self.seed), slice(self.num_train))
         trainer = self.trainer(data, device)
         trainer.run()
-        trainer.stochastic.local.eval()
         model, likelihood, x, y = trainer.stochastic.local.setting
         fresh = torch.Generator(x.device).manual_seed(self.seed + 1)
         own = _own_bound(trainer, fresh)
@@ -86,7 +83,6 @@ class LocalParameters(harness.Run):
         kernel, orbit = initial_kernel(None, x, variance, generator), Rotation(self.degrees).to(device)
         inducing = initial_inducing(x, orbit, kernel, self.num_inducing, "random", generator)
         options = TrainerSettings(
-            optimizer=self.optimizer,
             local=self.source,
             max_seconds=self.seconds,
             max_steps=self.max_steps,
@@ -99,9 +95,9 @@ class LocalParameters(harness.Run):
 
 
 @cache
-def _warm_up(optimizer: OptimizerName, device: str) -> None:
+def _warm_up(device: str) -> None:
     """A few steps that are not counted: they load and compile what is loaded and compiled on first use."""
-    LocalParameters("network", optimizer, seconds=1.0, max_steps=3).trainer(digits(), device).run()
+    LocalParameters("network", seconds=1.0, max_steps=3).trainer(digits(), device).run()
 
 
 @torch.no_grad()
@@ -125,16 +121,15 @@ def table(records: Records) -> str:
         bounds = [f"{r['evidence'][name] / r['data']['train']:.4f}" for name in ("own", "value")]
         error, nll, ece = (r["metrics"][name] for name in ("error_rate", "nll", "ece"))
         scores = [f"{error:.2%}", f"{nll:.4f}", f"{ece:.4f}", f"±{r['orbit']['degrees']:.0f}°"]
-        cells.append([r["settings"]["optimizer"], r["settings"]["source"], str(r["steps"]), *bounds, *scores])
+        cells.append([r["settings"].get("optimizer", "natural"), r["settings"]["source"], str(r["steps"]), *bounds, *scores])
     scores = ["bound a datum, its own c", "bound a datum, best c", "error", "NLL", "ECE", "angle"]
     return harness.markdown(["q(u)", "source", "steps", *scores], cells)
 
 
 def plan(options: argparse.Namespace) -> list[LocalParameters]:
-    """Every source with every optimiser, split by split; a fifth of the time with ``--quick``."""
+    """Every source, split by split; a fifth of the time with ``--quick``."""
     settings = {"seconds": options.seconds / (5 if options.quick else 1)}
-    each = [(source, optimizer) for optimizer in OPTIMIZERS for source in SOURCES]
-    return [LocalParameters(*one, seed=seed, **settings) for seed in range(options.seeds) for one in each]
+    return [LocalParameters(source, seed=seed, **settings) for seed in range(options.seeds) for source in SOURCES]
 
 
 EXPERIMENT = harness.Experiment(

@@ -79,7 +79,7 @@ class TestEstimators:
     @pytest.mark.slow
     @pytest.mark.parametrize("settings", [
         {}, {"mean": "zero", "likelihood": "student-t"},
-        {"mean": "linear", "training": TrainingOptions(dtype="float32", optimizer="adam", start_rows=20)},
+        {"mean": "linear", "training": TrainingOptions(dtype="float32", learning_rate=0.1, start_rows=20)},
         {"normalize_y": False, "likelihood": Gaussian(2, noise=0.3)}, {"orbit": Permutation.swap(0, 1), "num_samples": 2},
         {"kernel": ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2, lengthscale_prior=GammaPrior(3.0, 6.0)))},
         {"random_state": np.random.RandomState(1), "image_shape": None, "max_seconds": 100.0, "num_inducing": np.int64(6)},

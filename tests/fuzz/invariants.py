@@ -243,7 +243,7 @@ def _classes_renamed(problem: Problem, estimator: Any) -> list[str]:
     wrong = _close(problem, estimator, one, other, "at the same parameters with classes renamed")
     options = problem.arguments["training"]
     exact = isinstance(estimator.model_, ExactGP)
-    if estimator.converged_ if exact else options.optimizer == "natural" and options.local != "network":
+    if estimator.converged_ if exact else options.local != "network":
         names = np.unique(problem.y)
         named = {name: f"z{len(names) - i}" for i, name in enumerate(names)}
         again = problem.estimator().fit(problem.X, np.array([named[name] for name in problem.y]))

@@ -192,7 +192,6 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
     if not exact:
         options |= {
             "sampler": str(rng.choice(["qmc", "qmc", "iid", "antithetic"])),
-            "optimizer": str(rng.choice(["natural", "natural", "natural", "adam"])),
             "inducing_samples": int(rng.choice([1, 1, 2, 3])),
             "local": str(rng.choice(["kept", "kept", "network", "groups"])),
         }

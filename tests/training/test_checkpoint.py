@@ -113,8 +113,8 @@ def resumed_digest(path: Path, result: Path) -> None:
 
 CASES: dict[str, Callable[[], Any]] = {
     "natural": lambda: InvariantGPRegressor(GaussianNoise(0.5), **QUICK),
-    "adam": lambda: InvariantGPRegressor(
-        GaussianNoise(0.5), likelihood="laplace", **QUICK, training=TrainingOptions(optimizer="adam")
+    "steps": lambda: InvariantGPRegressor(
+        GaussianNoise(0.5), likelihood="laplace", **QUICK, training=TrainingOptions(learning_rate=0.1)
     ),
     "no orbit": lambda: InvariantGPRegressor(mean="linear", **QUICK),
     "finite orbit": lambda: InvariantGPRegressor(Permutation.swap(0, 1), likelihood="student-t", **QUICK),
@@ -179,7 +179,7 @@ class TestExactly:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("options", [
-        {}, {"posterior_rows": 7}, {"optimizer": "adam"}, {"num_samples": 6, "sampler": "iid"},
+        {}, {"posterior_rows": 7}, {"num_samples": 6, "sampler": "iid"},
     ], ids=str)  # fmt: skip
     @pytest.mark.parametrize("likelihood", [Gaussian, Bernoulli])
     def test_every_part_of_the_state(
@@ -243,7 +243,7 @@ class TestOnlyItsOwnRun:
         ({"orbit": GaussianNoise(0.5, learn=False)}, "orbit"), ({"kernel": RBFKernel()}, "kernel"),
         ({"likelihood": "laplace"}, "likelihood"), ({"mean": "zero"}, "mean"),
         ({"training": TrainingOptions(jitter=1e-5)}, "jitter"),
-        ({"num_inducing": 7}, "num_inducing was 8 and is 7"), ({"training": TrainingOptions(optimizer="adam")}, "optimizer"),
+        ({"num_inducing": 7}, "num_inducing was 8 and is 7"),
         ({"num_samples": 8}, "num_samples"), ({"max_seconds": 100.0}, "max_seconds"),
         ({"training": TrainingOptions(sampler="iid")}, "sampler was qmc and is iid"),
     ], ids=str)  # fmt: skip

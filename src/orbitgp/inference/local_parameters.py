@@ -2,7 +2,7 @@
 
 A bound holds for any local parameters that do not depend on the draws it is scored with. Three sources:
 
-- ``kept``: one value for each datum, the best one for the moments seen when the datum was last visited;
+- ``kept``: one value for each datum, the best one for the moments of the last refit of q(u) that saw the datum;
 - ``network``: a recognition network, a function of input and label that learns with everything else (section 4.5);
 - ``groups``: from half of the groups of orbit samples for the other half, both ways. Nothing is kept, nothing is learned.
 
@@ -89,7 +89,7 @@ class LocalOfRows(NamedTuple):
 
 
 class Kept(LocalSource):
-    """One value for each datum, which follows q(f) from visit to visit."""
+    """One value for each datum, which follows q(f) from refit to refit."""
 
     follows_posterior = True
     values: Tensor
@@ -100,11 +100,7 @@ class Kept(LocalSource):
         self.register_buffer("values", ones)
 
     def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:
-        before = self.values[rows]
-        if self.training:
-            # For the next visit of these data, whose draws will be others.
-            self.refit(rows, moments[0])
-        return [before]
+        return [self.values[rows]]
 
     @torch.no_grad()
     def refit(self, rows: RowIndex, moments: Moments) -> Local:

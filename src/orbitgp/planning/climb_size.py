@@ -49,7 +49,7 @@ class ClimbSize(NamedTuple):
 
 def may_see_all(likelihood: Likelihood, rows: int, options: TrainerSettings) -> bool:
     """Whether every step may see all data: nobody asks for parts of them, or for something that only stochastic steps have."""
-    if likelihood.couples or processes.count() > 1 or options.optimizer != "natural" or options.changed() & _STOCHASTIC:
+    if likelihood.couples or processes.count() > 1 or options.changed() & _STOCHASTIC:
         return False
     parts = [getattr(options, name) for name in ("batch_size", "posterior_rows") if name in options.changed()]
     return min(parts, default=rows) >= rows

@@ -16,7 +16,6 @@ from orbitgp.inference.local_parameters import LocalName
 from orbitgp.orbits.sampling import Policy
 from orbitgp.planning.checks import one_of, positive_number, whole_number
 
-OptimizerName = Literal["natural", "adam"]
 PrecisionName = Literal["auto", "float32", "float64"]
 Options = TypeVar("Options", bound="TrainingOptions")
 
@@ -30,7 +29,6 @@ class TrainingOptions:
     those that differ from the defaults.
 
     Args:
-        optimizer: how q(u) is found: ``natural``, in closed form at every step, or ``adam``, with everything else.
         sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
         inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
             f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
@@ -50,7 +48,6 @@ class TrainingOptions:
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
 
-    optimizer: OptimizerName = "natural"
     sampler: Policy = "qmc"
     inducing_samples: int | None = None
     num_predict_samples: int | None = None
@@ -155,7 +152,6 @@ class TrainerSettings(TrainingOptions):
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "optimizer": get_args(OptimizerName),
     "sampler": get_args(Policy),
     "local": get_args(LocalName),
     "dtype": get_args(PrecisionName),

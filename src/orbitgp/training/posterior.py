@@ -67,8 +67,7 @@ class PosteriorUpdates:
         self.whitens_data = needs_moments or self.model.dtype == torch.float64
         # Turns with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
         follows = local.follows_posterior or self.likelihood.couples
-        in_turns = options.optimizer == "natural" and enumerated and follows
-        self.rounds = _ROUNDS if in_turns else 1
+        self.rounds = _ROUNDS if enumerated and follows else 1
         self.minibatches = minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0

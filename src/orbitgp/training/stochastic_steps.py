@@ -1,11 +1,8 @@
 """Stochastic steps: minibatches, fresh orbit samples, Adam, and q(u) in closed form. They learn from data of any number.
 
-Two optimisers:
-
-- ``natural`` (the default): each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only
-  (``posterior``), then takes one Adam step of everything else on a smaller batch. With q(u) at its best, that step
-  follows the gradient of the bound with q(u) optimised out, which lets the orbit move freely.
-- ``adam``: one Adam step of everything, q(u) too. The reference.
+Each step refits q(u) in closed form from fresh orbit samples of a large batch, forward only (``posterior``), then takes one
+Adam step of everything else on a smaller batch. With q(u) at its best, that step follows the gradient of the bound with q(u)
+optimised out, which lets the orbit move freely.
 
 The learning rates warm up, hold, and fall to zero; those of the inducing points fall from the beginning. They hold until the
 bound has stopped rising, or for half of the budget (``convergence``). In the end q(u) is refitted from an average over many
@@ -65,16 +62,13 @@ class StochasticSteps:
 
     def __post_init__(self) -> None:
         options = self.options
-        self.natural = options.optimizer == "natural"
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
-        self.model.q_mean.requires_grad_(not self.natural)
-        self.model.q_sqrt.requires_grad_(not self.natural)
+        self.model.q_mean.requires_grad_(False)
+        self.model.q_sqrt.requires_grad_(False)
         samples = (options.num_samples, options.num_groups, options.sampler)
         one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
-        # With natural gradients, local parameters follow the updates of q(u), not the visits of minibatches.
         setting = Setting(self.model, self.likelihood, self.x, self.y)
         self.local = local_source(options.local, setting, options.seed)
-        self.local.train(not self.natural)
         self.diagnostics = Diagnostics()
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
@@ -149,10 +143,9 @@ class StochasticSteps:
         return self._spent() / (2 * self.hold)
 
     def step(self, keeps_orbit: bool = False) -> None:
-        """One step: q(u) in closed form (natural), then a gradient step of everything else."""
+        """One step: q(u) in closed form, then a gradient step of everything else."""
         with self.timed():
-            if self.natural:
-                self.posterior.update(self.posterior.rho(schedule(self.fraction())))
+            self.posterior.update(self.posterior.rho(schedule(self.fraction())))
             self.rates.set(self.fraction(), self.steps, keeps_orbit)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self.gradient(rows).clone())
@@ -160,9 +153,6 @@ class StochasticSteps:
             self._share_gradient()
             self.diagnostics.saw_gradient(self.model.orbit)
             self.optimizer.step()
-            if not self.natural:
-                with torch.no_grad():
-                    self.model.q_sqrt.tril_()
             self.steps += 1
 
     @contextmanager
@@ -210,13 +200,11 @@ class StochasticSteps:
         return Replayed(self._gradient, version, [self.generator], parameters)
 
     def polish(self, rest: TimeLeft) -> None:
-        """With all else fixed, q(u) from an average over passes over all data, where it was found in closed form.
+        """With all else fixed, q(u) from an average over passes over all data.
 
         Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
         that is less than one pass, it is a part of one for data on disk; others are all seen, if there is time.
         """
-        if not self.natural:
-            return
         seen = self.steps * self.posterior.size
         enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else _POLISH_PASSES
         rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)

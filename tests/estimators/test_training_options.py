@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, replace
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,11 @@ class TestTheShopWindow:
 
     def test_no_setting_has_two_places(self) -> None:
         assert not {field.name for field in fields(TrainingOptions)} & set(SHARED)
+
+    def test_a_page_has_all_ten(self) -> None:
+        page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+        assert re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", page, re.MULTILINE) == [f.name for f in fields(TrainingOptions)]
+        assert len(fields(TrainingOptions)) == 10
 
     def test_where_it_is_imported_from(self) -> None:
         assert orbitgp.TrainingOptions is orbitgp.training.TrainingOptions is TrainingOptions

@@ -17,6 +17,10 @@ from orbitgp.planning.options import TrainingOptions
 from orbitgp.training.starts import move_to, possible_starts
 
 
+class Drawn(GaussianNoise):
+    """Noise as any infinite orbit: k_f has no closed form, in which lengthscale and noise would be one."""
+
+
 def signals(rows: int, moved: float = 4.0, seed: int = 0):
     """Bumps of different width at different places, as images of one row."""
     rng = np.random.default_rng(seed)
@@ -129,7 +133,7 @@ def test_units_of_inputs_and_targets_do_not_matter():
     y = np.sin(6 * (x[:, 0] + 0.1 * rng.normal(size=20))) + 0.1 * rng.normal(size=20)
     found = []
     for unit in (1.0, 1e-6, 1e6):
-        model = InvariantGPRegressor(GaussianNoise(0.1), num_samples=8, random_state=0).fit(unit * x, unit * y)
+        model = InvariantGPRegressor(Drawn(0.1), num_samples=8, random_state=0).fit(unit * x, unit * y)
         evidence = model.evidence_.value + len(y) * np.log(unit)
         found.append((evidence, model.orbit_.scale.item() / unit, model.predict(unit * x) / unit))
     for evidence, scale, mean in found[1:]:

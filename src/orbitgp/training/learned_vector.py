@@ -73,8 +73,8 @@ class LearnedVector:
         return [torch.where(unit.isfinite() & (unit > 0), unit, 1.0) for unit in found]
 
     def contains(self, vector: Vector) -> bool:
-        """Whether no parameter has run off, in a direction in which the evidence is flat."""
-        return bool(np.all(np.abs(vector - self.origin) < _FARTHEST))
+        """Whether no hyperparameter has run off, in a direction in which the evidence is flat."""
+        return bool(np.all(np.abs(vector - self.origin)[~(self.is_reach | self.is_point)] < _FARTHEST))
 
     def get(self) -> Vector:
         """The parameters as they are."""

@@ -63,6 +63,7 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
     def gradient_at(vector: Vector) -> Vector:
         return times * objective.gradient_at(vector)
 
+    same = rung == Rung(len(climber.x), climber.model.num_samples)
     top = summit(function, Point(best, *function(best), precision(gradient_at, best)))
     seen: Seen = [(best, False)]
     for index in indices:
@@ -72,7 +73,7 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
         low, high = sorted(side * end for end in ends)
         for bound in (low, high):
             end, fallen = profile_end(function, top, index, bound)
-            moved = end + best - top.vector
+            moved = end if same else end + best - top.vector
             moved[index] = bound if end[index] == bound else moved[index].clip(low, high)
             seen.append((moved, False))
             if not fallen and abs(bound) == inf:

@@ -39,6 +39,8 @@ from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
+Part = Float[np.ndarray, " free"]  # of a vector: what a rung learns
+
 DRAWS_TOLERANCE = 1.0  # nats by which fresh draws may change the evidence before draws double
 _COARSE, _FINE = 0.2, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
@@ -178,12 +180,12 @@ class Ladder(Run):
         objective = self.objective(rung, plain)
         free = np.flatnonzero(~self.learned.is_point) if rung.holds_points else np.arange(len(start.vector))
 
-        def whole(part: Vector) -> Vector:
+        def whole(part: Part) -> Vector:
             vector = start.vector.copy()
             vector[free] = part
             return vector
 
-        def evaluate(part: Vector) -> tuple[float, Vector]:
+        def evaluate(part: Part) -> tuple[float, Part]:
             value, slope = self.evaluate(objective, whole(part), rung)
             return value, slope[free]
 

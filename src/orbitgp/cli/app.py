@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -35,8 +37,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (learn, compare, predict, show, data):
-    app.command()(command)
+
+def _in_one_process(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command, refused where torchrun has started several processes."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        if count() > 1:
+            typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process.", err=True)
+            raise typer.Exit(ERROR)
+        command(*arguments, **options)
+
+    return run
+
+
+app.command()(learn)
+for command in (compare, predict, show, data):
+    app.command()(_in_one_process(command))
 
 
 def _version(wanted: bool) -> bool:
@@ -48,9 +65,6 @@ def _version(wanted: bool) -> bool:
 
 @app.callback()
 def _common(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    if count() > 1 and context.invoked_subcommand != "learn":
-        typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {context.invoked_subcommand} runs in one process.", err=True)
-        raise typer.Exit(ERROR)
+    pass  # its options act by themselves

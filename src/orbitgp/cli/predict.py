@@ -118,7 +118,8 @@ def _open(run: Path, orbit: str = "", feature_map: str = "") -> tuple[Any, ReadO
     # The file may lie elsewhere by now, so any class of the user's own will do, if it fits.
     orbits, known_map = [config["orbit"]], config["settings"]["feature_map"]
     check_named_again({**config, "orbits": orbits}, orbits * ("orbit" in own), known_map if "feature_map" in own else "")
-    return folder.load_model(**own), options, config["inputs"]
+    ends = config["inputs"]
+    return folder.load_model(**own), options, None if ends is None else (ends[0], ends[1])
 
 
 def _check_shape(model: Any, new: Inputs, where: str) -> None:

@@ -26,7 +26,7 @@ from orbitgp.planning.climb_size import ClimbSize, climb_size
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse_cost import affordable_steps, default_steps, rest_of
 from orbitgp.training import screening
-from orbitgp.training.collapsed_climb import collapsed_ladder, held, set_last_posterior
+from orbitgp.training.collapsed_climb import collapsed_ladder, held, pace_of, set_last_posterior
 from orbitgp.training.diagnostics import Record
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.progress import progress_bar
@@ -222,6 +222,7 @@ class Trainer:
         """With all else fixed, find the last q(u)."""
         self.rest.spent = self.engine.seconds
         if self.climb is not None:
+            self.rest.pace = pace_of(self.climb)
             set_last_posterior(self.climb, self.rest)
         else:
             self.rest.pace = self.stochastic.pace

@@ -32,9 +32,10 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import Plan
+from orbitgp.planning.rungs import Rung
 from orbitgp.saving.container import Contents, SavedFileError, read, versions, write
 from orbitgp.saving.modules import build, load_state, pack, pack_arguments, pack_state, unpack
-from orbitgp.saving.registry import Inexpressible, Tensors, class_name, decode, encode, register
+from orbitgp.saving.registry import Inexpressible, Tensors, add, class_name, decode, encode, register
 
 Loaded = TypeVar("Loaded")
 
@@ -44,8 +45,15 @@ _PROBE_SAMPLES = 16
 _LONGEST = 200  # characters of a reason why a file cannot be loaded
 
 logger = logging.getLogger("orbitgp")
-register(Plan, lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]}, "Plan")
 register(TrainingOptions, lambda given: {name: getattr(given, name) for name in sorted(given.changed())}, "TrainingOptions")
+
+
+def _plan(ladder: list[list[Any]], **rest: Any) -> Plan:
+    """A plan from what a file holds of it."""
+    return Plan(ladder=tuple(Rung(*rung) for rung in ladder), **rest)
+
+
+add(Plan, "Plan", lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]}, _plan)
 
 
 def save_estimator(estimator: Any, path: Path, kind: str) -> None:

@@ -63,11 +63,6 @@ class Plan:
     max_steps: int | None = None
     batch_size: int | None = None
 
-    __no_type_check__ = True  # files hand in lists
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ladder", tuple(Rung(*rung) for rung in self.ladder))
-
     @property
     def learn_rows(self) -> int:
         """Rows that parameters are learned from."""

@@ -261,7 +261,7 @@ class TestLearningFromSomeRows:
         new = np.linspace(-3, 3, 20)[:, None]
         found, _ = ours.model_.predict(torch.from_numpy(new))
         # Turns end where the evidence is known to 0.01 nats: where f is far from 0, its probability is known as well.
-        np.testing.assert_allclose(expit(found[:, 0].numpy()), expit(kernel(new, X) @ alpha), atol=1e-3)
+        np.testing.assert_allclose(expit(found[:, 0].numpy()), expit(kernel(new, X) @ alpha), atol=3e-3)
 
     @pytest.mark.slow
     def test_a_classifier_that_was_saved_predicts_the_same(self, tmp_path: Any) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.accuracy import accuracy
-from benchmarks.measures import captured, growth, memory, predictions, steps
+from benchmarks.measures import growth, memory, predictions, steps
 from benchmarks.page import write_page
 from benchmarks.problem import Shape
 from benchmarks.processes import shared
@@ -32,7 +32,7 @@ SHAPES = {
     "cpu": [Shape(50, 20, 200), Shape(100, 32, 500), Shape(200, 120, 1200)],
     "cuda": [Shape(50, 20, 200), Shape(100, 32, 500), Shape(200, 120, 1200), Shape(200, 64, 1000), Shape(1500, 64, 3000)],
 }
-PARTS = ("steps", "profiles", "predictions", "accuracy", "growth", "processes", "captured")
+PARTS = ("steps", "profiles", "predictions", "accuracy", "growth", "processes")
 
 
 def main() -> None:
@@ -79,8 +79,6 @@ def main() -> None:
     if "processes" in args.only and args.device.type == "cpu":
         results["processes"] = shared()
     save(results, args.out)
-    if args.device.type == "cuda":
-        measure("captured", captured)
     print(markdown(results))
     if args.out == RESULTS:
         print(write_page())
@@ -94,8 +92,6 @@ def _line(name: str, result: dict[str, Any]) -> str:
         parts = "\n".join(f"  {ms:9.3f} ms  {part[:90]}" for part, ms in result["parts"].items())
         waits = f", {result['launches']:.0f} launches, waits: {result['waits']}" if "waits" in result else ""
         return f"profile {result['shape']}: {sum(result['parts'].values()):,.1f} ms{waits}\n{parts}"
-    if name == "captured":
-        return f"captured {result['shape']}: {result['milliseconds']} ms, bound {result['bounds']}"
     gemm, sum_of_bare = (result["ratios"][key]["median"] for key in ("orbitgp / GEMM", "orbitgp / bare"))
     times = ", ".join(f"{name} {ms:,.2f} ms" for name, ms in result["milliseconds"].items())
     return f"step {result['shape']}: {sum_of_bare:.2f} x bare, {gemm:.2f} x GEMM; {times}; MB {result['peak_megabytes']}"

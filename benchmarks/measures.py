@@ -25,7 +25,6 @@ from benchmarks.timing import (
     slope,
     timed,
 )
-from orbitgp.training.cuda_graphs import Captured
 
 CONTESTANTS: dict[str, Any] = {"orbitgp": Orbitgp, "straightforward": Straightforward}
 LARGE = 10_000_000  # entries of the kernel matrix from which what takes minutes is left to --full
@@ -61,20 +60,6 @@ def steps(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
         "bare": sum(times[name] for name in BARE),
         "ratios": ratios,
         "peak_megabytes": peaks,
-    }
-
-
-def captured(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
-    """The step as a CUDA graph, against the same step launched kernel by kernel."""
-    data = problem(shape, args.device)
-    launched, recorded = Orbitgp(shape, data), Orbitgp(shape, data)
-    graph = Captured(recorded.step, generators=[recorded.generator])
-    rounds = interleaved({"launched": launched.step, "captured": graph}, args.device, args.seconds, args.clock)
-    bounds = torch.stack([graph().clone() for _ in range(20)])
-    return {
-        "shape": str(shape),
-        "milliseconds": best(rounds),
-        "bounds": {"mean": bounds.mean().item(), "deviation": bounds.std().item(), "launched": launched.step().item()},
     }
 
 

@@ -76,11 +76,6 @@ def markdown(results: dict[str, Any]) -> str:
     if "steps" in results:
         lines += ["", "### One training step", "", *_table(_step_rows(results["steps"]))]
         lines += ["", "### The bare operations", "", *_table(_bare_rows(results["steps"]))]
-    if "captured" in results:
-        found = results["captured"]
-        rows = [["", *(c["shape"] for c in found)]]
-        rows += [[name, *(_ms(c["milliseconds"][name]) for c in found)] for name in ("launched", "captured")]
-        lines += ["", "### The step as a captured graph", "", *_table(rows)]
     if "profiles" in results:
         lines += ["", "### Where the time of a step goes", "", *_table(_profile_rows(results["profiles"]))]
     if "predictions" in results:

@@ -16,7 +16,7 @@ from torch import Tensor
 def constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Cache ``make(*args)``, in float64 by default, else in ``dtype`` on ``device``. Do not write to the result."""
 
-    @cache  # never emptied: a CUDA graph keeps using the tables it was captured with
+    @cache
     @wraps(make)
     def kept(*args: Hashable, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
         with torch.inference_mode(False):  # a later backward pass may need the table

@@ -197,7 +197,7 @@ class PosteriorUpdates:
 
     @torch.no_grad()
     def _tie_jitter_to_noise(self) -> None:
-        """Lower the jitter where it is no longer small against the noise of the data; in steps, as each costs a new CUDA graph.
+        """Lower the jitter where it is no longer small against the noise of the data.
 
         In float32 it must also be large against the rounding of k_u, and stays.
         """
@@ -205,7 +205,7 @@ class PosteriorUpdates:
             return
         noise = 1 / float(self.likelihood.quadratic(self.y[:_LOOK], None).lam.max())
         wanted = self.options.jitter * noise
-        if self.failed_jitter < wanted < self.model.jitter / 10:
+        if self.failed_jitter < wanted < self.model.jitter:
             self.model.jitter = wanted
 
     def _kernel_statistics(self, rows: RowIndex, samples: Samples) -> KernelStatistics:

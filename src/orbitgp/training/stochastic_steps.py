@@ -27,7 +27,6 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import Setting, local_source
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Owned, RowSource, first, minibatches, on_disk, owned, prefetch
-from orbitgp.kernels.stationary import Stationary
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
@@ -35,7 +34,6 @@ from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training import convergence
 from orbitgp.training.adam import Adam
-from orbitgp.training.cuda_graphs import Replayed
 from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
 from orbitgp.training.learning_rates import LearningRates, parameter_groups, schedule
 from orbitgp.training.objective import log_prior
@@ -78,7 +76,6 @@ class StochasticSteps:
             eps=1e-15,  # gradients may be small because the unit of a parameter is
             fused=self.x.is_cuda,
         )
-        self.gradient = self._replayed() if self._is_small() else self._gradient
         self.rates = LearningRates(self.optimizer.param_groups, self.model)
         self.posterior.refresh_local()
         self.minibatches = minibatches(self.x, self.generator)
@@ -126,8 +123,6 @@ class StochasticSteps:
         if self.steps > steps:
             reckoned = step_seconds(self.model, self.likelihood, self.x, self.options)
             self.pace = (self.seconds - seconds) / ((self.steps - steps) * reckoned)
-        if isinstance(self.gradient, Replayed):
-            self.gradient.release()
 
     def _cool_down_if_level(self) -> None:
         """Let the rates fall from now on, if the bound has stopped rising and they have not begun to."""
@@ -148,7 +143,7 @@ class StochasticSteps:
             self.posterior.update(self.posterior.rho(schedule(self.fraction())))
             self.rates.set(self.fraction(), self.steps, keeps_orbit)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
-            self.bounds.append(self.gradient(rows).clone())
+            self.bounds.append(self._gradient(rows))
             prefetch(self.x, self.minibatches.upcoming(len(rows)))
             self._share_gradient()
             self.diagnostics.saw_gradient(self.model.orbit)
@@ -182,22 +177,6 @@ class StochasticSteps:
         clock = torch.tensor([self.seconds, float(self.stopped)], dtype=torch.float64, device=self.x.device)
         processes.all_reduce([*(p.grad for p in learned if p.grad is not None), self.bounds[-1], clock])
         self.seconds, self.stopped = float(clock[0]) / processes.count(), bool(clock[1])
-
-    def _is_small(self) -> bool:
-        """Whether a GPU takes longer to launch the kernels of a step than to run them, and no part of the step waits for it."""
-        samples = min(self.options.batch_size, len(self.x)) * self.model.samples_per_row(self.options.num_samples)
-        small = samples * self.model.num_points <= _LAUNCH_BOUND
-        plain = isinstance(self.model.covariance, Stationary) and not self.likelihood.num_locals
-        return self.x.is_cuda and isinstance(self.x, Tensor) and small and plain
-
-    def _replayed(self) -> Replayed[Float[Tensor, ""]]:
-        """The gradient as a CUDA graph. It is recorded again when the jitter changes, or which parameters are learned."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-
-        def version() -> object:
-            return self.model.jitter, [p.requires_grad for p in parameters]
-
-        return Replayed(self._gradient, version, [self.generator], parameters)
 
     def polish(self, rest: TimeLeft) -> None:
         """With all else fixed, q(u) from an average over passes over all data.
@@ -305,7 +284,6 @@ class StochasticSteps:
         return self.model.orbit.sample(x, num_samples, options.num_groups, options.sampler, self.generator, own.among)
 
 
-_LAUNCH_BOUND = 2**26  # samples times inducing points of a step that an H200 computes as fast as its kernels are launched
 _MOST_STEPS_A_RECORD = 10  # so that a run with a far limit can be found level long before it
 _POLISH_PASSES = 10  # over all data, at most: the last q(u) averages over them
 _PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds

@@ -15,6 +15,7 @@ import orbitgp.estimators.evidence
 import orbitgp.estimators.session
 from orbitgp import InvariantGPRegressor
 from orbitgp.estimators.evidence import sparse_evidence
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
@@ -40,19 +41,19 @@ class Machine:
 
     def __init__(self, speed: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        plain, bounds = InvariantGP._kernel_means, orbitgp.estimators.evidence.two_sided_bounds
+        plain = InvariantGP._kernel_means
 
         def counted(model: InvariantGP, samples: Any, *rest: Any) -> Any:
             self.now += samples.points[..., 0].numel() * model.num_points / speed
             return plain(model, samples, *rest)
 
-        def bounded(model: InvariantGP, likelihood: Likelihood, x: Any, y: Any, samples: int, max_iterations: int) -> Any:
-            values = model.num_points if max_iterations == 0 else len(x) * samples
-            self.now += len(x) * samples * values / speed
-            return bounds(model, likelihood, x, y, samples, max_iterations=max_iterations)
+        class CountedGP(ExactGP):
+            def log_evidence(counted, *given: Any) -> float:
+                self.now += (len(counted.x) * (counted.num_samples or 1)) ** 2 / speed
+                return super().log_evidence(*given)
 
         monkeypatch.setattr(InvariantGP, "_kernel_means", counted)
-        monkeypatch.setattr(orbitgp.estimators.evidence, "two_sided_bounds", bounded)
+        monkeypatch.setattr(orbitgp.estimators.evidence, "ExactGP", CountedGP)
         for module in CLOCKED:
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
@@ -144,26 +145,18 @@ def test_whole_orbits_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert evidence.stderr == 0.0
 
 
-def test_an_upper_bound_without_products_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is time for one pass, and none for all pairs of samples."""
-    asked: list[int] = []
-    plain = orbitgp.estimators.evidence.two_sided_bounds
-
-    def bounds(*given: Any, max_iterations: int) -> Any:
-        asked.append(max_iterations)
-        return plain(*given, max_iterations=max_iterations)
-
-    monkeypatch.setattr(orbitgp.estimators.evidence, "two_sided_bounds", bounds)
+def test_an_upper_bound_is_computed_where_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = scored(TimeLeft(None), rows=120)
-    asked.clear()
     uppers = []
     for share in np.geomspace(1e-7, 1.0, 15):
         monkeypatch.setattr(TimeLeft, "share", lambda _, share=share: float(share))
         uppers.append(sparse_evidence(run, torch.Generator().manual_seed(0)).upper)
-    assert uppers[0] is None
-    assert len(asked) == sum(upper is not None for upper in uppers)
-    assert asked == sorted(asked)
-    assert set(asked) == {0, 100}
+    missing = [upper is None for upper in uppers]
+    assert missing == sorted(missing, reverse=True)
+    assert missing[0]
+    assert not missing[-1]
+    with_all_rows = ExactGP(run.model.kernel, run.model.orbit, run.x, num_samples=32).log_evidence(run.likelihood, run.y)
+    assert uppers[-1] == pytest.approx(with_all_rows, abs=1e-6)
 
 
 def test_the_clock_begins_with_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:

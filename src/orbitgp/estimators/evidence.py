@@ -9,18 +9,18 @@ import torch
 from orbitgp.inference.collapsed import CollapsedBound
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
+from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.expectation_propagation import missing_nats
 from orbitgp.inference.rows import RowSource, on_disk
-from orbitgp.inference.upper_bound import two_sided_bounds
 from orbitgp.likelihoods.base import required
+from orbitgp.machine import free_memory
 from orbitgp.orbits.sampling import whole_groups
-from orbitgp.planning.cost import Workload
+from orbitgp.planning.cost import Workload, affordable
 from orbitgp.planning.sparse_cost import pass_seconds, passes_within
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
-UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # what an upper bound may cost
-UPPER_ROWS = 5000  # so many data have an upper bound even where products with K_f would take longer
+UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # draws of an upper bound, and the most time it may take
 NOISE_ERRORS = 5.0  # by which a lower bound may lie above an upper one, by chance
 EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES, FEW_SAMPLES = 64, 8  # at least so many orbit samples for each datum, and where these take too long
@@ -99,16 +99,18 @@ def bounded(evidence: Evidence, upper: float) -> Evidence:
 
 
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
-    """No log marginal likelihood of the model lies above, where that can be computed: Gaussian in f, few data, and time."""
+    """The exact log evidence with fixed draws, where it can be computed: Gaussian in f, few data, and time.
+
+    No bound on it lies above, whatever the inducing points and q(u) are.
+    """
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
     if isinstance(x, RowSource) or likelihood.num_locals or likelihood.couples:
         return None
     samples = None if evidence.num_samples is None else UPPER_SAMPLES
-    size = model.samples_per_row(samples) if samples is not None else getattr(model.orbit, "size", 1)
-    work = Workload(size, model.covariance.num_features(x), x.device, double=True)
-    seconds = trainer.rest.share()
-    quick = work.conditioning(len(x)).seconds < min(UPPER_SECONDS, seconds)
-    if not quick and (len(x) > UPPER_ROWS or pass_seconds(model, likelihood, x, len(x), samples) > seconds):
+    double, dim = x.dtype == torch.float64, model.covariance.num_features(x)
+    work = Workload.of(likelihood, model.samples_per_row(samples), dim, x.device, double)
+    if affordable(work.conditioning(len(x)), min(UPPER_SECONDS, trainer.rest.share()), free_memory(x.device)):
         return None
-    bounds = two_sided_bounds(model, likelihood, x, trainer.y, samples, max_iterations=100 if quick else 0)
-    return bounds.upper
+    exact = ExactGP(model.kernel, model.orbit, x, model.num_latents, num_samples=samples)
+    exact.prior_mean = model.prior_mean
+    return exact.log_evidence(likelihood, trainer.y)

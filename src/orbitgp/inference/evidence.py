@@ -15,11 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.elbo import Batch, elbo_of_all
+from orbitgp.inference.elbo import Batch, elbo_of_all, slack
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, first, owned
-from orbitgp.inference.slack import slack
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import Samples

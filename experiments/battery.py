@@ -37,8 +37,7 @@ from torch import Tensor
 
 from experiments import harness
 from experiments.harness import Claims, Record, Records
-from orbitgp.datasets import digits
-from orbitgp.datasets.rotation import rotate
+from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood

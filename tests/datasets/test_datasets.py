@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 
 from orbitgp import datasets
-from orbitgp.datasets import DatasetError, download, mnist_files
+from orbitgp.datasets import DatasetError, fetch
+from orbitgp.datasets import images as image_sets
 
 NAMES = {
     "train": ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
@@ -58,7 +59,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ORBITGP_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(mnist_files, "fetch", lambda *args: pytest.fail("a download was tried"))
+    monkeypatch.setattr(image_sets, "fetch", lambda *args: pytest.fail("a download was tried"))
 
 
 class TestIdx:
@@ -143,7 +144,7 @@ class TestMnist:
     def test_fashion_does_not_take_mnist_for_itself(self, tmp_path, monkeypatch):
         files = tiny_mnist()
         sums = {name: "sha256:" + hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        monkeypatch.setattr(mnist_files, "MNIST", replace(mnist_files.MNIST, checksums=sums))
+        monkeypatch.setattr(image_sets, "MNIST", replace(image_sets.MNIST, checksums=sums))
         write(tmp_path, files)
         assert datasets.mnist(root=tmp_path).source == "the canonical files"
         with pytest.raises(DatasetError, match="of Fashion-MNIST is neither in"):
@@ -230,60 +231,60 @@ class TestDownload:
 
     @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
     def test_whole(self, server, path, algorithm):
-        download.download([server.url], path, self.checksum(server, algorithm))
+        fetch.download([server.url], path, self.checksum(server, algorithm))
         assert path.read_bytes() == server.content
         assert self.folder(path) == {"file"}
         assert server.requests == 1
 
     def test_broken_transfer_goes_to_the_next_mirror(self, server, path):
         server.allowances = [300_000]
-        download.download([server.url, server.url], path, self.checksum(server))
+        fetch.download([server.url, server.url], path, self.checksum(server))
         assert path.read_bytes() == server.content
         assert self.folder(path) == {"file"}
 
     def test_broken_transfer_leaves_nothing(self, server, path):
         server.allowances = [1000]
         with pytest.raises(DatasetError, match=r"cannot download file .* broke off .*: try again, or put the file in"):
-            download.download([server.url], path, self.checksum(server))
+            fetch.download([server.url], path, self.checksum(server))
         assert self.folder(path) == set()
 
     def test_wrong_checksum_leaves_nothing(self, server, path):
         with pytest.raises(DatasetError, match="another checksum"):
-            download.download([server.url], path, "sha256:" + "0" * 64)
+            fetch.download([server.url], path, "sha256:" + "0" * 64)
         assert self.folder(path) == set()
 
     def test_truncation_that_the_server_hides_fails_the_checksum(self, server, path):
         server.declare_length = False
         server.allowances = [1000] * 10
         with pytest.raises(DatasetError, match="another checksum"):
-            download.download([server.url], path, self.checksum(server))
+            fetch.download([server.url], path, self.checksum(server))
         assert self.folder(path) == set()
 
     @pytest.mark.parametrize("status", [404, 403, 500])
     def test_refusal_goes_to_the_next_mirror(self, server, path, status):
         server.status = status
         with pytest.raises(DatasetError, match=rf"{server.url}: the server answered {status} .*; .*/2: the server"):
-            download.download([server.url, server.url + "/2"], path, self.checksum(server))
+            fetch.download([server.url, server.url + "/2"], path, self.checksum(server))
         assert server.requests == 2
         assert self.folder(path) == set()
 
     def test_nobody_there(self, server, path):
         with pytest.raises(DatasetError, match="no connection"):
-            download.download(["http://127.0.0.1:1/file"], path, self.checksum(server))
-        download.download(["http://127.0.0.1:1/file", server.url], path, self.checksum(server))
+            fetch.download(["http://127.0.0.1:1/file"], path, self.checksum(server))
+        fetch.download(["http://127.0.0.1:1/file", server.url], path, self.checksum(server))
         assert path.read_bytes() == server.content
 
     def test_without_pooch_one_sentence_and_files_that_are_there_are_read(self, path, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "pooch", None)
         with pytest.raises(DatasetError, match="needs the package pooch: pip install pooch, or put the file in"):
-            download.download(["http://127.0.0.1:1/file"], path, "sha256:")
+            fetch.download(["http://127.0.0.1:1/file"], path, "sha256:")
         write(tmp_path, tiny_mnist())
         assert len(datasets.mnist(tmp_path).x_test) == 10
 
     def test_unwritable_folder(self, server, tmp_path):
         (tmp_path / "occupied").write_text("a file")
         with pytest.raises(DatasetError, match="choose another folder"):
-            download.download([server.url], tmp_path / "occupied" / "file", self.checksum(server))
+            fetch.download([server.url], tmp_path / "occupied" / "file", self.checksum(server))
 
     def test_missing_file_is_fetched_into_its_folder(self, server, tmp_path, monkeypatch):
         files = tiny_mnist()
@@ -291,9 +292,9 @@ class TestDownload:
         server.content = files.pop(images)
         write(tmp_path, files)
         checksums = {**dict.fromkeys(files, "sha256:"), images: self.checksum(server)}
-        family = mnist_files.Family("MNIST", "mnist", (server.url + "/",), checksums)
-        monkeypatch.setattr(mnist_files, "MNIST", family)
-        monkeypatch.setattr(mnist_files, "fetch", download.download)
+        family = image_sets.Family("MNIST", (server.url + "/",), checksums)
+        monkeypatch.setattr(image_sets, "MNIST", family)
+        monkeypatch.setattr(image_sets, "fetch", fetch.download)
         assert len(datasets.mnist(tmp_path).x_test) == 10
         assert (tmp_path / "mnist" / images).read_bytes() == server.content
         datasets.mnist(tmp_path)

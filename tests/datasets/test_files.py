@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from orbitgp.datasets import DatasetError
+from orbitgp.datasets.base import task_of
 from orbitgp.datasets.files import ReadOptions, load, load_inputs
-from orbitgp.datasets.task import task_of
 
 RNG = np.random.default_rng(0)
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from orbitgp.datasets import digits
-from orbitgp.datasets.rotation import rotate
+from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.kernels import SmoothDerivative
 from orbitgp.orbits import Affine, Flip, GaussianNoise, LocalDeformation, Orbit, Rotation, Translation

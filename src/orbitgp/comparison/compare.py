@@ -13,7 +13,7 @@ import numpy as np
 from orbitgp.comparison.parallel import Estimator, Job, Kept, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison
-from orbitgp.datasets.task import Task, task_of
+from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.orbits import Identity, Orbit

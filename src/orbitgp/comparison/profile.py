@@ -20,7 +20,7 @@ from orbitgp.comparison.compare import estimator_for, features
 from orbitgp.comparison.parallel import Job, Kept, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.verdict import Standing, leaders
-from orbitgp.datasets.task import Task
+from orbitgp.datasets.base import Task
 from orbitgp.estimators.images import channels_first
 from orbitgp.orbits.description import listed, with_unit
 from orbitgp.orbits.parse import make_orbit, quantity_names, with_fixed

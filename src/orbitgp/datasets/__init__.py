@@ -6,10 +6,8 @@ Loaders look for files in one folder (an argument, else ``ORBITGP_DATA``, else t
 """
 
 from orbitgp.datasets.base import Dataset, DatasetError
-from orbitgp.datasets.embedded import digits
-from orbitgp.datasets.idx import read_idx
-from orbitgp.datasets.mnist_files import fashion_mnist, mnist
-from orbitgp.datasets.rotation import rotate, rotate_by, rotated_mnist
+from orbitgp.datasets.fetch import read_idx
+from orbitgp.datasets.images import digits, fashion_mnist, mnist, rotate, rotate_by, rotated_mnist
 from orbitgp.datasets.signals import movements, spectra
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A data set: two pairs of arrays, a name, and where they come from.
+"""A data set: two pairs of arrays, a name, and where they come from; what its targets ask for, and how it is split.
 
 The name stays with the arrays, so that nobody takes a figure on generated data for one on a published set.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
-Images = Float32[np.ndarray, "rows height width"]
-Labels = Int64[np.ndarray, " rows"]
-Pair = tuple[Images, Labels]
+Task = Literal["classification", "regression"]
+Indices = tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " test"]]
+
+MAX_CLASSES = 30  # whole numbers with more distinct values than this are taken for measurements
 
 
 class DatasetError(ValueError):
@@ -48,9 +49,25 @@ class Dataset:
 
 def data_folder(root: str | Path | None) -> Path:
     """The folder of data sets: the argument, else ORBITGP_DATA, else the user's cache."""
-    if root is not None:
-        return Path(root).expanduser()
-    if named := os.environ.get("ORBITGP_DATA"):
-        return Path(named).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "orbitgp"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "orbitgp"
+    return Path(root or os.environ.get("ORBITGP_DATA") or cache).expanduser()
+
+
+def task_of(y: Shaped[np.ndarray, "rows *outputs"]) -> Task:
+    """Classification for words, booleans and whole numbers of few distinct values; regression for everything else."""
+    if y.dtype.kind in "USOb":
+        return "classification"
+    if y.ndim > 1 or (y.dtype.kind == "f" and np.any(y != np.round(y))):
+        return "regression"
+    return "classification" if len(np.unique(y)) <= min(MAX_CLASSES, len(y) // 2) else "regression"
+
+
+def stratified_split(y: Shaped[np.ndarray, "rows *outputs"], test_fraction: float, seed: int) -> Indices:
+    """Indices of a training and a test set, each in random order, with this fraction of every class in the test set."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    classes = np.unique(y, return_inverse=True)[1] if task_of(y) == "classification" else np.zeros(len(y))
+    is_test = np.zeros(len(y), dtype=bool)
+    for label in np.unique(classes):
+        members = order[classes[order] == label]
+        is_test[members[: round(test_fraction * len(members))]] = True
+    return order[~is_test[order]], order[is_test[order]]

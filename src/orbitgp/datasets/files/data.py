@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.task import Task, task_of
+from orbitgp.datasets.base import DatasetError, Task
 
 PANDAS = ("sep", "decimal", "thousands", "encoding", "header", "skiprows", "comment", "na_values", "sheet_name")
 
@@ -106,7 +105,7 @@ class Inputs:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Training data, and test data if there are any."""
+    """Training data, and test data if there are any. ``task`` is what all targets look like, also if only some are used."""
 
     x_train: Shaped[np.ndarray, "train *features"]
     y_train: Shaped[np.ndarray, "train *outputs"]
@@ -114,16 +113,11 @@ class Data:
     y_test: Shaped[np.ndarray, "test *outputs"] | None
     name: str
     source: str
+    task: Task
     read_options: ReadOptions
-    notes: list[str] = field(default_factory=list)
-    rows_train: list[str] | None = None  # names of the rows, where they have any
-    rows_test: list[str] | None = None
-    task_of_all: Task | None = None  # what all targets look like, where only some were chosen to train on
-
-    @property
-    def task(self) -> Task:
-        """What the targets look like: classes, or numbers to regress on."""
-        return self.task_of_all or task_of(self.y_train)
+    notes: list[str]
+    rows_train: list[str] | None  # names of the rows, where they have any
+    rows_test: list[str] | None
 
     @property
     def task_reason(self) -> str:
@@ -136,9 +130,14 @@ class Data:
         return f"the targets are {count} distinct whole numbers; --task regression takes them as numbers"
 
     @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, as an orbit sees it: rows may hold images or signals."""
+        return tuple(self.read_options.image_shape or self.x_train.shape[1:])
+
+    @property
     def has_images(self) -> bool:
         """Whether an input is an image, stored as one or as a flat row."""
-        return not self.has_signals and (self.x_train.ndim > 2 or self.read_options.image_shape is not None)
+        return not self.has_signals and len(self.input_shape) > 1
 
     @property
     def has_signals(self) -> bool:
@@ -151,19 +150,22 @@ def standardised(data: Data, shared: Sequence[set[int]] = ()) -> Data:
 
     Columns that an orbit exchanges must share a scale, as they would not be exchangeable otherwise. Columns of 0 and 1 stay.
     """
-    if not data.read_options.features or data.read_options.scales is not None:
+    x, scales = data.x_train, list[tuple[float, float]]()
+    for column, name in enumerate(data.read_options.features):
+        values = x[:, next((sorted(group) for group in shared if column in group), [column])]
+        with np.errstate(over="ignore", invalid="ignore"):
+            shift, unit = float(values.mean()), float(values.std()) or 1.0
+        if not np.isfinite([shift, unit]).all():
+            raise DatasetError(f"column {name!r} holds numbers so large that their variance is infinite: mend them.")
+        scales.append((0.0, 1.0) if np.isin(values, (0, 1)).all() else (shift, unit))
+    if not scales:  # no table
         return data
-    x = data.x_train
-    scales = [(0.0, 1.0)] * x.shape[1]
-    for column in range(x.shape[1]):
-        group = next((sorted(some) for some in shared if column in some), [column])
-        if not np.isin(x[:, group], (0, 1)).all():
-            with np.errstate(over="ignore", invalid="ignore"):
-                scales[column] = float(x[:, group].mean()), float(x[:, group].std()) or 1.0
-            if not np.isfinite(scales[column]).all():
-                name = data.read_options.features[column]
-                raise DatasetError(f"column {name!r} holds numbers so large that their variance is infinite: mend them.")
     options = replace(data.read_options, scales=tuple(scales))
-    shift, unit = np.array(scales).T
-    test = None if data.x_test is None else (data.x_test - shift) / unit
-    return replace(data, x_train=(x - shift) / unit, x_test=test, read_options=options)
+    test = None if data.x_test is None else scaled(data.x_test, options)
+    return replace(data, x_train=scaled(x, options), x_test=test, read_options=options)
+
+
+def scaled(x: Shaped[np.ndarray, "rows columns"], options: ReadOptions) -> Shaped[np.ndarray, "rows columns"]:
+    """A table in the scales of the training data."""
+    shift, unit = np.array(options.scales).T
+    return (x - shift) / unit

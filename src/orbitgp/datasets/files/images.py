@@ -18,8 +18,8 @@ from orbitgp.orbits.description import listed
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096
-_BYTES = 3 * 4 * 3  # of a pixel: three channels in single precision, three times: as read, as trained on, as saved
-_WHITE = {"F": 1, "I": 65535, "I;16": 65535, "I;16B": 65535}  # of decimals and of sixteen bits; else 255
+_BYTES = 3 * 4 * 3  # a pixel has three channels in single precision, and is held as read, as trained on and as saved
+_WHITE = {"F": 1, "I": 65535, "I;16": 65535, "I;16B": 65535}  # modes of decimals and of sixteen bits; else 255
 _GREY = ("1", "L", "LA", *_WHITE)
 
 
@@ -89,7 +89,7 @@ def _read_images(files: list[Path], options: ReadOptions, within: Path | None = 
                 raise
             lost[path] = error
         if len(images) == 1:
-            _check_size(*next(iter(images.items())), len(files), free_memory(torch.device("cpu")))
+            _check_size(*next(iter(images.items())), len(files))
     if not images:
         raise DatasetError(f"none of {len(files):,} images can be read: {lost[files[0]]}")
     size, *others = {image.shape[:2]: path for path, image in images.items()}.items()
@@ -105,9 +105,9 @@ def _read_images(files: list[Path], options: ReadOptions, within: Path | None = 
     return Inputs(x, None, names, notes, options=replace(options, colour=colour))
 
 
-def _check_size(path: Path, image: Float32[np.ndarray, "height width *colours"], count: int, memory: float) -> None:
+def _check_size(path: Path, image: Float32[np.ndarray, "height width *colours"], count: int) -> None:
     """Refuse images that would not fit into memory as numbers, before the others are read."""
-    height, width = image.shape[:2]
+    (height, width), memory = image.shape[:2], free_memory(torch.device("cpu"))
     needed = _BYTES * height * width * count
     if needed > 0.5 * memory:
         raise DatasetError(

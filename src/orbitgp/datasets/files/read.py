@@ -11,15 +11,11 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp import datasets
-from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.embedded import Indices, stratified_split
-from orbitgp.datasets.files.arrays import read_npy, read_npz, sibling_targets
-from orbitgp.datasets.files.data import Data, Inputs, ReadOptions
-from orbitgp.datasets.files.images import SUFFIXES as IMAGE_SUFFIXES
-from orbitgp.datasets.files.images import read_image_files
-from orbitgp.datasets.files.signals import read_ts, without_gaps
+from orbitgp.datasets.base import DatasetError, stratified_split, task_of
+from orbitgp.datasets.files.arrays import read_npy, read_npz, read_ts, sibling_targets, without_gaps
+from orbitgp.datasets.files.data import Data, Inputs, ReadOptions, scaled
+from orbitgp.datasets.files.images import SUFFIXES, read_image_files
 from orbitgp.datasets.files.tables import read_table
-from orbitgp.datasets.task import task_of
 from orbitgp.orbits.description import number
 from orbitgp.orbits.images.border import border_level
 
@@ -29,7 +25,7 @@ _READERS = {
     ".npy": read_npy,
     ".ts": read_ts,
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".xlsx"), read_table),
-    **dict.fromkeys(IMAGE_SUFFIXES, read_image_files),
+    **dict.fromkeys(SUFFIXES, read_image_files),
 }
 _CHANNELS = (1, 3, 4)
 _BEYOND = 0.5  # how far pixels may lie outside of 0 to 1 without a word: sharp edges overshoot
@@ -54,7 +50,7 @@ def load(
         seed: the seed of these draws.
     """
     train = _read(spec, options or ReadOptions(), training=True)
-    task, held_out = task_of(train.y), train.test
+    task, held_out, (name, source) = task_of(train.y), train.test, train.source
     if test is None and held_out is None and train.options.signal and Path(spec).stem.endswith("_TRAIN"):
         beside = Path(spec).with_stem(Path(spec).stem.removesuffix("TRAIN") + "TEST")  # as in the signal archive
         test = beside if beside.is_file() else None
@@ -68,16 +64,16 @@ def load(
     elif test_fraction and held_out is None:
         if not 0 < test_fraction < 1:
             raise DatasetError(f"the test fraction must lie between 0 and 1, got {test_fraction}.")
-        rows, others = _split(train.y, test_fraction, seed)
+        rows, others = stratified_split(train.y, test_fraction, seed)
         if not len(others):
             raise DatasetError(f"a test fraction of {test_fraction:g} leaves none of {len(train.y):,} rows to test: take more.")
         train, held_out = train.take(rows), train.take(others)
     if max_data is not None and max_data < len(train.x):
-        others, rows = _split(train.y, max_data / len(train.x), seed)
+        others, rows = stratified_split(train.y, max_data / len(train.x), seed)
         train = train.take(np.concatenate([rows, others])[:max_data])  # shares of classes are rounded
-    x_test, y_test, rows_test = (None, None, None) if held_out is None else (held_out.x, held_out.y, held_out.rows)
-    name, source = train.source
-    return Data(train.x, train.y, x_test, y_test, name, source, train.options, train.notes, train.rows, rows_test, task)
+    held_out = held_out or Inputs(None)
+    x, y = (train.x, held_out.x), (train.y, held_out.y)
+    return Data(x[0], y[0], x[1], y[1], name, source, task, train.options, train.notes, train.rows, held_out.rows)
 
 
 def load_inputs(spec: str | Path, options: ReadOptions) -> Inputs:
@@ -91,12 +87,6 @@ def as_trained(
 ) -> Shaped[np.ndarray, "rows *outputs"]:
     """The targets as words where those of training are words: some of these may be numbers."""
     return y.astype(str) if trained.dtype.kind in "US" and y.dtype.kind in "iuf" else y
-
-
-def _split(y: Shaped[np.ndarray, "rows *outputs"], fraction: float, seed: int) -> Indices:
-    """Indices of a training and a test set; the test set has this fraction of every class."""
-    labels = np.unique(y, return_inverse=True)[1] if task_of(y) == "classification" else np.zeros(len(y))
-    return stratified_split(labels.astype(np.int64), fraction, seed)
 
 
 def _read(spec: str | Path, options: ReadOptions, training: bool) -> Inputs:
@@ -133,10 +123,9 @@ def _named(name: str, options: ReadOptions, training: bool) -> Inputs:
 def _checked(found: Inputs, where: str) -> Inputs:
     """Finite inputs of a known shape, pixels in 0 to 1 where they are bytes, and one target for each input."""
     x, options, notes = np.asarray(found.x), found.options, list(found.notes)
-    shapes = (2, 3) if options.signal else (2, 3, 4)
     if x.dtype.kind not in "buif":
         raise DatasetError(f"the inputs in {where} must be numbers, got {x.dtype}.")
-    if x.ndim not in shapes:
+    if not 2 <= x.ndim <= (3 if options.signal else 4):
         expected = "(N, T) or (N, C, T) for signals" if options.signal else "(N, D), (N, H, W) or (N, C, H, W)"
         raise DatasetError(f"the inputs in {where} must have shape {expected}, got {x.shape}.")
     if not len(x):
@@ -149,10 +138,9 @@ def _checked(found: Inputs, where: str) -> Inputs:
         x = x.astype(np.float64)
     _check_finite(x, f"the inputs in {where}")
     if options.scales is not None:
-        shift, unit = np.array(options.scales).T
-        if x.shape[1:] != shift.shape:
-            raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those of training {shift.shape}.")
-        x = (x - shift) / unit
+        if x.shape[1:] != (wanted := (len(options.scales),)):
+            raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those of training {wanted}.")
+        x = scaled(x, options)
     if options.invert and (ends := _unusual_ends(x)) is not None:
         raise DatasetError(
             f"--invert turns pixels p into 1 - p, but those in {where} go from {ends}: bring them to 0 to 1 first."

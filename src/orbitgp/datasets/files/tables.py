@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 MAX_LEVELS = 20  # different words in a column that is an input
-_NUMBERLIKE = (
-    r"[+-]?[\d.,' ]*\d[\d.,' ]*(?:[eE][+-]?\d+)?"  # a number to a person, perhaps with other separators than pandas expects
-)
+# A number to a person, perhaps with other separators than pandas expects.
+_NUMBERLIKE = r"[+-]?[\d.,' ]*\d[\d.,' ]*(?:[eE][+-]?\d+)?"
 _ENCODING = "it is not in UTF-8, so say what it is in, as in --read encoding=latin-1"
 _LAYOUT = "--read sep=';' says what separates columns, and --read skiprows=1 leaves out a line above the header"
 _MOST = 8  # problems, columns or rows in a message
@@ -50,7 +49,11 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
     problems += [f"there is no column {name!r}, which the model was trained on: {_columns(frame, name)}" for name in lost]
     if options.drop_missing:
         needed, what = ([], "no target") if options.impute else (columns, "missing values")
-        frame = _drop_missing(path, frame, [*needed, *([] if target is None else [target])], what, notes)
+        rows, frame = len(frame), frame.dropna(subset=[*needed, *([] if target is None else [target])])
+        if frame.empty:
+            raise DatasetError(f"{path} has no row without a missing value.")
+        if len(frame) < rows:
+            notes.append(f"{rows - len(frame):,} of {rows:,} rows have {what} and are left out.")
     known = frame[target].dropna() if target is not None else frame.iloc[:0, 0]
     holes = "" if target is None or len(known) == len(frame) else _rows(frame[target].isna())
     problems += _missing_inputs(frame[columns], options, training)
@@ -130,7 +133,7 @@ def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
     if "header" not in asked:
         first = pandas.read_csv(path, **given, header=None, nrows=1)
         cells = [str(cell).strip() for cell in first.iloc[0].dropna()]
-        if "sep" not in asked and any(mark in cell for mark in ";\t" for cell in cells):
+        if "sep" not in asked and {";", "\t"} & set("".join(cells)):
             raise DatasetError(
                 f"the first line of {path} has semicolons or tabs: say what separates columns, as in --read sep=';', and for "
                 "decimal commas also --read decimal=','."
@@ -186,16 +189,6 @@ def _choose_columns(
     return replace(options, target=target, id=names, columns=columns)
 
 
-def _drop_missing(path: Path, frame: DataFrame, needed: list[str], what: str, notes: list[str]) -> DataFrame:
-    """The rows that have all values that are needed."""
-    whole = frame.dropna(subset=needed)
-    if not len(whole):
-        raise DatasetError(f"{path} has no row without a missing value.")
-    if len(whole) < len(frame):
-        notes.append(f"{len(frame) - len(whole):,} of {len(frame):,} rows have {what} and are left out.")
-    return whole
-
-
 def _missing_inputs(frame: DataFrame, options: ReadOptions, training: bool) -> list[str]:
     """The columns without some of their values, where nothing is put for these: one problem, however many they are."""
     if options.signal or (training and options.impute):
@@ -238,8 +231,8 @@ def _learn_columns(frame: DataFrame, options: ReadOptions, notes: list[str]) -> 
     facts = {"words: each word is an input of 0 and 1": list(levels), "one value only: no help to predict": constant}
     for hold, names in facts.items():
         if names:
-            one, said = len(names) == 1, listed(_first([repr(name) for name in names]))
-            notes.append(f"column{'' if one else 's'} {said} hold{'s' if one else ''} {hold}.")
+            said = listed(_first([repr(name) for name in names]))
+            notes.append(f"column {said} holds {hold}." if len(names) == 1 else f"columns {said} hold {hold}.")
     imputed = {} if options.signal or not options.impute else frame
     fills = {name: str(frame[name].mode()[0]) if name in levels else float(frame[name].median()) for name in imputed}
     return replace(options, levels=levels, fills=fills)

@@ -1,0 +1,174 @@
+"""Images: the digits of scikit-learn, MNIST and Fashion-MNIST, and rotated ones, whose invariance is known.
+
+MNIST and Fashion-MNIST are 70,000 images of 28x28 pixels in ten classes, 60,000 to train on and 10,000 to test. Both come as
+four gzipped IDX files with the *same names*; their checksums tell them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Float32, Int64
+from scipy import ndimage
+
+from orbitgp.datasets.base import Dataset, DatasetError, data_folder, stratified_split
+from orbitgp.datasets.fetch import download as fetch
+from orbitgp.datasets.fetch import matches, read_idx
+
+Images = Float32[np.ndarray, "rows height width"]
+Labels = Int64[np.ndarray, " rows"]
+
+_TRAIN = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
+_TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+
+
+@dataclass(frozen=True)
+class Family:
+    """One of the sets that share the format, with its mirrors, and the checksum of each of its files."""
+
+    name: str
+    mirrors: tuple[str, ...]
+    checksums: dict[str, str]
+
+
+MNIST = Family(
+    "MNIST",
+    ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+    {
+        _TRAIN[0]: "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        _TRAIN[1]: "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        _TEST[0]: "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        _TEST[1]: "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    },
+)
+FASHION_MNIST = Family(
+    "Fashion-MNIST",
+    (
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    ),
+    {
+        _TRAIN[0]: "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        _TRAIN[1]: "md5:25c81989df183df01b3e8a0aad5dffbe",
+        _TEST[0]: "md5:bef4ecab320f06d8554ea6380940ec79",
+        _TEST[1]: "md5:bb300cfdad3c16e7a12a480ee83cd310",
+    },
+)
+
+
+def digits(test_fraction: float = 0.25, seed: int = 0) -> Dataset:
+    """scikit-learn's 1,797 digits of 8x8 pixels, with ``test_fraction`` of every class in the test set.
+
+    They need no file and no network. The split has a fixed seed, so that everyone has the same test set.
+    """
+    if not 0 <= test_fraction < 1:
+        raise ValueError(f"test_fraction must lie in [0, 1), got {test_fraction}.")
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    x, y = raw.images.astype(np.float32) / np.float32(16), raw.target.astype(np.int64)
+    train, test = stratified_split(y, test_fraction, seed)
+    return Dataset(x[train], y[train], x[test], y[test], name="digits 8x8", source="scikit-learn")
+
+
+def mnist(root: str | Path | None = None, download: bool = True) -> Dataset:
+    """The handwritten digits.
+
+    Files are read from ``root`` (else ``ORBITGP_DATA``, else the user's cache) or from its folder ``mnist``.
+    Missing ones are downloaded into ``mnist``, unless ``download`` is False.
+    """
+    return _load(MNIST, root, download)
+
+
+def fashion_mnist(root: str | Path | None = None, download: bool = True) -> Dataset:
+    """The pieces of clothing, in the format of MNIST; files as for :func:`mnist`, with the folder ``fashion-mnist``."""
+    return _load(FASHION_MNIST, root, download)
+
+
+def _load(family: Family, root: str | Path | None, download: bool) -> Dataset:
+    paths = {name: _locate(family, name, data_folder(root), download) for name in (*_TRAIN, *_TEST)}
+    canonical = all(matches(path, family.checksums[name]) for name, path in paths.items())
+    source = "the canonical files" if canonical else "files that differ from the canonical ones"
+    pairs = [_read(family, *(paths[name] for name in names)) for names in (_TRAIN, _TEST)]
+    return Dataset(*pairs[0], *pairs[1], name=family.name, source=source)
+
+
+def _locate(family: Family, name: str, root: Path, download: bool) -> Path:
+    own, shared = root / family.name.lower() / name, root / name
+    if own.is_file():
+        return own
+    other = FASHION_MNIST if family is MNIST else MNIST
+    if shared.is_file() and not matches(shared, other.checksums[name]):
+        return shared
+    if not download:
+        raise DatasetError(
+            f"{name} of {family.name} is neither in {own.parent} nor in {root}: put it there, name its folder with root= or "
+            "ORBITGP_DATA, or allow download=True."
+        )
+    fetch([mirror + name for mirror in family.mirrors], own, family.checksums[name])
+    return own
+
+
+def _read(family: Family, images_path: Path, labels_path: Path) -> tuple[Images, Labels]:
+    images, labels = read_idx(images_path), read_idx(labels_path)
+    if images.ndim != 3 or images.shape[1:] != (28, 28):
+        raise DatasetError(f"{images_path} holds an array of shape {images.shape}, but {family.name} has images of 28x28.")
+    if labels.shape != images.shape[:1]:
+        raise DatasetError(
+            f"{labels_path} holds labels of shape {labels.shape} for {len(images)} images in {images_path.name}."
+        )
+    if labels.size and labels.max() > 9:
+        raise DatasetError(f"{labels_path} holds the label {labels.max()}, but {family.name} has the classes 0 to 9.")
+    return images.astype(np.float32) / np.float32(255), labels.astype(np.int64)
+
+
+def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Images, Float[np.ndarray, " rows"]]:
+    """Every image turned about its centre by an angle of its own, drawn uniformly from ±max_degrees; also the angles.
+
+    ±180° makes the label independent of orientation, smaller ranges only partly so. Angles are in degrees, counter-clockwise.
+    """
+    if not 0 <= max_degrees <= 180:
+        raise ValueError(f"max_degrees must lie in [0, 180], got {max_degrees}.")
+    degrees = max_degrees * (2 * np.random.default_rng(seed).random(len(images)) - 1)
+    return rotate_by(images, degrees), degrees
+
+
+def rotate_by(images: Images, degrees: Float[np.ndarray, " rows"]) -> Images:
+    """Every image turned counter-clockwise by its angle; pixels are interpolated bilinearly, with background 0 outside."""
+    if images.ndim != 3 or images.dtype != np.float32 or degrees.shape != images.shape[:1]:
+        raise ValueError(
+            f"rotation takes float32 images (N, height, width) and N angles, got {images.dtype} of shape {images.shape} and "
+            f"angles of shape {degrees.shape}."
+        )
+    rotated = np.empty_like(images)
+    for image, angle, result in zip(images, degrees, rotated, strict=True):
+        ndimage.rotate(image, angle, reshape=False, output=result, order=1, mode="grid-constant")
+    return rotated
+
+
+def rotated_mnist(
+    root: str | Path | None = None,
+    download: bool = True,
+    max_degrees: float | int = 180.0,
+    num_train: int = 12_000,
+    num_test: int = 50_000,
+    seed: int = 0,
+) -> Dataset:
+    """Rotated MNIST (generated): the sizes of the Montreal set, made here from all 70,000 digits with a fixed seed.
+
+    Figures on it are not comparable with those published for the Montreal files.
+    """
+    whole = mnist(root=root, download=download)
+    x, y = np.concatenate([whole.x_train, whole.x_test]), np.concatenate([whole.y_train, whole.y_test])
+    if num_train < 1 or num_test < 1 or num_train + num_test > len(x):
+        raise DatasetError(
+            f"{num_train} train and {num_test} test digits were asked for, but there are {len(x)}: ask for fewer."
+        )
+    draw, turn = np.random.SeedSequence(seed).generate_state(2)
+    chosen = np.random.default_rng(draw).permutation(len(x))[: num_train + num_test]
+    x, y = rotate(x[chosen], max_degrees, int(turn))[0], y[chosen]
+    name = "rotated MNIST (generated)" + (f", ±{max_degrees:g}°" if max_degrees != 180 else "")
+    source = f"{whole.source} of MNIST, seed {seed}"
+    return Dataset(x[:num_train], y[:num_train], x[num_train:], y[num_train:], name=name, source=source)

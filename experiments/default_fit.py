@@ -15,7 +15,7 @@ from experiments.views import VIEWS
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits.parse import make_orbit
-from orbitgp.training.diagnostics import hyperparameters
+from orbitgp.training.records import hyperparameters
 
 
 @dataclass(frozen=True)

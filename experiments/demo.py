@@ -21,7 +21,7 @@ from experiments import harness
 from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Identity, Rotation
-from orbitgp.training.diagnostics import Record, climbs_with_orbit
+from orbitgp.training.records import Record, climbs_with_orbit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

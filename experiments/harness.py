@@ -34,7 +34,7 @@ from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.provenance import provenance
 from orbitgp.saving import atomic
-from orbitgp.training.diagnostics import hyperparameters
+from orbitgp.training.records import hyperparameters
 
 Record = dict[str, Any]
 Records = Sequence[Record]

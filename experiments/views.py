@@ -29,8 +29,8 @@ from orbitgp.likelihoods import Dirichlet
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.time_limit import TimeLimit
-from orbitgp.training.diagnostics import hyperparameters
 from orbitgp.training.ladder import Ladder
+from orbitgp.training.records import hyperparameters
 
 CLASSES = 10
 KERNEL_ROWS = 2000  # digits that the first kernel is chosen by

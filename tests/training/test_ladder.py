@@ -17,9 +17,9 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
 from orbitgp.planning.rungs import LEAST_DRAWS, MOST_DRAWS, rungs
-from orbitgp.training.diagnostics import climbs_with_orbit, headline
 from orbitgp.training.ladder import DRAWS_TOLERANCE, Ladder
 from orbitgp.training.learned_vector import learned_by
+from orbitgp.training.records import climbs_with_orbit, headline
 
 N = 25
 

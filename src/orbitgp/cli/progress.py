@@ -94,7 +94,7 @@ class Progress:
 
     def record(self, name: str, record: Mapping[str, Any]) -> None:
         """Show a record of a model's history."""
-        from orbitgp.training.diagnostics import headline
+        from orbitgp.training.records import headline
 
         if "rows" in record and not self.quiet:  # an exact run ends when it has converged, long before the limit of its steps
             self.bar.bar_format = self.bar.bar_format.replace(_LEFT, " at most, {elapsed}")

@@ -21,9 +21,9 @@ from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
 from orbitgp.saving.container import SavedFileError
 from orbitgp.training.checkpoint import digest_module
-from orbitgp.training.diagnostics import Record
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.learned_vector import LearnedState
+from orbitgp.training.records import Record
 
 logger = logging.getLogger("orbitgp")
 

@@ -58,9 +58,10 @@ from orbitgp.planning.sparse_cost import for_learning
 from orbitgp.planning.time_limit import exact_limit
 from orbitgp.report.examples import typical_rows
 from orbitgp.report.summary import html, summary
-from orbitgp.training.callbacks import Callback
+from orbitgp.training.engine import Engine
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.plausible import plausible_ranges
+from orbitgp.training.records import Callback
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
@@ -114,7 +115,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or signals
                 (N, T) or (N, C, T).
             y: the targets.
-            callback: a function that is called with every record of the history (:mod:`orbitgp.training.callbacks`).
+            callback: a function that is called with every record of the history (:mod:`orbitgp.training.records`).
             checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.
             checkpoint_every: seconds between checkpoints.
             resume: True to go on from the checkpoint if there is one, with the same data and settings; or the path of one. On
@@ -315,17 +316,17 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _keep(self, model: InvariantGP | ExactGP, trainer: Trainer | Ladder, evidence: Evidence, shift: float) -> None:
+    def _keep(self, model: InvariantGP | ExactGP, engine: Engine, evidence: Evidence, shift: float) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
-        likelihood = trainer.likelihood
+        likelihood = engine.likelihood
         for module in (model, likelihood):
             module.cpu().zero_grad()
         self.model_, self.likelihood_ = model, likelihood
         self.orbit_, self.kernel_ = model.orbit, model.kernel
         self.evidence_ = evidence.shifted(-shift)
-        self.history_ = [{**record, "bound": record["bound"] - shift} for record in trainer.history]
-        self.converged_: bool = trainer.converged
-        self.diagnostics_: str = trainer.summary()
+        self.history_ = [{**record, "bound": record["bound"] - shift} for record in engine.history]
+        self.converged_: bool = engine.converged
+        self.diagnostics_: str = engine.summary()
 
     def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
         """Mean and variance of f at X, each row on its own."""

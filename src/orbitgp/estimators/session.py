@@ -18,11 +18,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from orbitgp.training.callbacks import Callback, log
 from orbitgp.training.checkpoint import Checkpoint
-from orbitgp.training.diagnostics import Record
-from orbitgp.training.ladder import Ladder
-from orbitgp.training.trainer import Trainer
+from orbitgp.training.engine import Engine
+from orbitgp.training.records import Callback, Record, log
 
 logger = logging.getLogger("orbitgp")
 
@@ -49,8 +47,8 @@ class Run:
         return drawn if saved is None or isinstance(random_state, Integral) else saved.seeds
 
     @contextmanager
-    def around(self, trainer: Trainer | Ladder, seeds: list[int], shift: float) -> Iterator[None]:
-        """Logs, checkpoints, callback and Ctrl-C while this trainer runs. ``shift`` takes bounds to the units of y."""
+    def around(self, engine: Engine, seeds: list[int], shift: float) -> Iterator[None]:
+        """Logs, checkpoints, callback and Ctrl-C while this engine runs. ``shift`` takes bounds to the units of y."""
 
         def report(record: Record) -> None:
             in_units_of_y = {**record, "bound": record["bound"] - shift}
@@ -58,29 +56,29 @@ class Run:
             if self.callback is not None:
                 self.callback(in_units_of_y)
 
-        trainer.callback, trainer.after_step = report, self._after_step
+        engine.callback, engine.after_step = report, self._after_step
         if self.checkpoint is not None:
-            self.checkpoint.restore(trainer, seeds)
+            self.checkpoint.restore(engine, seeds)
         begin = getattr(self.callback, "begin", None)
         if begin is not None:
-            begin(trainer)
-        with nullcontext() if getattr(self.callback, "only_complete", False) else _first_interrupt(trainer.stop):
+            begin(engine)
+        with nullcontext() if getattr(self.callback, "only_complete", False) else _first_interrupt(engine.stop):
             yield
-        self.interrupted = trainer.stopped and trainer.fraction() < 1.0
-        if trainer.stopped:
-            self.warning = self._how_to_go_on(trainer)
+        self.interrupted = engine.stopped and engine.fraction() < 1.0
+        if engine.stopped:
+            self.warning = self._how_to_go_on(engine)
 
-    def _after_step(self, trainer: Trainer | Ladder) -> None:
+    def _after_step(self, engine: Engine) -> None:
         if self.checkpoint is not None:
-            self.checkpoint.after_step(trainer)
-        if trainer.stopped:
-            logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give it up.", trainer.steps)
+            self.checkpoint.after_step(engine)
+        if engine.stopped:
+            logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give it up.", engine.steps)
 
-    def _how_to_go_on(self, trainer: Trainer | Ladder) -> str:
+    def _how_to_go_on(self, engine: Engine) -> str:
         if not self.interrupted:
             return "Ctrl-C came when training was over: the model is complete."
-        of_all = f" of {trainer.options.max_steps}" if isinstance(trainer, Trainer) else ""
-        kept = f"fit was stopped after {trainer.steps}{of_all} steps; the model so far is kept."
+        of_all = "" if engine.max_steps is None else f" of {engine.max_steps}"
+        kept = f"fit was stopped after {engine.steps}{of_all} steps; the model so far is kept."
         if self.checkpoint is None:
             return f"{kept} To be able to go on next time, give fit a checkpoint=path."
         if self.checkpoint.written < 0:

@@ -20,7 +20,7 @@ from orbitgp.plotting.figures import PAPER, new_axes
 from orbitgp.plotting.range_bars import draw_change
 from orbitgp.report.cases import Calibration
 from orbitgp.report.fitted import Compared, Profiled
-from orbitgp.training.diagnostics import Record, climbs_with_orbit
+from orbitgp.training.records import Record, climbs_with_orbit
 
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
 STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbitgp", "font.size": 9.5}

@@ -15,7 +15,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description
-from orbitgp.training.diagnostics import Record
+from orbitgp.training.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

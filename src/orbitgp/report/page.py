@@ -29,7 +29,7 @@ from orbitgp.report.fitted import Compared, Fitted, Profiled
 from orbitgp.report.pictures import Pictures
 from orbitgp.report.words import Finding, finding_of, nats, not_determined, quantity_label
 from orbitgp.saving.atomic import replace
-from orbitgp.training.diagnostics import Record
+from orbitgp.training.records import Record
 
 _ONE_LINE = 60  # characters of a headline
 _PLAUSIBLE = re.compile(r" \((plausible [^)]*)\)")

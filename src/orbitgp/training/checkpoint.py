@@ -1,6 +1,6 @@
 """Checkpoints: a run that is killed continues where it was, and ends where it would have ended.
 
-A checkpoint is the whole state of a :class:`~orbitgp.training.trainer.Trainer` between two steps, with the state of its random
+A checkpoint is the whole state of a :class:`~orbitgp.training.engine.Engine` between two steps, with the state of its random
 generator, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
 threads, a run that continues from a checkpoint takes exactly the steps that it would have taken. A run that climbs, by the
 exact evidence or by the collapsed bound, goes on from the beginning of the stage that it was in.
@@ -24,12 +24,12 @@ from torch import nn
 
 from orbitgp.forms import misfit
 from orbitgp.inference import processes
+from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import checksum
 from orbitgp.saving.container import SavedFileError, digest, read, versions, write
 from orbitgp.saving.modules import outline
 from orbitgp.saving.registry import Tensors, decode, encode
-from orbitgp.training.ladder import Ladder
-from orbitgp.training.trainer import Trainer
+from orbitgp.training.engine import Engine
 
 KIND = "checkpoint"
 
@@ -43,7 +43,7 @@ class Saved(NamedTuple):
     seeds: list[int]
     steps: int
     max_steps: int
-    state: Any  # of the trainer, encoded
+    state: Any  # of the engine, encoded
     tensors: Tensors
 
 
@@ -74,47 +74,46 @@ class Checkpoint:
         self._run: dict[str, Any] = {}
         self._due = 0.0
 
-    def restore(self, trainer: Trainer | Ladder, seeds: list[int]) -> None:
-        """Bring a new trainer to the saved state, if there is one, and check that it belongs to the same run."""
-        self.seeds, self._run = seeds, fingerprint(trainer)
+    def restore(self, engine: Engine, seeds: list[int]) -> None:
+        """Bring a new engine to the saved state, if there is one, and check that it belongs to the same run."""
+        self.seeds, self._run = seeds, fingerprint(engine)
         _remove_remains(self.path)
         if self.saved is None:
             return
         _check_same_run(self.path, self.saved.run, self._run)
         try:
-            trainer.load_state_dict(decode(self.saved.state, self.saved.tensors))
+            engine.load_state_dict(decode(self.saved.state, self.saved.tensors))
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise SavedFileError(
                 f"{self.path} was written by another version of orbitgp, and this one cannot go on from it: delete it "
                 "to start over."
             ) from error
-        self.written = trainer.steps
+        self.written = engine.steps
         self._due = time.monotonic() + self.every
-        logger.info("%s: going on after %d steps.", self.path, trainer.steps)
+        logger.info("%s: going on after %d steps.", self.path, engine.steps)
         self.saved = None  # the tensors are no longer needed
 
-    def after_step(self, trainer: Trainer | Ladder) -> None:
+    def after_step(self, engine: Engine) -> None:
         """Called between steps: write if a checkpoint is due, or if this was the last step."""
-        due = trainer.screened and (time.monotonic() >= self._due or trainer.stopped or trainer.fraction() >= 1.0)
+        due = engine.screened and (time.monotonic() >= self._due or engine.stopped or engine.fraction() >= 1.0)
         if processes.broadcast(due):  # the clock of the first process decides
-            self.write(trainer)
+            self.write(engine)
 
-    def write(self, trainer: Trainer | Ladder) -> None:
+    def write(self, engine: Engine) -> None:
         """Write a checkpoint. If that fails, the last one stays and the run continues."""
-        if self.written == trainer.steps:
+        if self.written == engine.steps:
             return
-        if isinstance(trainer, Trainer):
-            trainer.stochastic.gather_local()
+        state = engine.state_dict()  # of all processes together
         if processes.rank() > 0:
-            self.written = trainer.steps
+            self.written = engine.steps
             return
         tensors: Tensors = {}
         config = {
             "run": self._run,
             "seeds": self.seeds,
-            "steps": trainer.steps,
-            "max_steps": trainer.options.max_steps,
-            "state": encode(trainer.state_dict(), tensors, "state"),
+            "steps": engine.steps,
+            "max_steps": engine.options.max_steps,
+            "state": encode(state, tensors, "state"),
         }
         try:
             write(self.path, KIND, config, tensors)
@@ -122,7 +121,7 @@ class Checkpoint:
             last = "there is none yet" if self.written < 0 else f"the last one is of step {self.written}"
             logger.warning("the checkpoint %s could not be written (%s); %s. Training goes on.", self.path, error, last)
         else:
-            self.written = trainer.steps
+            self.written = engine.steps
         self._due = time.monotonic() + self.every
 
 
@@ -137,33 +136,33 @@ def read_checkpoint(path: Path) -> Saved:
     return Saved(**parts)
 
 
-def fingerprint(trainer: Trainer | Ladder) -> dict[str, Any]:
+def fingerprint(engine: Engine) -> dict[str, Any]:
     """Everything that a run depends on, by name, before its first step: data as digests, settings as they are."""
-    model = trainer.model
-    settings = asdict(trainer.options)
+    model = engine.model
+    settings = asdict(engine.options)
     settings["random_state"] = settings.pop("seed")
     for name in ("num_predict_samples", "dtype"):  # predictions come after the run, and the digest of X tells its precision
         del settings[name]
     return {
         **settings,
-        "X": checksum(trainer.x),
-        "y": digest({"y": trainer.y}),
+        "X": checksum(engine.x),
+        "y": digest({"y": engine.y}),
         "orbit": digest_module(model.orbit),
         "kernel": digest_module(model.kernel),
-        "likelihood": digest_module(trainer.likelihood),
+        "likelihood": digest_module(engine.likelihood),
         "mean": digest_module(model.prior_mean, with_values=False),
-        **_inference(trainer),
-        "device": trainer.x.device.type,
+        **_inference(engine),
+        "device": engine.x.device.type,
         "versions": versions("torch", "gpytorch"),
         "threads": torch.get_num_threads(),
-        "card": torch.cuda.get_device_name(trainer.x.device) if trainer.x.is_cuda else None,
+        "card": torch.cuda.get_device_name(engine.x.device) if engine.x.is_cuda else None,
     }
 
 
-def _inference(trainer: Trainer | Ladder) -> dict[str, Any]:
-    if isinstance(trainer, Ladder):
-        return {"inference": "exact", "num_samples": trainer.model.num_samples, "learn_rows": trainer.learn_rows}
-    model = trainer.model
+def _inference(engine: Engine) -> dict[str, Any]:
+    model = engine.model
+    if not isinstance(model, InvariantGP):
+        return {"inference": "exact", "num_samples": model.num_samples, "learn_rows": engine.learn_rows}
     return {
         "inference": "sparse",
         "num_inducing": len(model.inducing),

@@ -32,7 +32,7 @@ from orbitgp.inference.rows import Owned, RowIndex, minibatches, owned, prefetch
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.training.diagnostics import Diagnostics
+from orbitgp.training.records import Diagnostics
 
 Factor = Float[Tensor, "inducing inducing"]
 

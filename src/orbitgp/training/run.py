@@ -18,12 +18,11 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.time_limit import TimeLimit
-from orbitgp.training.diagnostics import Record, headline, hyperparameters
+from orbitgp.training.engine import copied_to
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.maximise import Optimum, Stopped
 from orbitgp.training.objective import Objective
-from orbitgp.training.progress import progress_bar
-from orbitgp.training.state import copied_to
+from orbitgp.training.records import Record, headline, hyperparameters, progress_bar
 
 _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates climb
 

@@ -37,9 +37,9 @@ from orbitgp.planning.device_speed import nominal_seconds
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import LEAST_DRAWS, rungs
 from orbitgp.planning.time_limit import TimeLimit
-from orbitgp.training.diagnostics import Record
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
+from orbitgp.training.records import Record
 
 logger = logging.getLogger("orbitgp")
 

@@ -34,12 +34,24 @@ from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training import convergence
 from orbitgp.training.adam import Adam
-from orbitgp.training.diagnostics import Diagnostics, Record, headline, hyperparameters
+from orbitgp.training.engine import Stateful, copied_to
 from orbitgp.training.learning_rates import LearningRates, parameter_groups, schedule
 from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
-from orbitgp.training.progress import progress_bar
-from orbitgp.training.state import GeneratorState, Stateful, copied_to
+from orbitgp.training.records import Diagnostics, Record, headline, hyperparameters, progress_bar
+
+
+class GeneratorState:
+    """The state of a random generator. PyTorch keeps it on the CPU, wherever the generator draws."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["state"].cpu())
 
 
 @dataclass
@@ -254,6 +266,7 @@ class StochasticSteps:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
+        self.gather_local()
         return {
             **{name: part.state_dict() for name, part in self._parts().items()},
             **{name: getattr(self, name) for name in _PROGRESS},

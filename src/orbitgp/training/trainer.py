@@ -3,16 +3,16 @@
 A run has three parts:
 
 1. Kernel, likelihood and orbit are learned from a few data by their exact evidence (``screening``). This is the start.
-2. An :class:`Engine` learns all else from there. Where data are few, it climbs the bound at its best q(u) by quasi-Newton
-   steps (``collapsed_climb``). Elsewhere it takes stochastic steps (``stochastic_steps``).
-3. With all else fixed, the engine finds the last q(u).
+2. All else is learned from there. Where data are few, a ladder climbs the bound at its best q(u) by quasi-Newton
+   steps (``collapsed_climb``). Elsewhere the run takes stochastic steps (``stochastic_steps``).
+3. With all else fixed, the last q(u) is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -27,33 +27,10 @@ from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse_cost import affordable_steps, default_steps, rest_of
 from orbitgp.training import screening
 from orbitgp.training.collapsed_climb import collapsed_ladder, held, pace_of, set_last_posterior
-from orbitgp.training.diagnostics import Record
+from orbitgp.training.engine import copied_to
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.progress import progress_bar
-from orbitgp.training.state import Stateful, copied_to
+from orbitgp.training.records import Record, progress_bar
 from orbitgp.training.stochastic_steps import StochasticSteps
-
-
-class Engine(Stateful, Protocol):
-    """What learns, from where the model is. It owns its clock, its history, and the state from which it continues."""
-
-    steps: int
-    seconds: float
-    history: list[Record]
-    stopped: bool
-
-    @property
-    def converged(self) -> bool:
-        """Whether the bound has stopped rising."""
-
-    def stop(self) -> None:
-        """End the run after the step that it is in."""
-
-    def fraction(self) -> float:
-        """How much of the run is over."""
-
-    def summary(self) -> str:
-        """What happened, in words."""
 
 
 @dataclass
@@ -73,7 +50,7 @@ class Trainer:
     options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callable[[Record], None] | None = None
     progress: bool = False
-    after_step: Callable[[Trainer], None] | None = None
+    after_step: Callable[[Any], None] | None = None
     free_steps: bool = False
     seconds_before: float = 0.0
 
@@ -105,7 +82,7 @@ class Trainer:
             return collapsed_ladder(self.model, self.likelihood, self.x, self.y, self.options, size, **watching)
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> StochasticSteps | Ladder:
         """What learns once the start is chosen."""
         return self.stochastic if self.climb is None else self.climb
 
@@ -118,6 +95,11 @@ class Trainer:
     def learn_rows(self) -> int | None:
         """How many rows a climb learns from; None where steps are stochastic, and see all of them in turn."""
         return None if self.size is None else self.size.rows
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps that the run may take."""
+        return self.options.max_steps
 
     @property
     def steps(self) -> int:

@@ -10,7 +10,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.training.diagnostics import Diagnostics, climbs_with_orbit, headline
+from orbitgp.training.records import Diagnostics, climbs_with_orbit, headline
 from orbitgp.training.trainer import Trainer
 
 
@@ -40,13 +40,13 @@ def make_trainer(inducing, **options):
     x = torch.linspace(-2, 2, 20)[:, None]
     model = InvariantGP(RBFKernel(), GaussianNoise(0.3), inducing, jitter=1e-12)
     return Trainer(
-        model, Gaussian(1, 0.1), x, x.sin().double(), TrainerSettings(max_steps=10, num_samples=8, start_rows=0, **options)
+        model, Gaussian(1, 0.1), x, x.sin().double(), TrainerSettings(max_steps=40, num_samples=8, start_rows=0, **options)
     )
 
 
 def test_the_history_has_it():
     trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None])
-    for _ in range(6):
+    for _ in range(30):
         trainer.step()
     record = trainer.stochastic.record()
     assert record["orbit_snr"] > 0

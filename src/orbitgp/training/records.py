@@ -1,6 +1,12 @@
-"""What a training run reports about itself: one flat record after another.
+"""Records of a run: what callbacks, logs and progress bars are told while it learns.
 
-A record holds the bound, the orbit, the hyperparameters and diagnostics:
+A callback is a plain function of a record, ``fit(X, y, callback=print)``. A callback that looks at the model itself while it
+learns also has a method ``begin``. It is called with the :class:`~orbitgp.training.engine.Engine` before the first step, and
+must not change it. The time of callbacks does not count as training. Every record also goes to Python's logging, under the name
+``orbitgp``, at level INFO.
+
+A record is a dictionary: ``step``, ``seconds``, ``bound`` (in the units of y), ``orbit`` (what is learned, in physical units),
+the hyperparameters by name, and diagnostics:
 
 - ``orbit_snr``: |mean| / standard deviation of the gradient of the orbit's parameters over the last thirty steps, the median
   over parameters. Far below one, the orbit wanders: more samples or larger batches help. It is small at an optimum too.
@@ -15,7 +21,10 @@ A record holds the bound, the orbit, the hyperparameters and diagnostics:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -27,8 +36,11 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits.description import Quantity
 
 Record = dict[str, Any]
+Callback = Callable[[Record], None]
 
-WINDOW, ENOUGH = 30, 5  # steps whose gradients are kept, and the fewest that are enough to estimate their noise
+logger = logging.getLogger("orbitgp")
+
+_WINDOW = 30  # steps whose gradients of the orbit are kept
 
 
 class Diagnostics:
@@ -36,35 +48,29 @@ class Diagnostics:
 
     def __init__(self) -> None:
         self.gradients: list[Tensor] = []
-        self._reset_counts()
-
-    def _reset_counts(self) -> None:
-        self.updates = 0
-        self.cone_exits = 0
-        self.failed_factors = 0
+        self.updates = self.cone_exits = self.failed_factors = 0
 
     def saw_gradient(self, orbit: nn.Module) -> None:
         """Keep the gradient of this step, which lies in the parameters."""
         grads = [p.grad.detach().flatten() for p in orbit.parameters() if p.grad is not None]
         if grads:
-            self.gradients = [*self.gradients[1 - WINDOW :], torch.cat(grads)]
+            self.gradients = [*self.gradients[1 - _WINDOW :], torch.cat(grads)]
 
     def saw_update(self, blend: float) -> None:
-        """Count an update of q(u), which needed so much of the biased moment."""
+        """Count an update of q(u), and whether some of the biased moment was blended in."""
         self.updates += 1
         self.cone_exits += blend > 0
 
     def report(self) -> dict[str, float | int]:
         """The diagnostics for a record of the history. Counts start again from zero."""
-        report: dict[str, float | int] = {}
-        if len(self.gradients) >= ENOUGH:
+        report: dict[str, float | int] = {"failed_factors": self.failed_factors}
+        if len(self.gradients) == _WINDOW:
             steps = torch.stack(self.gradients).double().cpu()
             ratio = steps.mean(0).abs() / steps.std(0).clamp_min(torch.finfo(torch.float64).tiny)
             report["orbit_snr"] = float(ratio.median())
         if self.updates:
             report["cone_exits"] = self.cone_exits / self.updates
-        report["failed_factors"] = self.failed_factors
-        self._reset_counts()
+        self.updates = self.cone_exits = self.failed_factors = 0
         return report
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,7 +107,21 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
     return ", ".join([*climb, f"{'evidence' if exact else 'bound'} {record['bound']:,.0f}", *words])
 
 
+def log(record: Record) -> None:
+    """Write the record to the log, in one line."""
+    logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(record))
+
+
 def climbs_with_orbit(history: Sequence[Record]) -> list[list[Record]]:
     """The records of each climb with the orbit, which jumps to another start between two climbs. A sparse run is one climb."""
     with_orbit = [record for record in history if not record.get("without_orbit")]
     return [list(records) for _, records in groupby(with_orbit, key=lambda record: record.get("climb"))]
+
+
+def progress_bar(show: bool, unit: str, total: int | None = None) -> Any:
+    """A bar of tqdm in a terminal or a notebook; nothing elsewhere, such as in a log file."""
+    with warnings.catch_warnings():  # the notebook form of tqdm warns where ipywidgets is not installed
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        from tqdm.auto import tqdm
+    in_notebook = "ipykernel" in sys.modules  # where the output is no terminal, but is shown
+    return tqdm(total=total, unit=f" {unit}", disable=not show or (False if in_notebook else None), dynamic_ncols=True)

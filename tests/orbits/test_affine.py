@@ -189,7 +189,7 @@ def test_frozen_and_left_out_by_name():
 
 def test_scales_are_uniform_in_the_logarithm():
     u = torch.tensor([0.0, 0.25, 1.0]).view(1, 3, 1)
-    drawn = Scale((0.5, 2.0)).drawn(u[:, :, None, None])["scale"].flatten()
+    drawn = Scale((0.5, 2.0)).ranges["scale"](u).flatten()
     assert [exp(v) for v in drawn.tolist()] == pytest.approx([0.5, 2**-0.5, 2.0], rel=1e-5)
 
 

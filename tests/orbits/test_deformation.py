@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from orbitgp.orbits import Affine, LocalDeformation
-from orbitgp.orbits.images.points import Grid
+from orbitgp.orbits.images.warps import Grid
 from orbitgp.orbits.sampling import base_draws
 
 SIZES = [(28, 28), (8, 8), (20, 33)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orbitgp.orbits import Affine, LocalDeformation, Rotation
-from orbitgp.orbits.images.points import Grid
+from orbitgp.orbits.images.warps import Grid
 
 SHAPES = [(28, 28), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
 WARPS = {

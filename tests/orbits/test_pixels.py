@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from orbitgp.orbits import Affine, Brightness, Contrast, LocalDeformation, Orbit, TangentDeformation, Thickness
-from orbitgp.orbits.images.points import Grid
-from orbitgp.orbits.images.tangent import tangents
-from orbitgp.orbits.images.thickness import dilated, eroded
+from orbitgp.orbits.images.strokes import dilated, eroded, tangents
+from orbitgp.orbits.images.warps import Grid
 
 ORBITS = {
     "tangent": lambda: TangentDeformation(),

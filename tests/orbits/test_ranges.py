@@ -93,7 +93,7 @@ def test_other_pairs_learn_both_sides_and_start_where_they_were_put(name):
 
 
 def test_half_width_and_skew_in_formulae():
-    interval = Range(-0.3, 0.9).double()
+    interval = Range((-0.3, 0.9)).double()
     assert interval.half_width.item() == pytest.approx(0.6)
     assert interval.skew.item() == pytest.approx(atanh(0.5))
     torch.testing.assert_close(
@@ -103,7 +103,7 @@ def test_half_width_and_skew_in_formulae():
 
 @pytest.mark.parametrize(("half_width", "skew"), [(0.3, 0.0), (0.3, 2.0), (-0.3, 2.0), (-2.0, -3.0)])
 def test_gradcheck(half_width, skew):
-    interval = Range(-1, 2).double()
+    interval = Range((-1, 2)).double()
     interval.half_width.data.fill_(half_width)
     interval.skew.data.fill_(skew)
     u = torch.rand(7, dtype=torch.float64)
@@ -249,7 +249,7 @@ def test_words():
 
 def test_an_angle_is_reflected_at_the_whole_turn():
     """A range of ±200 degrees would cover some angles twice. It is what ±160 is, and its width may go on either way."""
-    interval = Range.of(150.0, DEGREES, "angle")
+    interval = Range(150.0, DEGREES, "angle")
     with torch.no_grad():
         interval.half_width.add_(radians(50))
     assert interval.quantity().value == pytest.approx((-160, 160))

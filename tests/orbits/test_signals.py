@@ -26,7 +26,7 @@ from orbitgp.orbits import (
     TimeWarp,
 )
 from orbitgp.orbits.parse import make_orbit, with_axis
-from orbitgp.orbits.signals.interpolation import interpolate
+from orbitgp.orbits.signals.warps import interpolate
 from orbitgp.saving.modules import pack, unpack
 
 ORBITS = {

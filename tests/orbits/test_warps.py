@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from orbitgp.datasets import digits
 from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct
-from orbitgp.orbits.images.points import Grid, Points
+from orbitgp.orbits.images.warps import Grid, Points, border_level
 
 SHAPES = [(28, 28), (8, 8), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
 WARPS = {
@@ -176,3 +178,18 @@ def test_images_only():
 def test_a_warp_without_points_says_so():
     with pytest.raises(NotImplementedError, match="must define points"):
         Warp().transform(torch.rand(1, 4, 4), torch.rand(1, 1, 0))
+
+
+def test_the_level_of_a_border() -> None:
+    rng = np.random.default_rng(0)
+    ink = np.zeros((12, 6, 5))
+    ink[:, 1:5, 1:4] = rng.uniform(size=(12, 4, 3))
+    assert border_level(ink) is None
+    assert border_level(255 * ink) is None
+    assert border_level(1 - ink) == 1
+    assert border_level(255 * (1 - ink)) == 255
+    barred = 1 - ink
+    barred[:, [0, -1]] = 0  # a wide picture in a square, with bars above and below
+    assert border_level(barred) == 1
+    assert border_level(digits().x_train) is None
+    assert border_level(rng.uniform(0.7, 1.0, size=(5, 9, 9))) > 0.7  # a photograph before a bright wall

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.orbits import Orbit
-from orbitgp.orbits.images.border import border_level
-from orbitgp.orbits.images.warps import Warp
+from orbitgp.orbits.images.warps import Warp, border_level
 
 _CHANNELS = (1, 3, 4)
 _BYTE = 255.0  # the most that pixels have, as bytes or as numbers between 0 and 1

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from orbitgp.orbits.images.base import as_inputs
+from orbitgp.orbits.images.warps import as_inputs
 
 
 class FeatureMapKernel(Kernel):

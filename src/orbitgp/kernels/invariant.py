@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.orbits.images.base import as_inputs
+from orbitgp.orbits.images.warps import as_inputs
 
 Elements1 = Float[Tensor, "*batch1 n size dim"]
 Elements2 = Float[Tensor, "*batch2 m size dim"]

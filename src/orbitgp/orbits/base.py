@@ -23,6 +23,7 @@ samples. A finite part inside an infinite composition is enumerated inside every
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from math import inf, prod
 from typing import Any, ClassVar, cast
 
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.pickling import Portable
+from orbitgp.orbits.ranges import Range
 from orbitgp.orbits.sampling import BatchPositions, Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
 
 
@@ -52,19 +54,32 @@ class Orbit(Portable):
 
     def table_bytes(self, features: tuple[int, ...]) -> float:
         """The memory of the tables that parts of this orbit keep for inputs of this shape."""
-        sizes: list[Any] = [getattr(module, "bytes_of_table", None) for module in self.modules()]
-        return sum((size(features) for size in sizes if size is not None), 0.0)
+        parts: list[Any] = [module for module in self.modules() if hasattr(module, "bytes_of_table")]
+        return sum((part.bytes_of_table(features) for part in parts), 0.0)
 
     def check(self, features: torch.Size) -> None:
         """Raise ValueError, in one sentence, if inputs of this shape cannot be transformed."""
 
     def describe(self) -> Description:
-        """The learned ranges in physical units; by default the raw parameters by name."""
-        quantities = {
-            name: Quantity(p.item()) if p.numel() == 1 else Quantity((p.min().item(), p.max().item()))
+        """The learned ranges in physical units; without any, the raw parameters by name."""
+        found = {name: interval.quantity() for name, interval in self.named_ranges().items()}
+        raw = {
+            name: Quantity(p.item() if p.numel() == 1 else (p.min().item(), p.max().item()))
             for name, p in self.named_parameters()
         }
-        return Description(type(self).__name__, quantities)
+        return Description(type(self).__name__, found or raw)
+
+    def named_ranges(self) -> dict[str, Range]:
+        """The learned ranges. Each has the name of the argument that it is made from."""
+        return {name.rpartition(".")[2]: part for name, part in self.named_modules() if isinstance(part, Range)}
+
+    def saved_arguments(self) -> dict[str, Any]:
+        """Arguments that build an orbit with the same attributes, and with parameters of the same shapes."""
+        ranges = self.named_ranges()
+        skewed = {name: part.skewed_ends() for name, part in ranges.items() if part.skew is not None}
+        # A range without a skew may start as one that is not learned: the values of parameters are saved apart.
+        known = {**vars(self), **skewed, **({"learn": bool(skewed)} if ranges else {})}
+        return {name: known[name] for name in signature(type(self)).parameters if name in known}
 
     def __repr__(self) -> str:
         """As in ``Rotation(degrees=±30°)``."""
@@ -229,6 +244,10 @@ class Parts(Orbit):
         whole = [part.reaches() for part in learned] if len(learned) > 1 else []
         return [*whole, *(family for part in learned for family in part.simpler())]
 
+    def pieces(self, u: Tensor, features: torch.Size) -> list[tuple[Any, Tensor]]:
+        """Each part with its base draws."""
+        return list(zip(self.parts, u.split([part.draws_for(features) for part in self.parts], dim=-1), strict=True))
+
     def describe(self) -> Description:
         return Description.join([part.describe() for part in self.parts])
 
@@ -277,11 +296,10 @@ class Composition(Parts):
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]
-        pieces = torch.split(u, [part.draws_for(features) for part in self.parts], dim=-1)
         xa = x[:, None]  # (N, K, *features): K grows to S at the first infinite part, and by P at each finite part
         copies = 1  # finite elements per base draw, adjacent to each other
         drawn = False
-        for part, piece in zip(self.parts, pieces, strict=True):
+        for part, piece in self.pieces(u, features):
             rows, count = xa.shape[:2]
             if isinstance(part, FiniteOrbit):
                 xa = part.elements(xa.flatten(0, 1)).reshape(rows, -1, *features)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit, Parts
-from orbitgp.orbits.signals.base import SAMPLES, SignalOrbit
+from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit
 from orbitgp.plotting.figures import Colours, Theme, open_frame, theme_colours, titled_figure
 
 if TYPE_CHECKING:

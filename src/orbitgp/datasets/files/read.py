@@ -17,7 +17,7 @@ from orbitgp.datasets.files.data import Data, Inputs, ReadOptions, scaled
 from orbitgp.datasets.files.images import SUFFIXES, read_image_files
 from orbitgp.datasets.files.tables import read_table
 from orbitgp.orbits.description import number
-from orbitgp.orbits.images.border import border_level
+from orbitgp.orbits.images.warps import border_level
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
 _READERS = {

@@ -19,9 +19,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.points import Points
-from orbitgp.orbits.images.warps import Warp
-from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Ends, Number, Range, Ranged, reflected
+from orbitgp.orbits.images.warps import Points, Warp, WarpDraws
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Ends, Number, Range, reflected
 
 
 class Rotation(Warp):
@@ -48,7 +47,7 @@ class Rotation(Warp):
         """The angle alpha in radians, within [0, pi]."""
         return reflected(self.angle, self.widest).abs()
 
-    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+    def points(self, p: Points, u: WarpDraws) -> Points:
         angle = self.folded() * (2 * u[..., 0] - 1)
         cos, sin = angle.cos(), angle.sin()
         return p.affine(((cos, -sin, 0.0), (sin, cos, 0.0)))
@@ -57,23 +56,16 @@ class Rotation(Warp):
         return Description("Rotation", {"degrees": Quantity(degrees(self.folded().item()), "°")})
 
 
-_UNITS = {
-    "angle": DEGREES,
-    "scale": FACTOR,
-    "scale_x": FACTOR,
-    "scale_y": FACTOR,
-    "shear": NUMBER,
-    "shift_x": LENGTH,
-    "shift_y": LENGTH,
-}
-_KINDS = {  # ranges of one kind are learned together where an orbit starts from a simpler one
-    "angle": "rotation", "scale": "scaling", "scale_x": "scaling", "scale_y": "scaling", "shear": "scaling",
-    "shift_x": "shift", "shift_y": "shift",
+# The unit of each parameter, and its kind: ranges of one kind are learned together where an orbit starts from a simpler one.
+_PARAMETERS = {
+    "angle": (DEGREES, "rotation"), "shear": (NUMBER, "scaling"),
+    "scale": (FACTOR, "scaling"), "scale_x": (FACTOR, "scaling"), "scale_y": (FACTOR, "scaling"),
+    "shift_x": (LENGTH, "shift"), "shift_y": (LENGTH, "shift"),
 }  # fmt: skip
 
 
-class _NamedRanges(Ranged, Warp):
-    """A warp with named learned ranges, drawn in the order in which they are listed."""
+class _AffineWarp(Warp):
+    """x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with some of the parameters, each drawn from a learned range."""
 
     def __init__(
         self, values: dict[str, Number | Ends | None], frozen: Collection[str] = (), without: Collection[str] = ()
@@ -82,36 +74,39 @@ class _NamedRanges(Ranged, Warp):
         for name in (*frozen, *without):
             if name not in values:
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}: it has {', '.join(values)}.")
-        self.ranges = nn.ModuleDict(
-            {
-                name: Range.of(value, _UNITS[name], name, learn=name not in frozen)
-                for name, value in values.items()
-                if value is not None and name not in without
-            }
-        )
-        if not self.ranges:
+        kept = {name: value for name, value in values.items() if value is not None and name not in without}
+        if not kept:
             raise ValueError(f"{type(self).__name__} has nothing left: keep at least one of {', '.join(values)}.")
-        self.num_draws = len(self.ranges)
+        self.ranges = nn.ModuleDict(
+            {name: Range(value, _PARAMETERS[name][0], name, learn=name not in frozen) for name, value in kept.items()}
+        )
+        self.num_draws = len(kept)
 
-    def drawn(self, u: Float[Tensor, "rows samples 1 1 dim"]) -> dict[str, Tensor]:
-        """The drawn parameters by name, each (N, S, 1, 1)."""
-        return {name: interval(u[..., i]) for i, (name, interval) in enumerate(self.ranges.items())}
+    def points(self, p: Points, u: WarpDraws) -> Points:
+        v = {name: interval(u[..., i]) for i, (name, interval) in enumerate(self.ranges.items())}
+        cos, sin = (v["angle"].cos(), v["angle"].sin()) if "angle" in v else (1.0, 0.0)
+        both, fx, fy = ((-v[name]).exp() if name in v else 1.0 for name in ("scale", "scale_x", "scale_y"))
+        fx, fy, shear = both * fx, both * fy, v.get("shear", 0.0)
+        x, y = PIXELS * v.get("shift_x", 0.0), PIXELS * v.get("shift_y", 0.0)
+        # D^-1 H^-1 R^-1, and the same of -t.
+        a, b = fx * (cos - shear * sin), fx * (-sin - shear * cos)
+        c, d = fy * sin, fy * cos
+        return p.affine(((a, b, -(a * x + b * y)), (c, d, -(c * x + d * y))))
 
     def simpler(self) -> list[list[nn.Parameter]]:
         """Rotations, scalings with shears, and shifts, each alone."""
         families: dict[str, list[nn.Parameter]] = {}
         for name, interval in self.named_ranges().items():
             if interval.half_width.requires_grad:
-                families.setdefault(_KINDS[name], []).append(interval.half_width)
+                families.setdefault(_PARAMETERS[name][1], []).append(interval.half_width)
         return list(families.values()) if len(families) > 1 else []
 
     def saved_arguments(self) -> dict[str, Any]:
-        names = signature(type(self)).parameters.keys() & _UNITS.keys()
-        left_out: dict[str, Any] = {name: None for name in sorted(names) if name not in self.ranges}
-        return {**left_out, **super().saved_arguments()}
+        left_out = [name for name in signature(type(self)).parameters if name in _PARAMETERS and name not in self.ranges]
+        return {**dict.fromkeys(left_out), **super().saved_arguments()}
 
 
-class Affine(_NamedRanges):
+class Affine(_AffineWarp):
     """Six parameters, each uniform in a learned range: ``Affine = Scale * Shear * Rotation * Translation``.
 
     The picture is scaled along its axes, then sheared, then rotated, then shifted:
@@ -144,20 +139,8 @@ class Affine(_NamedRanges):
         shifts = {"shift_x": shift_x, "shift_y": shift_y}
         super().__init__({"angle": angle, **scales, "shear": shear, **shifts}, frozen, without)
 
-    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        v = self.drawn(u)
-        cos, sin = (v["angle"].cos(), v["angle"].sin()) if "angle" in v else (1.0, 0.0)
-        fx = (-v["scale_x"]).exp() if "scale_x" in v else 1.0
-        fy = (-v["scale_y"]).exp() if "scale_y" in v else 1.0
-        shear = v.get("shear", 0.0)
-        x, y = PIXELS * v.get("shift_x", 0.0), PIXELS * v.get("shift_y", 0.0)
-        # D^-1 H^-1 R^-1, and the same of -t.
-        a, b = fx * (cos - shear * sin), fx * (-sin - shear * cos)
-        c, d = fy * sin, fy * cos
-        return p.affine(((a, b, -(a * x + b * y)), (c, d, -(c * x + d * y))))
 
-
-class Translation(_NamedRanges):
+class Translation(_AffineWarp):
     """Shifted by pixels uniform in learned ranges; a half-width, a (min, max) pair or None for either axis."""
 
     def __init__(
@@ -165,27 +148,16 @@ class Translation(_NamedRanges):
     ) -> None:
         super().__init__({"shift_x": shift_x, "shift_y": shift_y}, frozen)
 
-    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        v = self.drawn(u)
-        return p.affine(((1.0, 0.0, -PIXELS * v.get("shift_x", 0.0)), (0.0, 1.0, -PIXELS * v.get("shift_y", 0.0))))
 
-
-class Scale(_NamedRanges):
+class Scale(_AffineWarp):
     """Scaled about the centre by one factor for both axes, uniform in its logarithm in a learned range."""
 
     def __init__(self, scale: Number | Ends = 1.16, frozen: Collection[str] = ()) -> None:
         super().__init__({"scale": scale}, frozen)
 
-    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        factor = (-self.drawn(u)["scale"]).exp()
-        return p.affine(((factor, 0.0, 0.0), (0.0, factor, 0.0)))
 
-
-class Shear(_NamedRanges):
+class Shear(_AffineWarp):
     """Sheared horizontally (italics): pixels to the right per pixel down, uniform in a learned range."""
 
     def __init__(self, shear: Number | Ends = 0.15, frozen: Collection[str] = ()) -> None:
         super().__init__({"shear": shear}, frozen)
-
-    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
-        return p.affine(((1.0, -self.drawn(u)["shear"], 0.0), (0.0, 1.0, 0.0)))

@@ -22,14 +22,14 @@ from math import floor, inf, log, pi
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.constants import constant
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.points import Basis, Coefficients, Grid, Points, Size, pixels
-from orbitgp.orbits.images.warps import Warp
+from orbitgp.orbits.images.warps import Basis, Coefficients, Grid, Points, Size, Warp, WarpDraws, pixels
 from orbitgp.orbits.ranges import PIXELS, Number
 from orbitgp.orbits.sampling import Draws
 
@@ -71,7 +71,7 @@ class LocalDeformation(Warp):
         height, width = features[-2:]
         return self.field.draws_for((height, width))
 
-    def points(self, p: Points, u: Float[Tensor, "rows samples 1 1 dim"]) -> Points:
+    def points(self, p: Points, u: WarpDraws) -> Points:
         cx, cy = self.field.coefficients(u[:, :, 0, 0], p.size)
         if isinstance(p, Grid):
             return p.displaced(cx, cy, self.field.basis(p.size, u))
@@ -94,9 +94,7 @@ class SmoothField(nn.Module):
         self, amplitude: Lengths, smoothness: Lengths, per_axis: bool, frozen: Collection[str], finest: Number | None
     ) -> None:
         super().__init__()
-        for name in frozen:
-            if name not in ("amplitude", "smoothness"):
-                raise ValueError(f"a deformation has no parameter {name!r}: it has amplitude, smoothness.")
+        check_frozen(frozen, "a deformation")
         scales = [float(s) for s in smoothness] if isinstance(smoothness, Sequence) else [float(smoothness)]
         sizes = [float(a) for a in amplitude] if isinstance(amplitude, Sequence) else [float(amplitude)] * len(scales)
         if not scales or not all(0 < s < inf for s in scales):
@@ -105,11 +103,10 @@ class SmoothField(nn.Module):
             raise ValueError(f"amplitude and smoothness must have equal length, got {len(sizes)} and {len(scales)}.")
         if not all(0 < a < inf for a in sizes):
             raise ValueError(f"amplitude must be a positive number of pixels (at zero the gradient vanishes), got {amplitude}.")
-        # Leave room for learning a field that is rougher than the first.
-        self.finest = float(finest) if finest is not None else min(scales) * (1 if "smoothness" in frozen else 5 / 6)
+        self.coarsest = max(scales)
+        self.finest = float(finest) if finest is not None else finest_of(min(scales), frozen)
         if not 0 < self.finest < inf:
             raise ValueError(f"finest must be a positive length in pixels, got {finest}.")
-        self.coarsest = max(scales)
         axes = 2 if per_axis else 1
         # (axes, scales): in tens of pixels, like shifts, and as a logarithm.
         self.amplitude = nn.Parameter(torch.tensor([sizes] * axes) / PIXELS, requires_grad="amplitude" not in frozen)
@@ -126,15 +123,10 @@ class SmoothField(nn.Module):
     def deviations(self, size: Size) -> Float[Tensor, "2 terms"]:
         """Standard deviations s_j of the coefficients of both displacements, in pixels."""
         like = self.log_smoothness
-        k = waves(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device).norm(dim=1).repeat_interleave(2)
-        k = torch.cat([k.new_zeros(1), k])
-        exponent = -0.5 * (self.log_smoothness.exp()[..., None] * k) ** 2  # (axes, scales, J)
-        # k and -k share one wave, hence the 2 for all but the constant. In logarithms, because short waves underflow.
-        pair = torch.full_like(k, log(2.0))
-        pair[0].zero_()
-        spectrum = exponent - exponent.logsumexp(-1, keepdim=True) + pair
-        variance = (2 * self.amplitude.abs().log()[..., None] + spectrum).logsumexp(1)
+        k = waves(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device).norm(dim=1)
+        variance = (2 * self.amplitude.abs().log()[..., None] + log_spectrum(like.exp(), k)).logsumexp(1)
         deviations = PIXELS * (0.5 * variance).exp()
+        deviations = torch.cat([deviations[:, :1], deviations[:, 1:].repeat_interleave(2, 1)], 1)  # cosine and sine
         # A single amplitude is the length of the displacement, which the two axes share.
         return deviations if len(deviations) == 2 else deviations.expand(2, -1) / 2**0.5
 
@@ -162,20 +154,42 @@ class SmoothField(nn.Module):
 
     def quantities(self) -> dict[str, Quantity]:
         """Amplitude and smoothness in pixels, by name."""
-        axes, scales = self.amplitude.shape
-        result = {}
-        for name, values in (("amplitude", PIXELS * self.amplitude.abs()), ("smoothness", self.log_smoothness.exp())):
-            for axis in range(axes):
-                for scale in range(scales):
-                    key = name + ("_" + "xy"[axis] if axes == 2 else "") + (f"_{scale + 1}" if scales > 1 else "")
-                    result[key] = Quantity(values[axis, scale].item(), "px")
-        return result
+        axes = ("_x", "_y") if len(self.amplitude) == 2 else ("",)
+        scales = [f"_{i + 1}" for i in range(self.amplitude.shape[1])] if self.amplitude.shape[1] > 1 else [""]
+        keys = [axis + scale for axis in axes for scale in scales]
+        values = {"amplitude": PIXELS * self.amplitude.abs(), "smoothness": self.log_smoothness.exp()}
+        return {
+            name + key: Quantity(value, "px")
+            for name, found in values.items()
+            for key, value in zip(keys, found.flatten().tolist(), strict=True)
+        }
 
     def saved_arguments(self) -> dict[str, Any]:
         axes, scales = self.amplitude.shape
         # Every scale starts at the coarsest: with the finest given, that is all the waves depend on.
         smoothness = [self.coarsest] * scales
         return {"amplitude": [1.0] * scales, "smoothness": smoothness, "per_axis": axes == 2, "finest": self.finest}
+
+
+def check_frozen(frozen: Collection[str], owner: str) -> None:
+    """Refuse names that a smooth field does not have."""
+    for name in frozen:
+        if name not in ("amplitude", "smoothness"):
+            raise ValueError(f"{owner} has no parameter {name!r}: it has amplitude, smoothness.")
+
+
+def finest_of(smoothness: float, frozen: Collection[str]) -> float:
+    """The smallest smoothness that a field can have: it may become rougher than it starts, if it is learned."""
+    return smoothness * (1 if "smoothness" in frozen else 5 / 6)
+
+
+def log_spectrum(smoothness: Float[Tensor, "*scales"], k: Float[Tensor, " waves"]) -> Float[Tensor, "*scales terms"]:
+    """The logarithms of s_j^2 for fields of unit amplitude, for the constant and then for each wave number.
+
+    The waves k and -k are one, hence the factor two for all but the constant. In logarithms, because short waves underflow.
+    """
+    twice = F.pad(k.new_full(k.shape, log(2.0)), (1, 0))
+    return torch.log_softmax(twice - 0.5 * (smoothness[..., None] * F.pad(k, (1, 0))) ** 2, -1)
 
 
 def _wave(x: Tensor, y: Tensor, kx: float, ky: float, ax: Tensor, bx: Tensor, ay: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,11 +24,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.orbits.constants import constant
-from orbitgp.orbits.description import Description
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.images.deformation import check_frozen, finest_of, log_spectrum
 from orbitgp.orbits.ranges import PIXELS, Number
-from orbitgp.orbits.signals.base import SAMPLES
-from orbitgp.orbits.signals.interpolation import Border, Interpolation
-from orbitgp.orbits.signals.warps import SignalWarp, Times, WarpDraws
+from orbitgp.orbits.signals.warps import SAMPLES, Border, Interpolation, SignalWarp, Times, WarpDraws
 
 
 class TimeWarp(SignalWarp):
@@ -57,13 +56,9 @@ class TimeWarp(SignalWarp):
         finest: Number | None = None,
     ) -> None:
         super().__init__(border, interpolation, interval, unit)
-        for name in frozen:
-            if name not in ("amplitude", "smoothness"):
-                raise ValueError(f"TimeWarp has no parameter {name!r}: it has amplitude, smoothness.")
+        check_frozen(frozen, "TimeWarp")
         self.coarsest = 20.0 if smoothness is None else smoothness / self.interval
-        # Leave room for learning a warp that is rougher than the first.
-        rough = self.coarsest * (1 if "smoothness" in frozen else 5 / 6)
-        self.finest = rough if finest is None else finest / self.interval
+        self.finest = finest_of(self.coarsest, frozen) if finest is None else finest / self.interval
         size = 2.0 if amplitude is None else amplitude / self.interval
         for name, value in (("amplitude", size), ("smoothness", self.coarsest), ("finest", self.finest)):
             if not 0 < value < inf:
@@ -78,10 +73,8 @@ class TimeWarp(SignalWarp):
         """Standard deviations s_j, in samples, and frequencies k_j of all terms, the constant first."""
         like = self.log_smoothness
         k = frequencies(length, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
-        k = torch.cat([k.new_zeros(1), k])
-        # Twice for all but the constant: the waves k and -k are one.
-        exponent = -0.5 * (like.exp() * k) ** 2 + torch.cat([k.new_zeros(1), k.new_full((len(k) - 1,), log(2.0))])
-        return PIXELS * self.amplitude.abs() * (0.5 * torch.log_softmax(exponent, 0)).exp(), k
+        s = PIXELS * self.amplitude.abs() * (0.5 * log_spectrum(like.exp(), k)).exp()
+        return s, torch.cat([k.new_zeros(1), k])
 
     def times(self, t: Times, u: WarpDraws) -> Times:
         length = t.shape[-1]
@@ -102,8 +95,8 @@ class TimeWarp(SignalWarp):
         return _between(warped.expand(t.shape), t + (length - 1) / 2)
 
     def describe(self) -> Description:
-        size, smooth = PIXELS * self.amplitude.abs().item(), self.log_smoothness.exp().item()
-        return Description("TimeWarp", {"amplitude": self.length(size), "smoothness": self.length(smooth)})
+        lengths = {"amplitude": PIXELS * self.amplitude.abs().item(), "smoothness": self.log_smoothness.exp().item()}
+        return Description("TimeWarp", {name: Quantity(self.interval * v, self.unit) for name, v in lengths.items()})
 
     def saved_arguments(self) -> dict[str, Any]:
         lengths = {"smoothness": self.coarsest * self.interval, "finest": self.finest * self.interval}

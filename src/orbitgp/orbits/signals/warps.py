@@ -14,25 +14,56 @@ interpolated once for any number of warps::
             return t + self.strength * (2 * u[..., 0] - 1) * t**2 / t.shape[-1]
 
 All channels move alike. Warps with different borders or interpolations do not merge: each then interpolates by itself.
+
+Linear interpolation cuts peaks. The cubic one is that of Keys (Catmull-Rom): it has a continuous slope and is exact for
+parabolas, so it keeps the height of peaks. What lies outside the signal is ``zero``, its ``edge`` value, its mirror image
+(``reflect``, about the last sample), or the signal again (``circular``). Positions on a sample return that sample exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from math import inf
+from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit, Parts
-from orbitgp.orbits.ranges import Number
+from orbitgp.orbits.ranges import FACTOR, PIXELS, Ends, Number, Range, Unit
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
-from orbitgp.orbits.signals.base import SAMPLES, SignalOrbit
-from orbitgp.orbits.signals.interpolation import Border, Interpolation, interpolate
 
+SAMPLES = "samples"
+Border = Literal["zero", "edge", "reflect", "circular"]
+Interpolation = Literal["linear", "cubic"]
 Times = Float[Tensor, "..."]
 WarpDraws = Float[Tensor, "rows samples 1 dim"]
+
+_FARTHEST = 2.0**30  # positions beyond are moved here before they become whole numbers
+
+
+class SignalOrbit(Orbit):
+    """An orbit of signals (T,) or (C, T). The last axis is time, or whatever the samples lie along.
+
+    ``interval`` is the distance between two samples in the ``unit`` of that axis: 0.01 and "s", or 2 and "nm". Lengths along
+    the axis are given and described in this unit. Without it they are samples.
+    """
+
+    def __init__(self, interval: Number = 1.0, unit: str = SAMPLES) -> None:
+        super().__init__()
+        if not 0 < interval < inf:
+            raise ValueError(f"interval must be a positive distance between samples, got {interval}.")
+        self.interval, self.unit = float(interval), unit
+
+    def axis(self, from_zero: bool = False) -> Unit:
+        """The unit of lengths along the axis. Their parameters are in tens of samples, as those of shifts of images."""
+        return Unit(self.unit, PIXELS * self.interval, from_zero=from_zero)
+
+    def check(self, features: torch.Size) -> None:
+        if len(features) not in (1, 2):
+            shape = tuple(features)
+            raise ValueError(f"{type(self).__name__} acts on signals (T,) or (C, T), but the inputs have shape {shape}.")
 
 
 class SignalWarp(SignalOrbit):
@@ -74,9 +105,6 @@ class SignalWarp(SignalOrbit):
         alike = isinstance(other, SignalWarp) and (self.border, self.interpolation) == (other.border, other.interpolation)
         return SignalWarpProduct([self, other]) if alike and isinstance(other, SignalWarp) else None
 
-    def saved_arguments(self) -> dict[str, Any]:
-        return {**super().saved_arguments(), "border": self.border, "interpolation": self.interpolation}
-
 
 class SignalWarpProduct(Parts, SignalWarp):
     """Warps that act one after the other, interpolated once: for ``a * b``, x_ab(t) = x(a(b(t)))."""
@@ -88,9 +116,100 @@ class SignalWarpProduct(Parts, SignalWarp):
         self.border, self.interpolation = parts[0].border, parts[0].interpolation
 
     def times(self, t: Times, u: WarpDraws) -> Times:
-        features = t.shape[-1:]
-        pieces = torch.split(u, [part.draws_for(features) for part in self.parts], dim=-1)
-        # The last warp to act on the signal is the first to act on the output times.
-        for part, piece in zip(reversed(self.parts), reversed(pieces), strict=True):
+        for part, piece in reversed(self.pieces(u, t.shape[-1:])):  # the last to act is the first that output times meet
             t = part.times(t, piece)
         return t
+
+
+class TimeShift(SignalWarp):
+    """x_a(t) = x(t - s) with s uniform in a learned range. A positive shift makes a signal come later.
+
+    Args:
+        shift: a half-width or a (min, max) pair; by default two samples to either side. A learned range contains zero.
+        border: what lies outside the signal: ``edge``, ``zero``, ``reflect`` or ``circular``. A circular signal has no first
+            sample. There a half-width of half the length is every shift, and a larger one covers some shifts twice.
+        interpolation: ``linear``, or ``cubic``, which keeps the height of peaks.
+        learn: whether the range is learned.
+        interval, unit: the distance between samples, for lengths in other units than samples.
+    """
+
+    num_draws = 1
+
+    def __init__(
+        self,
+        shift: Number | Ends | None = None,
+        border: Border = "edge",
+        interpolation: Interpolation = "linear",
+        learn: bool = True,
+        interval: Number = 1.0,
+        unit: str = SAMPLES,
+    ) -> None:
+        super().__init__(border, interpolation, interval, unit)
+        self.shift = Range(2 * self.interval if shift is None else shift, self.axis(), "shift", learn)
+
+    def times(self, t: Times, u: WarpDraws) -> Times:
+        return t - PIXELS * self.shift(u[..., 0])
+
+
+class TimeScale(SignalWarp):
+    """x_a(t) = x(t / s), slower about its centre by a factor s uniform, in its logarithm, in a learned range.
+
+    Args:
+        stretch: a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. A learned range contains 1.
+        border, interpolation, learn, interval, unit: as for ``TimeShift``.
+    """
+
+    num_draws = 1
+
+    def __init__(
+        self,
+        stretch: Number | Ends = 1.1,
+        border: Border = "edge",
+        interpolation: Interpolation = "linear",
+        learn: bool = True,
+        interval: Number = 1.0,
+        unit: str = SAMPLES,
+    ) -> None:
+        super().__init__(border, interpolation, interval, unit)
+        self.stretch = Range(stretch, FACTOR, "stretch", learn)
+
+    def times(self, t: Times, u: WarpDraws) -> Times:
+        return t * (-self.stretch(u[..., 0])).exp()
+
+
+def interpolate(
+    x: Float[Tensor, "rows channels length"],
+    position: Float[Tensor, "some samples points"],
+    border: Border,
+    interpolation: Interpolation,
+) -> Float[Tensor, "rows samples channels points"]:
+    """Each signal at its positions, in samples from the first; one row of positions serves for all signals."""
+    rows, channels, length = x.shape
+    below = position.detach().floor()
+    p = position - below
+    q = 1 - p
+    first = below.nan_to_num().clamp(-_FARTHEST, _FARTHEST).long()
+    weights = {0: q, 1: p}  # of the neighbours, counted from the sample below
+    if interpolation == "cubic":
+        weights = {-1: -0.5 * p * q**2, 0: q * (1 + p - 1.5 * p**2), 1: p * (1 + q - 1.5 * q**2), 2: -0.5 * p**2 * q}
+    found = x.new_zeros(())
+    for offset, weight in weights.items():
+        place = first + offset
+        index = _within(place, length, border)
+        flat = index.flatten(1)[:, None].expand(rows, channels, -1)
+        values = x.gather(2, flat).unflatten(2, index.shape[1:]).transpose(1, 2)
+        if border == "zero":
+            weight = weight * (index == place)
+        found = found + weight[:, :, None] * values
+    return found
+
+
+def _within(place: Int[Tensor, "*shape"], length: int, border: Border) -> Int[Tensor, "*shape"]:
+    """The samples that stand for these places; the nearest ones where the border is zero."""
+    if border == "circular":
+        return place.remainder(length)
+    if border == "reflect":
+        period = max(2 * (length - 1), 1)
+        folded = place.remainder(period)
+        return torch.minimum(folded, period - folded).clamp(max=length - 1)
+    return place.clamp(0, length - 1)

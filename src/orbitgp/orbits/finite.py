@@ -1,4 +1,4 @@
-"""Permutations of the coordinates of a vector."""
+"""Finite orbits: exchanged coordinates and channels, mirror images, quarter turns, signals backwards."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.orbits.base import FiniteOrbit
-from orbitgp.orbits.description import Description, Quantity, listed
+from orbitgp.orbits.description import Description, listed
+from orbitgp.orbits.images.warps import ImageOrbit
 from orbitgp.orbits.sampling import Elements, Inputs
+from orbitgp.orbits.signals.warps import SignalOrbit
 
 _MAX_GROUP = 100_000  # elements: an orbit of more cannot be averaged over in any time
 
@@ -33,10 +35,10 @@ class Permutation(FiniteOrbit):
         self, permutations: Iterable[Sequence[int]], close: bool = False, any_length: bool = False, names: Sequence[str] = ()
     ) -> None:
         super().__init__()
-        self.names = tuple(names)
+        self.any_length, self.names = any_length, tuple(names)
         rows = [tuple(int(i) for i in p) for p in permutations]
         if not rows:
-            raise ValueError("Permutation needs at least one permutation of the coordinates.")
+            raise ValueError(f"{type(self).__name__} needs at least one permutation of the coordinates.")
         dim = len(rows[0])
         if any(sorted(row) != list(range(dim)) for row in rows):
             raise ValueError(f"every row of permutations must hold each of 0..{dim - 1} once, got {rows}.")
@@ -44,7 +46,6 @@ class Permutation(FiniteOrbit):
             rows = _closure(rows)
         self.register_buffer("index", torch.tensor(rows))
         self.size = len(rows)
-        self.any_length = any_length
 
     @classmethod
     def swap(cls, i: int, j: int, dim: int | None = None, names: Sequence[str] = ()) -> Permutation:
@@ -68,20 +69,20 @@ class Permutation(FiniteOrbit):
         return x[:, self._index_for(x)]
 
     def select(self, x: Inputs, index: Int[Tensor, "rows samples"]) -> Float[Tensor, "rows samples *features"]:
-        return x[:, None].expand(-1, index.shape[1], -1).gather(2, self._index_for(x)[index])
+        return x[torch.arange(len(x), device=x.device)[:, None, None], self._index_for(x)[index]]
 
     def _index_for(self, x: Inputs) -> Int[Tensor, "size dim"]:
         """The permutations of all coordinates of x, where those beyond the first D stay where they are."""
         self.check(x.shape[1:])
         rest = torch.arange(self.index.shape[1], x.shape[1], device=self.index.device)
-        return torch.cat([self.index, rest.expand(self.size, -1)], 1) if len(rest) else self.index
+        return torch.cat([self.index, rest.expand(self.size, -1)], 1)
 
     def saved_arguments(self) -> dict[str, Any]:
-        return {"permutations": self.index.tolist(), "any_length": self.any_length, "names": list(self.names)}
+        return {**super().saved_arguments(), "permutations": self.index.tolist()}
 
     def describe(self) -> Description:
-        title = f"Permutation of {listed(self.names)}" if self.names else "Permutation"
-        return Description(title, {"elements": Quantity(float(self.size))})
+        title = type(self).__name__ + (f" of {listed(self.names)}" if self.names else "")
+        return Description(title, super().describe().quantities)
 
 
 def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -95,3 +96,58 @@ def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         if len(group) > _MAX_GROUP:
             raise ValueError(f"these permutations generate a group of more than {_MAX_GROUP:,} elements: give fewer of them.")
     return sorted(group)
+
+
+class ChannelPermutation(Permutation, SignalOrbit):
+    """The signal with its channels permuted; arguments as for :class:`orbitgp.orbits.Permutation`, of channels."""
+
+    def __init__(self, permutations: Iterable[Sequence[int]], close: bool = False) -> None:
+        super().__init__(permutations, close)
+
+    def check(self, features: torch.Size) -> None:
+        channels = self.index.shape[1]
+        if len(features) != 2 or features[0] != channels:
+            expected = f"ChannelPermutation acts on signals ({channels}, T)"
+            raise ValueError(f"{expected}, but the inputs have shape {tuple(features)}.")
+
+
+class Reversal(FiniteOrbit, SignalOrbit):
+    """The signal, and the signal backwards in time."""
+
+    size = 2
+
+    def elements(self, x: Inputs) -> Elements:
+        return torch.stack([x, x.flip(-1)], dim=1)
+
+
+class Flip(FiniteOrbit, ImageOrbit):
+    """The image and its mirror image: ``horizontal`` exchanges left and right, ``vertical`` top and bottom, or both."""
+
+    def __init__(self, horizontal: bool = True, vertical: bool = False) -> None:
+        super().__init__()
+        if not (horizontal or vertical):
+            raise ValueError("Flip needs at least one of horizontal and vertical.")
+        self.horizontal, self.vertical = horizontal, vertical
+        self.size = 2 ** (bool(horizontal) + bool(vertical))
+
+    def elements(self, x: Inputs) -> Elements:
+        images = [x]
+        if self.horizontal:
+            images += [image.flip(-1) for image in images]
+        if self.vertical:
+            images += [image.flip(-2) for image in images]
+        return torch.stack(images, dim=1)
+
+
+class Rotate90(FiniteOrbit, ImageOrbit):
+    """The four rotations of a square image by quarter turns."""
+
+    size = 4
+
+    def check(self, features: torch.Size) -> None:
+        super().check(features)
+        if features[-1] != features[-2]:
+            raise ValueError(f"Rotate90 needs square images, got shape {tuple(features)}: use Flip or Rotation.")
+
+    def elements(self, x: Inputs) -> Elements:
+        return torch.stack([x.rot90(k, dims=(-2, -1)) for k in range(4)], dim=1)

@@ -1,0 +1,250 @@
+"""Orbits that change the values of an input, not their places. Nothing is clipped, so gradients never vanish."""
+
+from __future__ import annotations
+
+from math import ceil, inf
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.orbits.base import Orbit
+from orbitgp.orbits.constants import constant
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.ranges import FACTOR, NUMBER, PIXELS, Ends, Number, Range
+from orbitgp.orbits.sampling import Draws, Inputs, Transformed
+from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit
+
+
+class GaussianNoise(Orbit):
+    """x_a = x + scale * e with e ~ N(0, I): one learned scale shared by all features, or one for each.
+
+    Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), with which exact inference needs no draws.
+    The sign of the scale does not matter, so it is unconstrained and never saturates.
+    """
+
+    reach = ("scale",)
+    in_units_of_inputs = True
+
+    def __init__(self, init_scale: Number = 0.1, num_features: int | None = None, learn: bool = True) -> None:
+        super().__init__()
+        if not init_scale > 0:
+            raise ValueError(f"init_scale must be positive (at zero the gradient vanishes), got {init_scale}.")
+        self.num_features = num_features
+        shape = () if num_features is None else (num_features,)
+        self.scale = nn.Parameter(torch.full(shape, float(init_scale)), requires_grad=learn)
+
+    def draws_for(self, features: torch.Size) -> int:
+        return features.numel()
+
+    def check(self, features: torch.Size) -> None:
+        if self.scale.ndim and self.scale.numel() != features.numel():
+            raise ValueError(f"GaussianNoise has {self.scale.numel()} scales, but the inputs have {features.numel()} features.")
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        noise: Tensor = self.scale * torch.special.ndtri(u)
+        return x[:, None] + noise.reshape(*u.shape[:2], *x.shape[1:])
+
+    def describe(self) -> Description:
+        scale = self.scale.detach().abs()
+        value = float(scale) if scale.ndim == 0 else (float(scale.min()), float(scale.max()))
+        return Description("GaussianNoise", {"scale": Quantity(value)})
+
+
+def _draw(interval: Range, u: Draws, x: Inputs) -> Tensor:
+    """One value for each sample, which broadcasts against ``x[:, None]``."""
+    drawn: Tensor = interval(u[..., 0])
+    return drawn.reshape(*u.shape[:2], *[1] * (x.ndim - 1))
+
+
+class Brightness(Orbit):
+    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels.
+
+    A learned range contains zero: what all images gain alike is no invariance.
+    """
+
+    num_draws = 1
+
+    def __init__(self, brightness: Number | Ends = 0.1, learn: bool = True) -> None:
+        super().__init__()
+        self.brightness = Range(brightness, NUMBER, "brightness", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        return x[:, None] + _draw(self.brightness, u, x)
+
+
+class Contrast(Orbit):
+    """x_a = pivot + c (x - pivot) with the factor c uniform, in its logarithm, in a learned range.
+
+    Args:
+        contrast: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. A learned range contains 1.
+        pivot: the value that stays: ``"mean"`` of the image over pixels and channels, or a number. 0 scales the ink of digits
+            and keeps their background at 0, which warps need.
+        learn: whether the range is learned.
+    """
+
+    num_draws = 1
+
+    def __init__(self, contrast: Number | Ends = 1.2, pivot: Number | Literal["mean"] = "mean", learn: bool = True) -> None:
+        super().__init__()
+        if isinstance(pivot, str) and pivot != "mean":
+            raise ValueError(f"pivot must be a number or 'mean', got {pivot!r}.")
+        self.pivot = pivot
+        self.contrast = Range(contrast, FACTOR, "contrast", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        pivot = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True) if isinstance(self.pivot, str) else self.pivot
+        # expm1 instead of exp: a factor of one returns the image exactly.
+        return x[:, None] + _draw(self.contrast, u, x).expm1() * (x - pivot)[:, None]
+
+
+class Gain(SignalOrbit):
+    """x_a = c x with the factor c uniform, in its logarithm, in a learned range, for all channels alike.
+
+    Args:
+        gain: a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. A learned range contains 1.
+        learn: whether the range is learned.
+    """
+
+    num_draws = 1
+
+    def __init__(self, gain: Number | Ends = 1.1, learn: bool = True) -> None:
+        super().__init__()
+        self.gain = Range(gain, FACTOR, "gain", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        return x[:, None] * _draw(self.gain, u, x).exp()
+
+
+class Offset(SignalOrbit):
+    """x_a = x + b with b uniform in a learned range, for all channels alike.
+
+    Args:
+        offset: a half-width or a (min, max) pair, in the units of the signal. A learned range contains zero.
+        learn: whether the range is learned.
+    """
+
+    num_draws = 1
+
+    def __init__(self, offset: Number | Ends = 0.1, learn: bool = True) -> None:
+        super().__init__()
+        self.offset = Range(offset, NUMBER, "offset", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        return x[:, None] + _draw(self.offset, u, x)
+
+
+class Baseline(SignalOrbit):
+    """x_a = x + b(t) for a random polynomial b, one for each channel.
+
+    b(t) = baseline / sqrt(degree + 1) * sum_j z_j P_j(t) with z ~ N(0, 1) and Legendre polynomials P_j of mean square one, so
+    ``baseline`` is its root mean square. Degree 0 is an offset, 1 adds a slope, and a high degree is a smooth drift.
+
+    Args:
+        baseline: root mean square, in the units of the signal.
+        degree: of the polynomial.
+        learn: whether it is learned.
+    """
+
+    reach = ("baseline",)
+
+    def __init__(self, baseline: Number = 0.1, degree: int = 2, learn: bool = True) -> None:
+        super().__init__()
+        if not 0 < baseline < inf:
+            raise ValueError(f"baseline must be positive (at zero the gradient vanishes), got {baseline}.")
+        if degree < 0:
+            raise ValueError(f"degree must be 0 or more, got {degree}.")
+        self.degree = degree
+        self.baseline = nn.Parameter(torch.tensor(float(baseline)), requires_grad=learn)
+
+    def draws_for(self, features: torch.Size) -> int:
+        return features[:-1].numel() * (self.degree + 1)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        z = torch.special.ndtri(u).unflatten(2, (-1, self.degree + 1))
+        drift = self.baseline * z @ _polynomials(x.shape[-1], self.degree, dtype=x.dtype, device=x.device)
+        return x[:, None] + drift.reshape(*u.shape[:2], *x.shape[1:])
+
+    def describe(self) -> Description:
+        return Description("Baseline", {"baseline": Quantity(self.baseline.abs().item())})
+
+
+@constant
+def _polynomials(length: int, degree: int) -> Float[Tensor, "terms length"]:
+    """Legendre polynomials on the samples, from -1 to 1; the mean square of their sum of unit coefficients is one."""
+    t = torch.linspace(-1, 1, length, dtype=torch.float64)
+    found = torch.from_numpy(np.polynomial.legendre.legvander(t.numpy(), degree)).T
+    scale = torch.arange(degree + 1, dtype=torch.float64).mul(2).add(1).div(degree + 1).sqrt()
+    return scale[:, None] * found
+
+
+class Smoothing(SignalOrbit):
+    """x under a Gaussian whose standard deviation is uniform between zero and a learned width; the edge value goes on outside.
+
+    Args:
+        width: the largest standard deviation, or a (0, max) pair; by default one sample. Below a third of a sample nothing
+            happens, because the Gaussian then has a single sample.
+        learn: whether the width is learned.
+        interval, unit: the distance between samples, for lengths in other units than samples.
+    """
+
+    num_draws = 1
+
+    def __init__(
+        self, width: Number | Ends | None = None, learn: bool = True, interval: Number = 1.0, unit: str = SAMPLES
+    ) -> None:
+        super().__init__(interval, unit)
+        self.width = Range(self.interval if width is None else width, self.axis(from_zero=True), "width", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        (rows, samples, _), length = u.shape, x.shape[-1]
+        width = PIXELS * self.width(u).abs()  # (N, S, 1)
+        reach = 1 + ceil(5 * PIXELS * max(abs(end) for end in self.width.ends()))
+        distance = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
+        weights = torch.softmax(-0.5 * (distance / (width + 1e-3)) ** 2, -1)  # a thousandth of a sample keeps it finite
+        signals = F.pad(x.reshape(rows, -1, length), (reach, reach), mode="replicate")
+        xa = torch.einsum("nsk,nctk->nsct", weights, signals.unfold(2, 2 * reach + 1, 1))
+        return xa.reshape(rows, samples, *x.shape[1:])
+
+
+class Dropout(SignalOrbit):
+    """x with a gap somewhere: its place is uniform along the axis, its length uniform between zero and a learned one.
+
+    A sample that the gap covers in part is replaced in part, so the result is differentiable in the length. The gap is in all
+    channels alike.
+
+    Args:
+        gap: the largest length, or a (0, max) pair; by default five samples.
+        fill: what stands there instead: ``"mean"`` of the channel, or a number.
+        learn: whether the length is learned.
+        interval, unit: the distance between samples, for lengths in other units than samples.
+    """
+
+    num_draws = 2
+
+    def __init__(
+        self,
+        gap: Number | Ends | None = None,
+        fill: Number | Literal["mean"] = "mean",
+        learn: bool = True,
+        interval: Number = 1.0,
+        unit: str = SAMPLES,
+    ) -> None:
+        super().__init__(interval, unit)
+        if isinstance(fill, str) and fill != "mean":
+            raise ValueError(f"fill must be a number or 'mean', got {fill!r}.")
+        self.fill = fill
+        self.gap = Range(5 * self.interval if gap is None else gap, self.axis(from_zero=True), "gap", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        t = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device)
+        centre, half = x.shape[-1] * u[..., :1] - 0.5, 0.5 * PIXELS * self.gap(u[..., 1:]).abs()
+        low, high = torch.maximum(t - 0.5, centre - half), torch.minimum(t + 0.5, centre + half)
+        covered = (high - low).clamp(min=0).reshape(*u.shape[:2], *[1] * (x.ndim - 2), x.shape[-1])
+        fill = x.mean(-1, keepdim=True) if isinstance(self.fill, str) else self.fill
+        return x[:, None] + covered * (fill - x)[:, None]

@@ -295,7 +295,7 @@ def _rounding(problem: Problem, estimator: Any) -> float:
     # The slope of the evidence by K is (alpha alpha^T - C^-1) / 2. Entries are rounded in K, and again by the factorisation.
     entry += torch.finfo(torch.float64).eps * len(x) * prior_variance(estimator.kernel_, x)
     solution, eye = _conditioned(model, likelihood, x, y), torch.eye(len(x), dtype=torch.float64)
-    inverses = [solution.system.solve_for(latent, eye) for latent in range(solution.system.noise.shape[1])]
+    inverses = solution.system.solve(eye[:, None].repeat(1, solution.system.noise.shape[1], 1)).unbind(1)
     slopes = [weights[:, None] * weights - inverses[i % len(inverses)] for i, weights in enumerate(solution.weights.mT)]
     return 3 * entry * sum(float(slope.norm()) for slope in slopes)
 

@@ -315,8 +315,8 @@ class ExactGP(nn.Module):
         other = other.to(seen.dtype)
         cross = orbit_gram.cross(vectors, other, seen).double()
         prior_covariance = orbit_gram.gram(vectors, other).double()
-        covariances = [prior_covariance - cross @ system.solve_for(latent, cross.mT) for latent in range(system.noise.shape[1])]
-        return prior + cross @ self.weights, torch.stack(covariances)
+        solved = system.solve(cross.mT[:, None].repeat(1, system.noise.shape[1], 1))
+        return prior + cross @ self.weights, prior_covariance - cross @ solved.transpose(0, 1)
 
     def _posterior(self, seen: Tensor) -> NoisyCovariance:
         """The inverses; made again where they are not at hand, as after loading from a file, or on another device."""

@@ -115,7 +115,7 @@ def missing_nats(likelihood: Likelihood, y: Targets, local: LocalSites, system: 
     total, rows, scale = 0.0, torch.arange(len(y), device=y.device), 1 / (tau * root)
     for some in rows.split(_COLUMNS):  # the covariance of f is noise - noise C^-1 noise
         columns = torch.nn.functional.one_hot(some, len(y)).mT.to(scale)
-        correlations = -scale * system.solve_for(0, columns) * scale[some].mT
+        correlations = -scale * system.solve(columns[:, None])[:, 0] * scale[some].mT
         correlations[some, torch.arange(len(some), device=y.device)] = 0.0
         total += float((skewness * correlations**3 @ skewness[some]).sum())
     return abs(total) / 12

@@ -15,7 +15,6 @@ eigenvalues lie between min noise/r and 1. Where noises differ everywhere, each 
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -26,10 +25,8 @@ from orbitgp.kernels.cholesky import cholesky
 
 Square = Float[Tensor, "rows rows"]
 
-_FEW = 0.5  # of the entries of the noise may differ from the largest of their row, for the update to pay
-_AT_ONCE = 256  # rows of a function: up to so many, an operation takes less time than it takes to start it
-_SMALL = 2**22  # numbers, which fit anywhere
-_LEAST_BLOCK, _BLOCKS = 128, 16  # columns of an inverse at a time: as fast as any, and little memory
+_BATCHED_ROWS = 256  # rows of a function, up to which all functions are updated together: faster, in more memory
+_BLOCK = 256  # columns of an inverse at a time
 
 
 class _Update(NamedTuple):
@@ -56,7 +53,7 @@ class NoisyCovariance:
         self.noise = noise
         reference = noise.amax(1)
         lower = reference[:, None] - noise
-        alike = noise.shape[1] == 1 or float((lower > 0).double().mean()) <= _FEW
+        alike = noise.shape[1] == 1 or float((lower > 0).double().mean()) <= 0.5  # or updates cost as much as factors
         columns = [reference] if alike else list(noise.unbind(1))
         factors = [cholesky(_noisy(covariance, column)) for column in columns]
         self.factors, self.jitter = [factor for factor, _ in factors], max(jitter for _, jitter in factors)
@@ -74,25 +71,17 @@ class NoisyCovariance:
         """Make the inverses."""
         self.inverses = [torch.cholesky_inverse(factor) for factor in self.factors]
 
-    def _which(self, latent: int) -> int:
-        """The factorisation that serves this latent function."""
-        return latent if len(self.factors) > 1 else 0
-
     def _updates(self, lower: Float[Tensor, "latents rows"]) -> list[_Update]:
         """All functions at once where each has few rows, and about as many, else one after the other."""
         smaller = lower > 0
         counts: list[int] = smaller.sum(1).tolist()
-        most = max(counts)
         functions = torch.arange(len(counts), device=lower.device)
         # Those with d > 0 come first, in their order.
         rows = smaller.byte().argsort(dim=1, descending=True, stable=True)
-        if most <= _AT_ONCE and len(counts) * most * lower.shape[1] <= max(2 * lower.shape[1] ** 2, _SMALL):
+        most = max(counts)
+        if most <= _BATCHED_ROWS and len(counts) * most <= 2 * lower.shape[1]:
             return [self._update(functions, rows[:, :most], lower)] if most else []
-        return [
-            self._update(functions[one : one + 1], rows[one : one + 1, :count], lower[one : one + 1])
-            for one, count in enumerate(counts)
-            if count
-        ]
+        return [self._update(functions[[one]], rows[[one], :count], lower[[one]]) for one, count in enumerate(counts) if count]
 
     def _update(
         self,
@@ -115,11 +104,12 @@ class NoisyCovariance:
         halves = (torch.linalg.solve_triangular(self.factors[0], self._unit_columns(some), upper=False) for some in rows)
         return torch.stack([half.mT @ half for half in halves])
 
-    def _columns(self, rows: Int[Tensor, "functions few"]) -> Float[Tensor, "functions rows few"]:
-        """A_R of each function."""
+    def _parts(self, update: _Update) -> Float[Tensor, "functions rows few"]:
+        """P = A_R root of each function: C_l^-1 = A + P P^T."""
         if self.inverses:
-            return self.inverses[0][rows].mT
-        return torch.stack([torch.cholesky_solve(self._unit_columns(some), self.factors[0]) for some in rows])
+            return self.inverses[0][update.rows].mT @ update.root
+        columns = [torch.cholesky_solve(self._unit_columns(some), self.factors[0]) for some in update.rows]
+        return torch.stack(columns) @ update.root
 
     def _unit_columns(self, rows: Int[Tensor, " few"]) -> Float[Tensor, "rows few"]:
         """E."""
@@ -127,33 +117,11 @@ class NoisyCovariance:
         columns[rows, torch.arange(len(rows), device=rows.device)] = 1.0
         return columns
 
-    def _parts(self, update: _Update) -> Float[Tensor, "functions rows few"]:
-        """P = A_R root of each function: C_l^-1 = A + P P^T."""
-        return self._columns(update.rows) @ update.root
-
-    @cached_property
-    def _by_function(self) -> dict[int, tuple[Int[Tensor, " _few"], Float[Tensor, "_few _few"]]]:
-        """Rows and root of each function that has any."""
-        found: dict[int, tuple[Tensor, Tensor]] = {}
-        for update in self.updates:
-            found |= dict(zip(update.functions.tolist(), zip(update.rows, update.root, strict=True), strict=True))
-        return found
-
-    def solve_for(self, latent: int, right: Float[Tensor, "rows others"]) -> Float[Tensor, "rows others"]:
-        """C_l^-1 of all columns, for one latent function."""
-        factor = self.factors[self._which(latent)]
-        solved = torch.cholesky_solve(right, factor)
-        if latent not in self._by_function:
-            return solved
-        rows, root = self._by_function[latent]
-        rest = torch.zeros_like(right)
-        rest[rows] = root @ (root.mT @ solved[rows])
-        return solved + torch.cholesky_solve(rest, factor)
-
     def solve(self, right: Float[Tensor, "rows latents sets"]) -> Float[Tensor, "rows latents sets"]:
         """C_l^-1 of the columns of each function l."""
         if len(self.factors) > 1:
-            return torch.stack([self.solve_for(latent, columns) for latent, columns in enumerate(right.unbind(1))], 1)
+            pairs = zip(right.unbind(1), self.factors, strict=True)
+            return torch.stack([torch.cholesky_solve(columns, factor) for columns, factor in pairs], 1)
         solved = torch.cholesky_solve(right.flatten(1), self.factors[0]).view_as(right)
         if not self.updates:
             return solved
@@ -165,14 +133,14 @@ class NoisyCovariance:
 
     def explained(self, cross: Float[Tensor, "rows others"]) -> Float[Tensor, "others anylatents"]:
         """k^T C_l^-1 k for each column k: what the data explain of the variance there."""
-        latents = range(self.noise.shape[1])
+        copies = self.noise.shape[1] // len(self.factors)
         if not self.updates:  # |L^-1 k|^2, at half the cost
             squares = [torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(0) for factor in self.factors]
-            return torch.stack([squares[self._which(latent)] for latent in latents], 1)
+            return torch.stack(squares, 1).repeat(1, copies)
         solved = torch.cholesky_solve(cross, self.factors[0])
-        explained = (solved * cross).sum(0)[:, None].repeat(1, len(latents))
-        for latent, (rows, root) in self._by_function.items():
-            explained[:, latent] += (root.mT @ solved[rows]).square().sum(0)
+        explained = (solved * cross).sum(0)[:, None].repeat(1, copies)
+        for functions, rows, root, _ in self.updates:
+            explained[:, functions] += (root.mT @ solved[rows]).square().sum(1).mT
         return explained
 
     def diagonals(self) -> Float[Tensor, "rows anylatents"]:
@@ -184,7 +152,7 @@ class NoisyCovariance:
         return diagonals
 
     def total_and_diagonals(self, latents: int) -> tuple[Square, Float[Tensor, "rows anylatents"]]:
-        """sum_l C_l^-1 over so many latent functions, and the diagonals, from the inverses."""
+        """sum_l C_l^-1 over all latent functions, and the diagonals, from the inverses."""
         diagonals = torch.stack([matrix.diagonal() for matrix in self.inverses], 1)
         if len(self.inverses) > 1:
             return torch.stack(self.inverses).sum(0), diagonals
@@ -203,11 +171,9 @@ def _inverse_diagonal(factor: Square) -> Float[Tensor, " rows"]:
     Block for block, L_ii X_i = -sum_k L_ik X_k. That takes N^3 / 3 operations, half of those for the inverse, and no matrix
     of its size: a triangular solver would copy the part of L below.
     """
-    size = len(factor)
-    step = max(_LEAST_BLOCK, -(-size // _BLOCKS))
-    blocks = [slice(start, min(start + step, size)) for start in range(0, size, step)]
+    size, found = len(factor), []
+    blocks = [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
     corners = [_inverse_of_triangle(factor[block, block]) for block in blocks]
-    found = []
     for number, (block, corner) in enumerate(zip(blocks, corners, strict=True)):
         columns = factor.new_empty(size - block.start, corner.shape[1])
         columns[: len(corner)] = corner
@@ -225,7 +191,6 @@ def _inverse_of_triangle(lower: Float[Tensor, "*batch size size"]) -> Float[Tens
 
 def _noisy(covariance: Square, noise: Float[Tensor, " rows"]) -> Square:
     """K + diag(noise), in double precision."""
-    matrix = covariance.double()
-    matrix = matrix.clone() if matrix is covariance else matrix
+    matrix = covariance.to(torch.float64, copy=True)
     matrix.diagonal().add_(noise)
     return matrix

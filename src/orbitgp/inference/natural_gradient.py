@@ -11,28 +11,22 @@ samples of a (large) batch without any backward pass. a_n a_n^T is a product of 
 independent blocks. That estimate need not be positive semi-definite, so it is blended with as little of the biased, positive
 one (the outer product of the overall mean) as keeps S^-1 above I/2. q(u) may be any distribution without breaking the bound, so
 the blend costs tightness, never validity, and the bound is always scored on other draws.
-
-The sums can be taken in two ways. :func:`statistics` sums over whitened data. :func:`kernel_statistics` sums k_u as it is, and
-``whiten`` then solves once for the sums instead of once for each datum. Whoever needs the moments of q(f) has whitened anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.whitening import KernelMeans, WhitenedMeans, inverse
+from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods import Quadratic
 from orbitgp.orbits import Pairing
-
-_BLENDS = (0.0, 0.05, 0.1, 0.2, 0.4, 1.0)
 
 
 class Statistics(NamedTuple):
@@ -51,40 +45,10 @@ class Statistics(NamedTuple):
         return Statistics(*(term * factor for term in self))
 
 
-class KernelStatistics(NamedTuple):
-    """The same sums with the orbit means of k_u in place of a = L^-1 k_u."""
-
-    unbiased: Float[Tensor, "covariances inducing inducing"]
-    positive: Float[Tensor, "covariances inducing inducing"]
-    linear: Float[Tensor, "inducing latents"]
-
-    def whiten(self, factor: Float[Tensor, "inducing inducing"]) -> Statistics:
-        """The sums of a = L^-1 k_u: L^-1 A L^-T and L^-1 b."""
-        linear = torch.linalg.solve_triangular(factor, self.linear, upper=False)
-        if factor.is_cuda:
-            left = inverse(factor)
-            unbiased, positive = (left @ second @ left.mT for second in self[:2])
-        else:
-            unbiased, positive = (_solved_both_ways(second, factor) for second in self[:2])
-        return Statistics(0.5 * (unbiased + unbiased.mT), 0.5 * (positive + positive.mT), linear)
-
-
-def _solved_both_ways(second: Float[Tensor, "covariances inducing inducing"], factor: Tensor) -> Tensor:
-    """L^-1 A L^-T of a symmetric A."""
-    half = torch.linalg.solve_triangular(factor, second, upper=False)
-    return torch.linalg.solve_triangular(factor, half.mT, upper=False)
-
-
-AnyStatistics = TypeVar("AnyStatistics", Statistics, KernelStatistics)
-
-
-def total(parts: Iterable[AnyStatistics]) -> AnyStatistics:
+def total(parts: Iterable[Statistics]) -> Statistics:
     """The statistics of all parts of the data together."""
-    return reduce(_added, parts)
-
-
-def _added(one: AnyStatistics, other: AnyStatistics) -> AnyStatistics:
-    return type(one)(*(a + b for a, b in zip(one, other, strict=True)))
+    first, *others = parts
+    return Statistics(*(sum(terms, start=term) for term, *terms in zip(first, *others, strict=True)))
 
 
 def statistics(model: InvariantGP, means: WhitenedMeans, quadratic: Quadratic, num_data: int) -> Statistics:
@@ -95,42 +59,16 @@ def statistics(model: InvariantGP, means: WhitenedMeans, quadratic: Quadratic, n
     """
     a, prior_mean, _, pairing = means
     lam, eta = quadratic.lam.to(a.dtype), quadratic.eta.to(a.dtype)
-    scale = num_data / len(a)
-    if lam.ndim == 2:
-        return Statistics(*_sums(model, a, prior_mean, eta, lam, pairing, scale))
-    own = lam.diagonal(dim1=-2, dim2=-1)
-    stats = Statistics(*_sums(model, a, prior_mean, eta, own, pairing, scale))
-    # (E f_j) a is a product of two expectations over the same draws, so it is paired too.
-    f = prior_mean + a @ model.q_mean
-    pulls = torch.einsum("nlj,nbj->nbl", lam - torch.diag_embed(own), f)
-    return stats._replace(linear=stats.linear - scale * _paired_linear(a, pulls, torch.ones_like(own), pairing))
-
-
-def kernel_statistics(model: InvariantGP, means: KernelMeans, quadratic: Quadratic, num_data: int) -> KernelStatistics:
-    """The statistics of a batch before whitening, scaled up to ``num_data``."""
-    ku, prior_mean, _, pairing = means
-    lam, eta = quadratic.lam.to(ku.dtype), quadratic.eta.to(ku.dtype)
-    if lam.ndim == 3:
-        raise ValueError("lam is a full matrix, so it couples latent functions: set couples = True on the likelihood.")
-    return KernelStatistics(*_sums(model, ku, prior_mean, eta, lam, pairing, num_data / len(ku)))
-
-
-def _sums(
-    model: InvariantGP,
-    a: Float[Tensor, "rows blocks inducing"],
-    prior_mean: Float[Tensor, "rows blocks latents"],
-    eta: Float[Tensor, "rows latents"],
-    lam: Float[Tensor, "rows latents"],
-    pairing: Pairing,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The three sums, for a or for k_u: all are linear or quadratic in it."""
-    linear = scale * (a.mean(1).mT @ eta - _paired_linear(a, prior_mean, lam, pairing))
-    weights = lam[:, :1] if len(model.q_sqrt) == 1 else lam
-    unbiased = _paired_outers(a, weights, pairing) * scale
-    # The outer product of the overall mean: biased, as it pairs samples with themselves, and positive for the same reason.
-    positive = unbiased if pairing.blocks == 1 else _paired_outers(a.mean(1, keepdim=True), weights, Pairing.exact()) * scale
-    return unbiased, positive, linear
+    own = lam if lam.ndim == 2 else lam.diagonal(dim1=-2, dim2=-1)
+    linear = a.mean(1).mT @ eta - _paired_linear(a, prior_mean, own, pairing)
+    if lam.ndim == 3:  # (E f_j) a is a product of two expectations over the same draws, so it is paired too
+        pulls = torch.einsum("nlj,nbj->nbl", lam - torch.diag_embed(own), prior_mean + a @ model.q_mean)
+        linear = linear - _paired_linear(a, pulls, torch.ones_like(own), pairing)
+    weights = own[:, :1] if len(model.q_sqrt) == 1 else own
+    unbiased = positive = _paired_outers(a, weights, pairing)
+    if pairing.blocks > 1:  # the outer product of the overall mean: biased, as it pairs samples with themselves, and positive
+        positive = _paired_outers(a.mean(1, keepdim=True), weights, Pairing.exact())
+    return Statistics(unbiased, positive, linear).scale(num_data / len(a))
 
 
 def _paired_linear(a: Tensor, b: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
@@ -170,23 +108,20 @@ def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
     return pairing.off * ((total * weight[:, None]).mT @ total) + (pairing.diag - pairing.off) * same
 
 
-def precision(stats: Statistics, last: float = 0.0) -> tuple[Float[Tensor, "covariances inducing inducing"], float]:
-    """S^-1, and how much of the biased estimate had to be blended in to keep it above I/2.
-
-    ``last`` is the blend that the last step needed. This step tries the next smaller one first.
-    """
+def precision(stats: Statistics) -> tuple[Float[Tensor, "covariances inducing inducing"], float]:
+    """S^-1, and how much of the biased estimate had to be blended in to keep it above I/2."""
     identity = torch.eye(stats.unbiased.shape[-1], dtype=stats.unbiased.dtype, device=stats.unbiased.device)
-    for blend in _BLENDS[max(0, _BLENDS.index(last) - 1) :]:
+    second, blend = stats.unbiased, 0.0
+    while blend < 1.0 and torch.linalg.cholesky_ex(second + 0.5 * identity).info.any():
+        blend = min(1.0, 2 * blend or 0.05)
         second = torch.lerp(stats.unbiased, stats.positive, blend)
-        if blend == 1.0 or not torch.linalg.cholesky_ex(second + 0.5 * identity).info.any():
-            break
     return identity + second, blend
 
 
 @torch.no_grad()
-def set_posterior(model: InvariantGP, stats: Statistics, last: float = 0.0) -> float:
+def set_posterior(model: InvariantGP, stats: Statistics) -> float:
     """Set q(u) from its statistics, and return how much of the biased estimate had to be blended in (:func:`precision`)."""
-    inverse_covariance, blend = precision(stats, last)
+    inverse_covariance, blend = precision(stats)
     identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
     # S^-1 = U U^T with U upper triangular (a Cholesky factor of the reversed matrix), so that U^-T is lower triangular.
     upper = cholesky(inverse_covariance.flip(-2, -1)).lower.flip(-2, -1)

@@ -19,15 +19,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
 from orbitgp.inference.memory import in_smaller_chunks
-from orbitgp.inference.natural_gradient import (
-    AnyStatistics,
-    KernelStatistics,
-    Statistics,
-    kernel_statistics,
-    set_posterior,
-    statistics,
-    total,
-)
+from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics, total
 from orbitgp.inference.rows import Owned, RowIndex, minibatches, owned, prefetch
 from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
@@ -61,10 +53,6 @@ class PosteriorUpdates:
         self.model, self.likelihood, self.x, self.y = local.setting
         self.local, self.options, self.diagnostics = local, options, diagnostics
         self.sample, self.enumerated = sample, enumerated
-        # Coupled functions depend on each other's means, local parameters on the moments of f: on a = L^-1 k_u of every datum.
-        # Otherwise sums of k_u can be whitened in place of data. That is faster, and loses the digits that a small noise needs.
-        needs_moments = self.likelihood.couples or self.likelihood.num_locals > 0
-        self.whitens_data = needs_moments or self.model.dtype == torch.float64
         # Turns with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
         follows = local.follows_posterior or self.likelihood.couples
         self.rounds = _ROUNDS if enumerated and follows else 1
@@ -99,14 +87,9 @@ class PosteriorUpdates:
         pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
             factor = self.factor()
-            drawn = self._drawn(pieces)
-            means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in drawn)
-            if not self.whitens_data:
-                # Sums of k_u are enough, and they are whitened once.
-                sums = self._total(KernelStatistics, (self._kernel_statistics(*piece) for piece in drawn))
-                self._set(sums.whiten(factor).scale(scale), rho, self.stats)
-            elif self.rounds == 1:
-                stats = self._total(Statistics, (self._statistics(*piece) for piece in means))
+            means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in self._drawn(pieces))
+            if self.rounds == 1:
+                stats = self._total(self._statistics(*piece) for piece in means)
                 self._set(stats.scale(scale), rho, self.stats)
             else:
                 self._take_turns(list(means), scale, rho)
@@ -174,13 +157,12 @@ class PosteriorUpdates:
             if len(part.rows):
                 yield part.rows, samples
 
-    def _total(self, kind: type[AnyStatistics], parts: Iterable[AnyStatistics]) -> AnyStatistics:
+    def _total(self, parts: Iterable[Statistics]) -> Statistics:
         """The statistics of all parts together, over all processes."""
         if processes.count() == 1:
             return total(parts)
         square, linear = torch.zeros_like(self.model.q_sqrt), torch.zeros_like(self.model.q_mean)
-        nothing: AnyStatistics = kind(square, square, linear)
-        sums = total(chain([nothing], parts))
+        sums = total(chain([Statistics(square, square.clone(), linear)], parts))
         processes.all_reduce(sums)
         return sums
 
@@ -208,11 +190,6 @@ class PosteriorUpdates:
         if self.failed_jitter < wanted < self.model.jitter:
             self.model.jitter = wanted
 
-    def _kernel_statistics(self, rows: RowIndex, samples: Samples) -> KernelStatistics:
-        """The statistics of these data before whitening."""
-        means = self.model.kernel_means(samples)
-        return kernel_statistics(self.model, means, self.likelihood.quadratic(self.y[rows], None), num_data=len(rows))
-
     def _statistics(self, rows: RowIndex, means: WhitenedMeans) -> Statistics:
         """The statistics of these data, with the local parameters that fit their moments."""
         local = None
@@ -227,11 +204,11 @@ class PosteriorUpdates:
         """
         before = self.stats
         for _ in range(self.rounds):
-            stats = self._total(Statistics, (self._statistics(*piece) for piece in means))
+            stats = self._total(self._statistics(*piece) for piece in means)
             # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
             self._set(stats.scale(scale), rho, self.stats if self.likelihood.couples else before)
 
     def _set(self, stats: Statistics, rho: float, last: Statistics | None) -> None:
         """q(u) from these statistics, mixed with the last ones."""
         self.stats = stats if last is None else last.mix(stats, rho)
-        self.blend = set_posterior(self.model, self.stats, self.blend)
+        self.blend = set_posterior(self.model, self.stats)

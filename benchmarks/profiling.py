@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
-from orbitgp.inference.whitening import Whiten
+from orbitgp.inference.moments import Whiten
 from orbitgp.kernels._expectations_cpu import Sums
 from orbitgp.kernels._kuu import PointGram
 

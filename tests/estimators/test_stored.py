@@ -12,8 +12,7 @@ from torch.utils.data import Dataset
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.estimators import stored
-from orbitgp.inference.minibatches import Minibatches
-from orbitgp.inference.rows import StoredRows, minibatches
+from orbitgp.inference.rows import Minibatches, StoredRows, minibatches
 from orbitgp.orbits import Rotation
 from tests import new_process
 from tests.estimators import peak_memory

@@ -13,13 +13,13 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from orbitgp import InvariantGPClassifier
 from orbitgp.inference.elbo import elbo, expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
-from orbitgp.inference.local_parameters import Groups, LocalName, Network, Setting
+from orbitgp.inference.local_parameters import Groups, LocalName, Network, RecognitionNetwork, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli
+from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood, StickBreaking
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
-from tests.likelihoods.own import Difference
+from tests.likelihoods.own import Difference, gaussian_moments
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 
@@ -135,3 +135,47 @@ def test_estimators_take_it_and_predictions_need_it_no_more(local: LocalName, tm
     model.save(tmp_path / "model.safetensors")
     again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(model.predict_proba(x), again.predict_proba(x))
+
+
+@pytest.mark.parametrize("shape", [(5,), (8, 8), (7, 9), (3, 8, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_shapes_and_start(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    likelihood = StickBreaking(4)
+    x, y = torch.rand(6, *shape, dtype=dtype), likelihood.encode(torch.tensor([0, 1, 2, 3, 0, 1]))
+    local = RecognitionNetwork(likelihood, x, y, start=2.5)(x, y)
+    assert local.dtype == torch.float64
+    torch.testing.assert_close(local.detach(), torch.full((6, 3), 2.5, dtype=torch.float64))
+
+
+def test_nothing_to_recognise() -> None:
+    with pytest.raises(ValueError, match="no local parameters"):
+        RecognitionNetwork(Gaussian(), torch.rand(3, 2), torch.rand(3, 1))
+
+
+def test_a_column_without_spread_does_no_harm() -> None:
+    x, y = torch.ones(4, 2), torch.ones(4, 1)
+    assert bool(torch.isfinite(RecognitionNetwork(Bernoulli(), x, y)(x, y)).all())
+
+
+@pytest.mark.slow
+def test_learns_the_best_local_parameters() -> None:
+    """Moments that are a function of x: trained by the bound alone, the network comes close to the closed form's bound."""
+    likelihood: Likelihood = Bernoulli()
+    x = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
+    y = torch.where(x > 0, 1.0, -1.0).double()
+    moments = gaussian_moments(4 * torch.sin(x), 0.2 + x.square() / 4)
+    network = RecognitionNetwork(likelihood, x, y)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+
+    def bound() -> torch.Tensor:
+        return likelihood.quadratic(y, network(x, y)).expectation(moments).mean()
+
+    best = likelihood.quadratic(y, likelihood.local(y, moments)).expectation(moments).mean().item()
+    before = bound().item()
+    for _ in range(300):
+        optimizer.zero_grad()
+        (-bound()).backward()
+        optimizer.step()
+    after = bound().item()
+    assert after < best + 1e-12
+    assert best - after < 0.05 * (best - before)

@@ -8,7 +8,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.whitening import Whiten
+from orbitgp.inference.moments import Whiten
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.kernels.stationary import Stationary, _mean

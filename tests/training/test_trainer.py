@@ -19,10 +19,9 @@ from orbitgp.inference.elbo import elbo
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
-from orbitgp.inference.minibatches import Minibatches
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import Statistics, statistics
-from orbitgp.inference.rows import spread
+from orbitgp.inference.rows import Minibatches, spread
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.planning.options import TrainerSettings

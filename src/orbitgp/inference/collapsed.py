@@ -29,8 +29,8 @@ from orbitgp.inference.fixed_point import FINE, settled
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.moments import KernelMeans
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
-from orbitgp.inference.whitening import KernelMeans
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import FiniteOrbit, Orbit

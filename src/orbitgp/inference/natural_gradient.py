@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.whitening import WhitenedMeans
+from orbitgp.inference.moments import WhitenedMeans
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods import Quadratic
 from orbitgp.orbits import Pairing

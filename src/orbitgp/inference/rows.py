@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,16 +17,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference import processes
-from orbitgp.inference.minibatches import Minibatches
 from orbitgp.orbits.sampling import BatchPositions, Inputs
 
 RowIndex = Int[Tensor, " batch"]
 Some = Float[Tensor, "batch *features"]
 
-
-_CHECKED_ROWS = 10_000  # of those on disk, that stand for all; read at once for a fingerprint
-_COMING = 3  # batches that are read before they are needed
-_ODD = 0x5851F42D4C957F2D  # spreads differences over all bits
+_SPACED_ROWS = 10_000  # evenly spaced rows that stand for all
+_POOLED_BLOCKS = 256  # blocks on disk that are shuffled together
 
 
 class RowSource:
@@ -88,7 +85,7 @@ class StoredRows(RowSource):
     def prefetch(self, index: RowIndex) -> None:
         rows = index.cpu().numpy()
         self.coming[rows.tobytes()] = self.reader.submit(self._read, rows)
-        while len(self.coming) > _COMING:  # those that were not asked for after all
+        while len(self.coming) > 3:  # those that were not asked for after all
             self.coming.pop(next(iter(self.coming))).cancel()
 
     def _read(self, rows: np.ndarray) -> Tensor:
@@ -152,6 +149,21 @@ def fetch(x: Inputs | RowSource, index: RowIndex) -> Some:
     return x.fetch(index) if isinstance(x, RowSource) else x[index.to(x.device)]
 
 
+def first(x: Inputs | RowSource, count: int) -> Some:
+    """The first ``count`` rows of the data, or all if there are fewer, on every process."""
+    return fetch(x, torch.arange(min(count, len(x)), device=x.device))
+
+
+def spaced(x: Inputs | RowSource) -> Some:
+    """Evenly spaced rows of the data, all if these are not many, on every process."""
+    return fetch(x, _spaced_index(x))
+
+
+def _spaced_index(x: Inputs | RowSource) -> RowIndex:
+    count = min(_SPACED_ROWS, len(x))
+    return torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long()
+
+
 def on_disk(x: Inputs | RowSource) -> bool:
     """Whether rows are read from disk, on some process at least, so that passes over all of them take long."""
     return isinstance(x, RowSource) and x.block > 1
@@ -163,14 +175,54 @@ def prefetch(x: Inputs | RowSource, index: RowIndex) -> None:
         x.prefetch(own)
 
 
+class Minibatches:
+    """Batches of the rows of ``count`` data. ``order`` holds the rows that are left of the present epoch.
+
+    With ``block``, rows that lie together are read together: an epoch goes through pools of random blocks of so many rows, and
+    is in random order only within each pool. That suits data on disk, and takes memory for one pool.
+    """
+
+    def __init__(self, count: int, generator: torch.Generator, block: int = 1) -> None:
+        self.count, self.generator, self.block = count, generator, block
+        self.order = torch.empty(0, dtype=torch.long, device=generator.device)
+        self.blocks = torch.empty(0, dtype=torch.long, device=generator.device)  # that are left of the present epoch
+
+    def take(self, size: int) -> Int[Tensor, " rows"]:
+        """The next rows."""
+        known = size if self.block == 1 else 2 * size  # what is on disk is read beforehand
+        while len(self.order) < known:
+            self.order = torch.cat([self.order, self._shuffled(self.count) if self.block == 1 else self._pool()])
+        rows, self.order = self.order[:size], self.order[size:]
+        return rows
+
+    def upcoming(self, size: int) -> Int[Tensor, " rows"]:
+        """The rows that the next batch begins with, as far as they are known."""
+        return self.order[:size]
+
+    def _pool(self) -> Int[Tensor, " rows"]:
+        """The rows of the next blocks, in random order."""
+        if not len(self.blocks):
+            self.blocks = self._shuffled(-(-self.count // self.block))
+        taken, self.blocks = self.blocks[:_POOLED_BLOCKS], self.blocks[_POOLED_BLOCKS:]
+        rows = (taken[:, None] * self.block + torch.arange(self.block, device=taken.device)).flatten()
+        rows = rows[rows < self.count]
+        return rows[self._shuffled(len(rows))]
+
+    def _shuffled(self, count: int) -> Int[Tensor, " rows"]:
+        return torch.randperm(count, generator=self.generator, device=self.generator.device)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The rows that are left. The generator, which others share, is saved by its owner."""
+        return {"order": self.order, "blocks": self.blocks}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue with these rows."""
+        self.order, self.blocks = state["order"], state["blocks"]
+
+
 def minibatches(x: Inputs | RowSource, generator: torch.Generator) -> Minibatches:
     """Batches of these data; where they lie on disk, of rows that lie together."""
     return Minibatches(len(x), generator, block=1 if isinstance(x, Tensor) else x.block)
-
-
-def first(x: Inputs | RowSource, count: int) -> Some:
-    """The first ``count`` rows of the data, or all if there are fewer, on every process."""
-    return fetch(x, torch.arange(min(count, len(x)), device=x.device))
 
 
 def checksum(x: Inputs | RowSource) -> str:
@@ -178,41 +230,17 @@ def checksum(x: Inputs | RowSource) -> str:
 
     Of data on disk, evenly spaced rows stand for all.
     """
-    local = x.local if isinstance(x, SharedRows) else x
-    start = x.start if isinstance(x, SharedRows) else 0
-    rows = torch.arange(len(local), device=local.device)
-    if isinstance(local, StoredRows) and len(local) > _CHECKED_ROWS:
-        rows = torch.linspace(0, len(local) - 1, _CHECKED_ROWS, dtype=torch.float64, device=local.device).round().long()
-    total = 0
-    for part in rows.split(_CHECKED_ROWS):
+    local, start = (x.local, x.start) if isinstance(x, SharedRows) else (x, 0)
+    rows = _spaced_index(local) if isinstance(local, StoredRows) else torch.arange(len(local), device=local.device)
+    total, odd = 0, 0x5851F42D4C957F2D  # spreads differences over all bits
+    for part in rows.split(_SPACED_ROWS):
         values = local[part].flatten(1).contiguous()
         bits = values.view(torch.int32 if values.element_size() == 4 else torch.int64).long()
-        columns = torch.arange(1, values.shape[1] + 1, device=values.device) * _ODD
-        total += int(((bits * columns).sum(1) * ((part + start + 1) * _ODD + 1)).sum())
+        columns = torch.arange(1, values.shape[1] + 1, device=values.device) * odd
+        total += int(((bits * columns).sum(1) * ((part + start + 1) * odd + 1)).sum())
     return f"{sum(processes.all_gather(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
-
-
-def variances(x: Inputs | RowSource) -> Float[Tensor, "*features"]:
-    """The variance of each feature; of data on disk, that of evenly spaced rows."""
-    if not isinstance(x, SharedRows) or on_disk(x):
-        return as_tensor(x, _CHECKED_ROWS).double().var(0, correction=0)
-    assert isinstance(x.local, Tensor)
-    local = x.local.double()
-    mean = local.sum(0)
-    processes.all_reduce([mean])
-    squares = (local - mean / len(x)).square().sum(0)
-    processes.all_reduce([squares])
-    return squares / len(x)
 
 
 def spread(x: Inputs | RowSource) -> float:
     """The standard deviation of a feature or a target (root mean square over them), 1 where nothing varies."""
-    return float(variances(x).mean().sqrt()) or 1.0
-
-
-def as_tensor(x: Inputs | RowSource, most: int | None = None) -> Any:
-    """All rows; or ``most`` of them, evenly spaced, where they are not one tensor anyway."""
-    if isinstance(x, Tensor):
-        return x
-    count = len(x) if most is None else min(most, len(x))
-    return fetch(x, torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long())
+    return float(spaced(x).double().var(0, correction=0).mean().sqrt()) or 1.0

@@ -19,9 +19,9 @@ from orbitgp.inference import processes
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalSource
 from orbitgp.inference.memory import in_smaller_chunks
+from orbitgp.inference.moments import WhitenedMeans
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics, total
 from orbitgp.inference.rows import Owned, RowIndex, minibatches, owned, prefetch
-from orbitgp.inference.whitening import WhitenedMeans
 from orbitgp.orbits import Samples
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.records import Diagnostics

@@ -27,7 +27,7 @@ import torch
 from tqdm.auto import tqdm
 
 from orbitgp import TrainingOptions, metrics
-from orbitgp.comparison.workers import as_done
+from orbitgp.comparison.parallel import as_done
 from orbitgp.datasets import Dataset, digits, mnist, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.kernels.oriented_gradients import OrientedGradients

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitgp import datasets, kernels, likelihoods, metrics, orbits, plotting, saving, training
-    from orbitgp.comparison.compare import compare
-    from orbitgp.comparison.profile import profile
+    from orbitgp.comparison.compare import compare, profile
     from orbitgp.comparison.result import Comparison
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.inference.elbo import elbo

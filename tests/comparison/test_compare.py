@@ -13,16 +13,8 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 
 import orbitgp
 from orbitgp.comparison import compare, profile
-from orbitgp.comparison.parallel import Job, Trained, train
-from orbitgp.comparison.refine import (
-    MORE_DRAWS,
-    Refinement,
-    may_decide,
-    next_refinement,
-    standing,
-    train_and_refine,
-    undecided,
-)
+from orbitgp.comparison.parallel import Job, Trained
+from orbitgp.comparison.refine import Refinement, refinements, standing, train_and_refine, undecided
 from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
@@ -31,10 +23,6 @@ from orbitgp.likelihoods import Gaussian, StudentT
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 
 ROWS = 50
-
-
-class Drawn(GaussianNoise):
-    """Noise as any infinite orbit: k_f has no closed form."""
 
 
 def fixed_rbf(lengthscale: float) -> RBFKernel:
@@ -106,26 +94,6 @@ class TestRule:
         assert undecided([point("a", 10.0), point("b", 9.0)]) == []  # nothing would make a difference of it
         assert undecided([best, replace(loose, high=inf)]) == ["b"]  # the best waits for an end
 
-    @pytest.mark.parametrize(
-        ("behind", "half", "seconds", "decides"),
-        [
-            (0.2, 9.0, 12.0, False),  # half of the interval is left, and a difference of more than chance gives
-            (0.2, 6.0, 100.0, True),  # a quarter: certainly next to nothing
-            (0.2, 20.0, 100.0, False),
-            (5.0, 9.0, 12.0, True),  # certainly more than nothing
-            (5.0, 12.0, 12.0, False),
-            (5.0, 12.0, 60.0, True),
-            (5.0, 9.0, 9.0, False),  # no time
-        ],
-    )
-    def test_draws_are_doubled_where_that_may_decide(self, behind, half, seconds, decides):
-        best, other = (Standing(n, v, v - half / 2, v + half / 2) for n, v in (("a", 0.0), ("b", -behind)))
-        further = Refinement(replace(job("b"), purpose=MORE_DRAWS), "64 draws", 10.0)
-        assert may_decide("b", further, [best, other], seconds) is decides
-        assert not may_decide("c", further, [best, other, point("c", -100.0)], seconds)  # beaten anyway
-        longer = replace(further, job=job("b"))
-        assert may_decide("b", longer, [best, other], seconds) is (seconds > 10.0)  # what others do is not known
-
 
 class Fake(InvariantGPRegressor):
     """A stand-in for a fitted model: a bound with a slack, or an exact value where ``upper`` is None."""
@@ -188,37 +156,24 @@ class TestLoop:
         assert [s.name for s in leaders(standings)[0]] == ["a"]
         assert [s.value for s in standings] == [1000.0, 980.0]
 
-    def test_draws_double_until_their_error_does_not_matter(self):
+    def test_exact_models_that_have_converged_are_known_as_well_as_they_can_be(self):
         some = trained(job("a"), Fake(10.0, draws=64, error=2.0))
         assert standing([some], ROWS).width == pytest.approx(8.0)
-        found = next_refinement(some, ROWS)
-        assert (found.job.settings["num_samples"], found.words) == (128, "128 draws")
-        assert next_refinement(trained(job("a"), Fake(10.0, draws=512, error=2.0)), ROWS) is None
-        assert next_refinement(trained(job("a"), Fake(10.0)), ROWS) is None
+        assert refinements(some, ROWS) == []
+        assert refinements(trained(job("a"), Fake(10.0)), ROWS) == []
 
-    def test_twice_the_draws_begin_where_the_first_run_has_ended(self):
-        x = torch.rand(15, 1, dtype=torch.float64).numpy() * 4
-        first = train(Job("noise", Drawn(0.3), 0, InvariantGPRegressor), x, np.sin(x[:, 0]))
-        again = train(next_refinement(first, 15).job, x, np.sin(x[:, 0]))
-        assert again.model.evidence_.num_samples == 2 * first.model.evidence_.num_samples
-        assert again.model.history_[0]["bound"] == pytest.approx(first.evidence, abs=2.0)
-        assert again.model.history_[-1]["step"] < first.model.history_[-1]["step"] / 3
-        assert "starts" not in again.model.diagnostics_
-
-    def test_averages_widen_where_every_datum_has_an_inducing_point(self):
+    def test_inducing_points_are_added_as_far_as_orbits_have_use_for_them(self):
         def refined(points: int, samples: int, orbit: Orbit) -> Refinement:
             model, at = Fake(10.0, 20.0), torch.zeros(points, 2, dtype=torch.float64)
             model.model_ = InvariantGP(RBFKernel().double(), orbit, at, inducing_samples=samples)
-            return next_refinement(trained(replace(job("a", inference="sparse"), orbit=orbit), model), ROWS)
+            (found,) = refinements(trained(replace(job("a", inference="sparse"), orbit=orbit), model), ROWS)
+            return found
 
         noise, swap = GaussianNoise(0.1).double(), Permutation.swap(0, 1)
-        wider = refined(ROWS, 8, noise)
-        assert wider.job.settings["training"].inducing_samples == 16
-        assert wider.job.settings["num_inducing"] == ROWS
-        assert wider.words == "inducing averages over 16 samples and 600 steps"
-        assert refined(ROWS - 1, 8, noise).job.settings["num_inducing"] == ROWS  # fewer points have less to average
-        for narrow in (refined(ROWS - 1, 8, noise), refined(ROWS, 64, noise), refined(ROWS, 2, swap)):
-            assert "training" not in narrow.job.settings
+        assert refined(ROWS - 1, 1, swap).job.settings["num_inducing"] == 2 * (ROWS - 1)
+        assert refined(2 * ROWS - 1, 1, swap).job.settings["num_inducing"] == 2 * ROWS  # each has two elements
+        assert refined(ROWS - 1, 8, noise).job.settings["num_inducing"] == ROWS  # of averages, one for each datum
+        assert refined(ROWS, 8, noise).words == "a second run"
 
     def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_nothing(self, monkeypatch):
         monkeypatch.setattr("orbitgp.comparison.refine.POINTS_PER_DATUM", 1)
@@ -236,17 +191,17 @@ class TestLoop:
         model = bound(10.0, 8 * ROWS)
         model.converged_ = False
         again = trained(replace(job("a", inference="sparse", max_steps=40, max_seconds=5.0), purpose="a second run"), model)
-        longer = next_refinement(again, ROWS)
+        (longer,) = refinements(again, ROWS)
         assert (longer.words, longer.job.purpose) == ("80 steps and 10 seconds", "more steps")
         assert (longer.job.settings["max_steps"], longer.job.settings["max_seconds"]) == (80, 10.0)
         model.converged_ = True
-        assert next_refinement(again, ROWS) is None
+        assert refinements(again, ROWS) == []
 
     def test_exact_inference_that_does_not_fit_is_all_that_would_tell(self, monkeypatch):
         again = trained(replace(job("a"), purpose="a second run"), bound(10.0, 8 * ROWS))
         assert standing([again, again], ROWS).needs == "exact inference"
         monkeypatch.setattr("orbitgp.comparison.refine.free_memory", lambda device: 1.0)
-        assert next_refinement(again, ROWS) is None
+        assert [step.seconds for step in refinements(again, ROWS)] == [inf]
         assert standing([again, again], ROWS).needs == "0 GB for exact inference"
         grows = trained(job("a"), bound(10.0, 8))
         assert standing([grows], ROWS).needs == "16 inducing points and 600 steps, or 0 GB for exact inference,"
@@ -267,7 +222,9 @@ class TestLoop:
         model = Fake(10.0)
         model.converged_ = False
         assert standing([trained(job("a", max_steps=5), model)], ROWS).high == inf
-        assert next_refinement(trained(job("a", max_steps=5), model), ROWS).job.settings["max_steps"] == 20
+        (longer,) = refinements(trained(job("a", max_steps=5), model), ROWS)
+        assert (longer.job.settings["max_steps"], longer.words) == (10, "10 steps")
+        assert refinements(trained(job("a"), model), ROWS) == []  # no limit of the user's
 
     def test_two_bounds_that_agree_say_nothing_where_training_met_a_limit(self):
         """Forty steps and eighty ended at -20.5 with a slack of 2.5, where more steps lead to 13.3."""

@@ -18,8 +18,7 @@ from joblib.parallel import ThreadingBackend
 from work_to_kill import task
 
 from orbitgp.comparison.compare import compare
-from orbitgp.comparison.parallel import Job, train_all
-from orbitgp.comparison.workers import as_done
+from orbitgp.comparison.parallel import Job, as_done, train_all
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.orbits import Identity
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from orbitgp.comparison.workers import as_done
+from orbitgp.comparison.parallel import as_done
 
 
 def task(job, folder=""):

@@ -18,8 +18,7 @@ from PIL import Image
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.comparison.parallel import Job, Trained
-from orbitgp.comparison.profile import Profile
-from orbitgp.comparison.result import Comparison
+from orbitgp.comparison.result import Comparison, Profile
 from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets import digits
 from orbitgp.inference.evidence import Evidence, rounded

@@ -31,8 +31,8 @@ _ORBITS_HELP = (
     "timewarp and gain\\*offset for signals, none and noise for tables."
 )
 _REFINE_HELP = (
-    "How long to go on with more inducing points, steps or draws where the best orbits cannot be told apart. By default three "
-    "times what the first models took."
+    "How long to go on with more inducing points or steps where the best orbits cannot be told apart. By default three times "
+    "what the first models took."
 )
 _orbit = partial(typer.Option, "--orbit", "-o", metavar="ORBIT", autocompletion=arguments.complete_orbit)
 Orbits = Annotated[list[str] | None, _orbit(help=_ORBITS_HELP)]
@@ -70,9 +70,8 @@ def compare(
     """Which invariance do the data support?
 
     Trains a model for each orbit under the same budget, and ranks them by the marginal likelihood, which lies in an interval
-    for each. Where the intervals of the best overlap, these are trained again with more inducing points, steps or draws, or
-    exactly. If they still overlap, it says "cannot tell", and what it would take. The best model is kept in a run folder with
-    a report.
+    for each. Where the intervals of the best overlap, these are trained again with more inducing points or steps, or exactly.
+    If they still overlap, it says "cannot tell", and what it would take. The best model is kept in a run folder with a report.
 
     Ctrl-C keeps the models that are done; --resume goes on.
 
@@ -106,7 +105,7 @@ def _check(config: dict[str, Any], data: Data) -> None:
 
 def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
     """What --profile asks for, as arguments of :func:`orbitgp.comparison.profile`; None without it."""
-    from orbitgp.comparison.profile import grid
+    from orbitgp.comparison.compare import grid
     from orbitgp.orbits.parse import quantity_names, with_fixed
 
     quantity, text = (config["asked"].get(name) for name in ("profile", "profile_values"))

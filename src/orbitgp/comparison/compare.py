@@ -1,23 +1,28 @@
-"""``orbitgp.compare``: a model for each orbit, under the same budget, ranked by evidence."""
+"""``orbitgp.compare``: a model for each orbit, ranked by evidence; ``orbitgp.profile``: for each value of a quantity of one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.parallel import Estimator, Job, Kept, Watch, column_names, train_all
+from orbitgp.comparison.parallel import Estimator, Job, Kept, Trained, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
-from orbitgp.comparison.result import Comparison
+from orbitgp.comparison.result import Comparison, Profile
+from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.images import channels_first, check_images
 from orbitgp.orbits import Identity, Orbit
-from orbitgp.orbits.parse import make_orbit
+from orbitgp.orbits.parse import make_orbit, quantity_names, with_fixed
+
+DEGREES = (0.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 135.0, 180.0)
+MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of a quantity's initial value, where there is no natural grid
 
 Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
 
@@ -38,9 +43,9 @@ def compare(
     """Which of these invariances do the data support?
 
     A model is trained for each orbit with the same settings, and its evidence is measured on fresh draws. Each evidence lies in
-    an interval. While the intervals of the best orbits overlap, these are trained again with more inducing points, steps or
-    draws, or exactly, until one orbit is certain or ``refine_seconds`` are over. The result ranks the orbits and says how sure
-    that is: ``print`` it, ``plot()`` it, or take ``to_pandas()``.
+    an interval. While the intervals of the best orbits overlap, these are trained again with more inducing points or steps, or
+    exactly, until one orbit is certain or ``refine_seconds`` are over. The result ranks the orbits and says how sure that is:
+    ``print`` it, ``plot()`` it, or take ``to_pandas()``.
 
     Args:
         X, y: as for the estimators.
@@ -60,19 +65,80 @@ def compare(
     """
     columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
-    named = named_orbits(orbits, features(X, settings), columns)
-    kind = estimator_for(y, task)
+    named = named_orbits(orbits, _features(X, settings), columns)
     if X.ndim > 2:
         check_images(X, *named.values())
     # Expensive models first, so that workers end at about the same time.
-    costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
-    jobs = [Job(name, named[name], random_state, kind, settings) for name in costly]
-    keeper = None if keep is None else Kept(Path(keep), X, y)
-    standings, models = train_and_refine(
-        jobs, len(X), lambda jobs: train_all(jobs, X, y, n_jobs, watch, keeper), refine_seconds, n_jobs
-    )
+    costly = {name: named[name] for name in sorted(named, key=lambda name: isinstance(named[name], Identity))}
+    standings, models = _trained(costly, X, y, task, refine_seconds, n_jobs, random_state, watch, keep, settings)
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(standings, models, plain)
+
+
+def profile(
+    X: Any,
+    y: Any,
+    orbit: str,
+    quantity: str,
+    values: Sequence[float] | None = None,
+    *,
+    task: Task | Literal["auto"] = "auto",
+    refine_seconds: float | None = None,
+    n_jobs: int | None = None,
+    random_state: int = 0,
+    watch: Watch | None = None,
+    keep: str | PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    **settings: Any,
+) -> Profile:
+    """The evidence with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
+
+    A range is held at ± its value, a factor f at 1/f to f. ``columns`` are those that the orbit may name, where X is no data
+    frame. Other arguments are those of :func:`orbitgp.compare`.
+    """
+    if not isinstance(orbit, str):
+        raise TypeError(f"a profile takes an orbit by name, as in 'rotation' or 'scale*noise', got {type(orbit).__name__}.")
+    columns = column_names(X) if columns is None else columns
+    X, y = channels_first(X), np.asarray(y)
+    shape = _features(X, settings)
+    if quantity not in quantity_names(orbit, columns):
+        with_fixed(orbit, quantity, 1.0, shape, columns)  # raises an error that lists the quantities
+    chosen = grid(orbit, quantity, shape, columns) if values is None else list(dict.fromkeys(float(value) for value in values))
+    if not chosen:
+        raise ValueError("a profile needs at least one value.")
+    unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
+    held = {f"{quantity} = {value:.12g}": with_fixed(orbit, quantity, value, shape, columns) for value in chosen}
+    standings, _ = _trained(held, X, y, task, refine_seconds, n_jobs, random_state, watch, keep, settings)
+    highs = [standing.high if isfinite(standing.high) else None for standing in standings]
+    return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
+
+
+def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[str] = ()) -> list[float]:
+    """Default values: fixed angles for degrees, multiples of the initial value for the rest."""
+    found = make_orbit(orbit, shape, columns).describe().quantities[quantity]
+    if found.unit == "°":
+        return list(DEGREES)
+    start = max(abs(end) for end in found.value) if isinstance(found.value, tuple) else found.value
+    return [start**multiple if found.unit == "×" else start * multiple for multiple in MULTIPLES]
+
+
+def _trained(
+    orbits: Mapping[str, Orbit],
+    X: np.ndarray,
+    y: np.ndarray,
+    task: Task | Literal["auto"],
+    refine_seconds: float | None,
+    n_jobs: int | None,
+    random_state: int,
+    watch: Watch | None,
+    keep: str | PathLike[str] | None,
+    settings: dict[str, Any],
+) -> tuple[list[Standing], dict[str, list[Trained]]]:
+    """A model for each orbit, and more where they decide; the arguments are those of :func:`compare`."""
+    kind = _estimator_for(y, task)
+    jobs = [Job(name, orbit, random_state, kind, settings) for name, orbit in orbits.items()]
+    keeper = None if keep is None else Kept(Path(keep), X, y)
+    return train_and_refine(jobs, len(X), lambda jobs: train_all(jobs, X, y, n_jobs, watch, keeper), refine_seconds, n_jobs)
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] = ()) -> dict[str, Orbit]:
@@ -105,12 +171,12 @@ def _orbit(value: str | Orbit | None, shape: tuple[int, ...], columns: Sequence[
     return value
 
 
-def features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:
+def _features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one input, as the orbit sees it."""
     return tuple(settings.get("image_shape") or X.shape[1:])
 
 
-def estimator_for(y: np.ndarray, task: Task | Literal["auto"]) -> type[Estimator]:
+def _estimator_for(y: np.ndarray, task: Task | Literal["auto"]) -> type[Estimator]:
     """Classifier or regressor, by the task or by the type of y."""
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")

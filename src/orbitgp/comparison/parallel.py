@@ -1,32 +1,41 @@
-"""Training many models: one after the other here, or several at a time in worker processes. Those that are done may be kept."""
+"""Training many models: one after the other here, or several at a time in worker processes. Those that are done may be kept.
+
+joblib runs the workers. By default they are processes of this machine (loky). Under ``joblib.parallel_config("dask")`` or
+``("ray")`` they are whatever the cluster offers, and nothing here changes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import joblib
 import numpy as np
-from torch import nn
+import torch
+from tqdm import tqdm
 
-from orbitgp.comparison.workers import as_done, runs_here
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
 from orbitgp.saving.container import SavedFileError
 from orbitgp.training.checkpoint import digest_module
-from orbitgp.training.ladder import Ladder
-from orbitgp.training.learned_vector import LearnedState
 from orbitgp.training.records import Record
 
 logger = logging.getLogger("orbitgp")
 
+# What loky, Dask and Ray raise for a worker that is lost. By name, since Dask and Ray need not be installed.
+_LOST = {"TerminatedWorkerError", "KilledWorker", "FutureCancelledError", "RayActorError", "WorkerCrashedError"}
+
+Result = TypeVar("Result")
 Estimator = InvariantGPClassifier | InvariantGPRegressor
 Watch = Callable[["Job", Record | None], None]
 """Called with a job and a record of its history, or None when the job is done."""
@@ -41,8 +50,7 @@ class Job:
     seed: int
     kind: type[Estimator]
     settings: dict[str, Any] = field(default_factory=dict)
-    purpose: str = ""  # empty for the comparison itself, else the check that it serves
-    begin: LearnedState | None = field(default=None, repr=False)  # what an exact run begins with, instead of several starts
+    purpose: str = ""  # empty for the first model of an orbit, else why another one is trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,21 +74,16 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
             model.fit(X, y, callback=_Watched(job, watch))
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
-    evidence = model.evidence_
-    return Trained(job, evidence.value, evidence.stderr, time.perf_counter() - begin, model)
+    return Trained(job, model.evidence_.value, model.evidence_.stderr, time.perf_counter() - begin, model)
 
 
+@dataclass
 class _Watched:
-    """Shows a job to who watches it, and lets it begin where an earlier one has ended."""
+    """Shows the records of a job to the caller of a comparison."""
 
+    job: Job
+    watch: Watch | None
     only_complete = True  # a comparison needs every model, so Ctrl-C keeps none
-
-    def __init__(self, job: Job, watch: Watch | None) -> None:
-        self.job, self.watch = job, watch
-
-    def begin(self, trainer: object) -> None:
-        if self.job.begin is not None and isinstance(trainer, Ladder):
-            trainer.begin_at(self.job.begin)
 
     def __call__(self, record: Record) -> None:
         if self.watch is not None:
@@ -96,13 +99,13 @@ class Kept:
     def __init__(self, folder: Path, X: Any, y: Any) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.data = hashlib.sha256("\n".join([repr(column_names(X)), _digest(X), _digest(y)]).encode()).hexdigest()
+        self.data = _digest(repr(column_names(X)), _content(X), _content(y))
 
     def path(self, job: Job) -> Path:
         """Where the model of this job is kept."""
         settings = [f"{name} {_described(value)}" for name, value in sorted(job.settings.items())]
         words = [self.data, job.name, str(job.seed), job.kind.__name__, job.purpose, *settings, digest_module(job.orbit)]
-        return self.folder / f"{hashlib.sha256(chr(10).join(words).encode()).hexdigest()[:24]}.safetensors"
+        return self.folder / f"{_digest(*words)[:24]}.safetensors"
 
     def save(self, trained: Trained) -> None:
         """Keep a model that is done. If that fails, the comparison goes on without."""
@@ -116,7 +119,7 @@ class Kept:
         path = self.path(job)
         if not path.is_file():
             return None
-        modules: dict[str, Any] = {name: value for name, value in job.settings.items() if isinstance(value, nn.Module)}
+        modules: dict[str, Any] = {name: value for name, value in job.settings.items() if isinstance(value, torch.nn.Module)}
         try:
             model = job.kind.load(path, orbit=job.orbit, **modules)
         except SavedFileError as error:
@@ -132,14 +135,18 @@ def column_names(X: Any) -> list[str]:
 
 def _described(value: Any) -> str:
     """A setting in words that no other has. The words of a module leave out its numbers."""
-    return digest_module(value) if isinstance(value, nn.Module) else repr(value)
+    return digest_module(value) if isinstance(value, torch.nn.Module) else repr(value)
 
 
-def _digest(values: Any) -> str:
+def _content(values: Any) -> str:
     """Tells arrays apart by what they hold. The memory of an array of objects holds their addresses."""
     array = np.asarray(values)
-    content = repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
-    return hashlib.sha256(f"{array.dtype} {array.shape}\0".encode() + content).hexdigest()
+    held = repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
+    return f"{array.dtype} {array.shape} {hashlib.sha256(held).hexdigest()}"
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 def train_all(
@@ -152,18 +159,93 @@ def train_all(
 ) -> list[Trained]:
     """All of them, in their order, apart from those that a keeper has. Keeper and ``watch`` are called in this process; a
     worker's records arrive when its model is done."""
-    results = [None if keeper is None else keeper.load(job) for job in jobs]
-    todo = [number for number, found in enumerate(results) if found is None]
+    results = {number: found for number, job in enumerate(jobs) if keeper is not None and (found := keeper.load(job))}
+    todo = [number for number in range(len(jobs)) if number not in results]
     live = runs_here(n_jobs, len(todo))
     if watch is not None:
-        for number in set(range(len(jobs))) - set(todo):
+        for number in results:
             watch(jobs[number], None)
     task = partial(train, watch=watch if live else None)
-    for number, trained in as_done(task, [jobs[number] for number in todo], n_jobs, X=X, y=y):
-        results[todo[number]] = trained
+    for place, trained in as_done(task, [jobs[number] for number in todo], n_jobs, X=X, y=y):
+        results[todo[place]] = trained
         if keeper is not None:
             keeper.save(trained)
         if watch is not None:
             for record in [*([] if live else trained.model.history_), None]:
                 watch(trained.job, record)
-    return [trained for trained in results if trained is not None]
+    return [results[number] for number in range(len(jobs))]
+
+
+def as_done(
+    task: Callable[..., Result], items: Sequence[Any], n_jobs: int | None = None, **given: Any
+) -> Iterator[tuple[int, Result]]:
+    """The results of a task, each with the number of its item, in the order in which they are done.
+
+    What a lost worker had in hand is handed in once more, unless the engine has done so by itself.
+
+    Args:
+        task: a function that can be pickled.
+        items: its argument, one for each call.
+        n_jobs: how many to run at a time, as for scikit-learn: 1 runs them in this process, -1 takes all cores, None takes what
+            ``joblib.parallel_config`` says, or 1. The threads of this process are shared among its workers; on a cluster, the
+            engine says how many a worker has.
+        given: further arguments, the same for each call, which an engine may send to its workers once.
+    """
+    if runs_here(n_jobs, len(items)):
+        yield from enumerate(task(item, **given) for item in items)
+        return
+    workers = min(joblib.effective_n_jobs(n_jobs), len(items))
+    work = partial(_work, task, max(1, torch.get_num_threads() // workers), os.getpid())
+    left = dict(enumerate(items))
+    for last_try in (False, True):
+        calls = [joblib.delayed(work)(number, item, **given) for number, item in left.items()]
+        try:
+            for number, result in _parallel(workers)(calls):
+                yield number, result
+                del left[number]
+            return
+        except Exception as error:
+            if not _LOST.intersection(kind.__name__ for kind in type(error).__mro__):
+                raise
+            if last_try:
+                reason = "a worker process was killed, perhaps for want of memory: train fewer models at a time."
+                raise RuntimeError(reason) from None
+            logger.warning("a worker was lost: its model is handed in once more.")
+
+
+def runs_here(n_jobs: int | None, count: int) -> bool:
+    """Whether this many calls run in this process."""
+    if n_jobs == 0:
+        raise ValueError("n_jobs must be a number of models to train at a time, or -1 for all cores, got 0.")
+    return count < 2 or n_jobs == 1 or joblib.effective_n_jobs(n_jobs) == 1
+
+
+def _parallel(workers: int) -> joblib.Parallel:
+    """An engine that gives results as they are done, or all at the end if it can do no better, as Ray's."""
+    try:
+        return joblib.Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")
+    except ValueError:
+        return joblib.Parallel(n_jobs=workers, batch_size=1)
+
+
+def _work(task: Callable[..., Result], threads: int, parent: int, number: int, item: Any, **given: Any) -> tuple[int, Result]:
+    """What a worker does with an item. Where there are several GPUs, items are dealt to them in turn."""
+    if os.getppid() == parent:  # a process of this machine: engines of clusters look after their own
+        _end_with(parent)
+        torch.set_num_threads(threads)
+        tqdm.set_lock(threading.RLock())  # its own is of the whole system, and outlives a worker that is killed
+    if torch.cuda.device_count() > 1:
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    return number, task(item, **given)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this worker when its parent is killed: nobody waits for its result any more."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -7,57 +7,52 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
 - **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the evidence
   at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for the evidence: a
   loose bound misleads training. And training may have ended early. What the last two cost is seen from a second run with
-  another seed, twice the steps and twice the inducing points (or averages over twice the samples, where there is a point for
-  each datum): if the bound gained g nats while its slack fell from s to s', a nat of slack costs g / (s - s') nats, and s' is
-  what is left of it. So the upper end is
+  another seed, twice the steps and twice the inducing points: if the bound gained g nats while its slack fell from s to s', a
+  nat of slack costs g / (s - s') nats, and s' is what is left of it. So the upper end is
 
       bound + s' max(2, g / (s - s')) + |g|,
 
   and infinite before there is a second run, where the last run has not converged, or where the bound rises and its slack does
-  not fall. A model that has converged and has no use for more points or wider averages is trained a second time at its size,
-  and then no more: another run would only repeat what is known.
+  not fall.
 
-While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: more
-inducing points and steps, or exact inference where that is cheaper; where inference is exact, more draws from where the last
-run has ended, and more steps.
+While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time. A
+sparse model gets more inducing points and steps, or exact inference where that is cheaper. A model that met a limit of the
+user's gets twice the limit. None gets more draws: training adds these until they no longer matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, log
+from math import inf, isfinite
 from typing import Any
 
 import joblib
 import torch
-from torch import Tensor
 
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.verdict import Difference, Standing, ranked
 from orbitgp.inference.model import InvariantGP
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.planning.cost import Cost, Workload, affordable
-from orbitgp.planning.options import TrainerSettings, TrainingOptions
+from orbitgp.orbits.description import listed
+from orbitgp.planning.cost import Workload, affordable
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import POINTS_PER_DATUM
 from orbitgp.planning.rungs import LEAST_DRAWS
-from orbitgp.training.learned_vector import learned_by
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
-MOST_DRAWS = 512  # of an infinite orbit
-MORE_DRAWS = "more draws"  # what a job is for
-_TWICE_THE_DRAWS = 2.0  # times the seconds of a run from several starts: what a climb from its end with twice the draws takes
 _REAL_GAIN = 3.0  # nats by which a second sparse run must be better to say what slack costs
-MOST_AVERAGED = 64  # samples over which an inducing variable averages
+_UNITS = {"max_steps": "steps", "max_seconds": "seconds"}  # of the limits that a user may set
 
 Train = Callable[[Sequence[Job]], list[Trained]]
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """A model that would narrow an interval, what it is in words, and about how many seconds it takes."""
+    """A model that would narrow an interval, what it is in words, and about how many seconds it takes: infinitely many where
+    there is no memory for it."""
 
     job: Job
     words: str
@@ -67,40 +62,33 @@ class Refinement:
 def standing(models: Sequence[Trained], rows: int) -> Standing:
     """What all models of one orbit, in the order of their training, say about its evidence."""
     last = models[-1]
-    learned = sum(parameter.numel() for parameter in last.job.orbit.parameters() if parameter.requires_grad)
-    refinement = next_refinement(last, rows)
-    needs = [] if refinement is None else [refinement.words]
-    if last.model.inference_ == "exact":
-        return replace(_of_exact(models), needs="".join(needs), learned=learned)
-    found = _of_sparse([model for model in models if model.model.inference_ == "sparse"])
-    if refinement is None:
+    found = _of_exact(last) if last.model.inference_ == "exact" else _of_sparse(models)
+    further = refinements(last, rows)
+    if last.model.inference_ == "sparse" and not any(isfinite(step.seconds) for step in further):
         found = replace(found, reason=f"{found.reason}; more inducing points or steps are of no use to it")
-    cost = _exact_cost(last, rows)
-    if cost is not None and not _fits(cost, last.job):
-        needs.append(f"{cost.bytes / 1e9:,.0f} GB for exact inference")
-    return replace(found, needs=", or ".join(needs) + ("," if len(needs) > 1 else ""), learned=learned)
+    needs = ", or ".join(step.words for step in further) + "," * (len(further) > 1)
+    learned = sum(parameter.numel() for parameter in last.job.orbit.parameters() if parameter.requires_grad)
+    return replace(found, needs=needs, learned=learned)
 
 
-def _of_exact(models: Sequence[Trained]) -> Standing:
-    trained = models[-1]
+def _of_exact(trained: Trained) -> Standing:
     name, evidence = trained.job.name, trained.model.evidence_
     low, high = evidence.interval
     if not trained.model.converged_:
         return Standing(name, evidence.value, low, inf, "its training met a limit", converged=False)
-    draws = evidence.num_samples
-    reason = "" if draws is None else f"{draws} draws stand for the orbit"
+    reason = "" if evidence.num_samples is None else f"{evidence.num_samples} draws stand for the orbit"
     if evidence.learned_from < evidence.num_data:
         reason = f"parameters were learned from {evidence.learned_from:,} of {evidence.num_data:,} rows"
     return Standing(name, evidence.value, low, high + evidence.shortfall, reason)
 
 
 def _of_sparse(models: Sequence[Trained]) -> Standing:
-    best = max(models, key=lambda trained: trained.evidence)
-    name, value, low = best.job.name, best.evidence, best.evidence - 2 * best.stderr
-    if len(models) == 1:
-        reason = "one run does not say what more inducing points and steps gain"
-        return Standing(name, value, low, inf, reason, converged=best.model.converged_)
     *earlier, last = models
+    best = max(models, key=lambda trained: trained.evidence)
+    name, value, low, converged = best.job.name, best.evidence, best.evidence - 2 * best.stderr, best.model.converged_
+    if not earlier:
+        reason = "one run does not say what more inducing points and steps gain"
+        return Standing(name, value, low, inf, reason, converged=converged)
     previous = max(earlier, key=lambda trained: trained.evidence)
     gain, slack, before, after = last.evidence - previous.evidence, _slack(best), _slack(previous), _slack(last)
     if slack is None:  # the likelihood has no upper bound: what doubling gained is all that is known
@@ -111,134 +99,75 @@ def _of_sparse(models: Sequence[Trained]) -> Standing:
     reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} from the run before"
     if not last.model.converged_:  # two runs that end too early may agree, and say nothing about the top
         high, reason = inf, "its training met a limit"
-    return Standing(name, value, low, high + 2 * best.stderr, reason, converged=best.model.converged_)
+    return Standing(name, value, low, high + 2 * best.stderr, reason, converged=converged)
 
 
 def _slack(trained: Trained) -> float | None:
     """Nats by which the bound may lie below the evidence at the same hyperparameters; None where that is not known."""
     evidence = trained.model.evidence_
-    if evidence.upper is not None:
-        return max(float(evidence.upper) - trained.evidence, 0.0)
-    return None if evidence.slack is None else float(evidence.slack)
+    return evidence.slack if evidence.upper is None else max(evidence.upper - trained.evidence, 0.0)
 
 
-def next_refinement(trained: Trained, rows: int) -> Refinement | None:
-    """The cheapest model that would narrow the interval of one that is trained; None where there is none."""
-    job, model = trained.job, trained.model
-    if model.inference_ == "exact":
-        if not model.converged_:
-            return _with_more_time(trained)
-        draws = model.evidence_.num_samples
-        if draws is None or isinstance(job.orbit, FiniteOrbit) or 2 * draws > MOST_DRAWS or not trained.stderr:
-            return None
-        further = _changed(job, MORE_DRAWS, inference="exact", num_samples=2 * draws)
-        further = replace(further, begin=learned_by(model.model_, model.likelihood_))
-        factor = 4.0 if job.purpose == MORE_DRAWS else _TWICE_THE_DRAWS
-        return Refinement(further, f"{2 * draws} draws", factor * trained.seconds)
-    options = [_with_less_slack(trained, rows)]
-    cost = _exact_cost(trained, rows)
-    if cost is not None and _fits(cost, job):
-        options.append(Refinement(_changed(job, "exact inference", inference="exact"), "exact inference", cost.seconds))
-    return min((option for option in options if option is not None), key=lambda option: option.seconds, default=None)
+def refinements(trained: Trained, rows: int) -> list[Refinement]:
+    """The models that would narrow the interval of one that is trained, the quickest first."""
+    if trained.model.inference_ == "exact":
+        longer = _doubled_limits(trained)
+        return [_changed(trained, "more steps", listed(_words(longer)), {"inference": "exact", **longer})] if longer else []
+    found = [_larger(trained, rows), _exact(trained, rows)]
+    return sorted((step for step in found if step is not None), key=lambda step: step.seconds)
 
 
-def _with_less_slack(trained: Trained, rows: int) -> Refinement | None:
-    """A model of twice the size, with twice the steps and another seed. None where that could only repeat what is known.
+def _larger(trained: Trained, rows: int) -> Refinement | None:
+    """Twice the inducing points and steps, with another seed. None where that could only repeat what is known.
 
-    Where a model cannot grow, twice the steps serve one that has met a limit. One that has converged is trained a second time,
-    since nothing is known of the upper end before, and never a third time.
+    Inducing points are added as far as the orbits of the data have use for them: of averages, one for each datum. A model that
+    cannot grow is trained a second time, since nothing is known of its upper end before; then only more steps may help.
     """
-    job, growth = trained.job, _growth(trained, rows)
-    changed: dict[str, Any] = {"num_inducing": len(_points(trained)), "max_steps": 2 * _steps(trained)}
-    longer = f"{changed['max_steps']:,} steps"
-    if not trained.model.converged_ and job.settings.get("max_seconds"):
-        changed["max_seconds"] = 2 * job.settings["max_seconds"]
-        longer = f"{longer} and {changed['max_seconds']:g} seconds"
-    if growth is not None:
-        purpose, larger, settings = growth
-        changed.update(settings)
-        words, times = f"{larger} and {longer}", 3
-    elif not trained.model.converged_:
-        purpose, words, times = "more steps", longer, 2
-    elif not job.purpose:
-        purpose, words, times = "a second run", "a second run", 2
-    else:
-        return None
-    return Refinement(replace(_changed(job, purpose, **changed), seed=job.seed + 1), words, times * trained.seconds)
-
-
-def _growth(trained: Trained, rows: int) -> tuple[str, str, dict[str, Any]] | None:
-    """Twice the inducing points; or, with one for each datum, averages of twice as many samples; None where neither is of use.
-
-    What for, in words, and as settings.
-    """
-    job, points, averaged, more = trained.job, len(_points(trained)), _averaged(trained), _more_points(trained, rows)
-    if more > points:
-        return "more inducing points", f"{more:,} inducing points", {"num_inducing": more}
-    sees_all = isinstance(job.orbit, FiniteOrbit) and averaged >= job.orbit.size
-    if not 1 < averaged <= MOST_AVERAGED // 2 or sees_all:
-        return None
-    options = (job.settings.get("training") or TrainingOptions()).set_params(inducing_samples=2 * averaged)
-    return "wider inducing averages", f"inducing averages over {2 * averaged} samples", {"training": options}
-
-
-def _more_points(trained: Trained, rows: int) -> int:
-    """Twice the inducing points, as far as the orbits of the data have use for them: of averages, one for each datum."""
-    orbit, points = trained.job.orbit, len(_points(trained))
-    most = rows * (orbit.size if isinstance(orbit, FiniteOrbit) else POINTS_PER_DATUM)
-    return max(points, min(2 * points, most if _averaged(trained) == 1 else rows))
-
-
-def _averaged(trained: Trained) -> int:
-    """Over how many samples each inducing variable of a sparse model averages."""
-    model = trained.model.model_
+    job, model, converged = trained.job, trained.model.model_, trained.model.converged_
     assert isinstance(model, InvariantGP)
-    return model.inducing_samples
-
-
-def _points(trained: Trained) -> Tensor:
-    """The inducing points of a sparse model."""
-    points = trained.model.model_.inducing
-    assert isinstance(points, Tensor)
-    return points
-
-
-def _device(job: Job) -> torch.device:
-    return torch.device(job.settings.get("device", "cpu"))
-
-
-def _steps(trained: Trained) -> int:
-    """The limit that the user gave, or as many steps as were taken without one."""
+    points = len(model.inducing)
+    elements = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else POINTS_PER_DATUM
+    more = max(points, min(2 * points, rows * elements if model.inducing_samples == 1 else rows))
+    if more == points and converged and job.purpose:
+        return None
     taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
-    return int(trained.job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
+    steps = 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
+    changed = {"max_steps": steps, **_doubled_limits(trained)}
+    purpose = "more inducing points" if more > points else "a second run" if converged else "more steps"
+    larger = [f"{more:,} inducing points"] * (more > points)
+    words = purpose if purpose == "a second run" else listed([*larger, *_words(changed)])
+    return _changed(trained, purpose, words, {"num_inducing": more, **changed}, seed=job.seed + 1)
 
 
-def _with_more_time(trained: Trained) -> Refinement | None:
-    job = trained.job
-    limits = {name: 4 * job.settings[name] for name in ("max_steps", "max_seconds") if job.settings.get(name)}
-    if not limits:
+def _doubled_limits(trained: Trained) -> dict[str, Any]:
+    """Twice what the user allows, where training ended with that."""
+    given = {} if trained.model.converged_ else trained.job.settings
+    return {name: 2 * given[name] for name in _UNITS if given.get(name)}
+
+
+def _words(limits: dict[str, Any]) -> list[str]:
+    return [f"{limit:,.10g} {_UNITS[name]}" for name, limit in limits.items()]
+
+
+def _changed(trained: Trained, purpose: str, words: str, settings: dict[str, Any], **further: Any) -> Refinement:
+    """Another model of the same orbit. It takes about three times as long as the last."""
+    job = replace(trained.job, purpose=purpose, settings={**trained.job.settings, **settings}, **further)
+    return Refinement(job, words, 3 * trained.seconds)
+
+
+def _exact(trained: Trained, rows: int) -> Refinement | None:
+    """Exact inference, where the user left the choice open and the likelihood allows it."""
+    job, model, likelihood = trained.job, trained.model.model_, trained.model.likelihood_
+    if job.settings.get("inference", "auto") != "auto" or likelihood.couples:
         return None
-    words = " and ".join(f"{name}={limit:g}" for name, limit in limits.items())
-    return Refinement(_changed(job, "more steps", inference="exact", **limits), words, 4 * trained.seconds)
-
-
-def _exact_cost(trained: Trained, rows: int) -> Cost | None:
-    """The cost of learning exactly, where the user left the choice open and the likelihood allows it."""
-    job, model = trained.job, trained.model
-    if job.settings.get("inference", "auto") != "auto" or model.likelihood_.couples:
-        return None
+    assert isinstance(model, InvariantGP)
     draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_DRAWS
-    dim, double = model.model_.covariance.num_features(_points(trained)), model.model_.dtype == torch.float64
-    return Workload.of(model.likelihood_, draws, dim, _device(job), double).learning(rows)
-
-
-def _fits(cost: Cost, job: Job) -> bool:
-    """Whether there is memory for it."""
-    return affordable(cost, inf, free_memory(_device(job))) is None
-
-
-def _changed(job: Job, purpose: str, **settings: Any) -> Job:
-    return replace(job, settings={**job.settings, **settings}, purpose=purpose)
+    device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
+    cost = Workload.of(likelihood, draws, dim, device, model.dtype == torch.float64).learning(rows)
+    step = _changed(trained, "exact inference", "exact inference", {"inference": "exact"})
+    if affordable(cost, inf, free_memory(device)) is not None:
+        return replace(step, words=f"{cost.bytes / 1e9:,.0f} GB for exact inference", seconds=inf)
+    return replace(step, seconds=cost.seconds)
 
 
 def train_and_refine(
@@ -261,34 +190,14 @@ def train_and_refine(
     workers = 1 if n_jobs == 1 else int(joblib.effective_n_jobs(n_jobs))
     while True:
         standings = [replace(standing(row, rows), tried=max(1, len(jobs) - 1)) for row in models.values()]
-        wanted = [(name, next_refinement(models[name][-1], rows)) for name in undecided(standings)]
-        more = [step.job for name, step in wanted if step is not None and may_decide(name, step, standings, seconds)]
+        quickest = [step for name in undecided(standings) for step in refinements(models[name][-1], rows)[:1]]
+        more = [step.job for step in quickest if step.seconds <= seconds]
         if not more:
             return standings, models
         further = train(more[:workers])
         seconds -= max(trained.seconds for trained in further)
         for trained in further:
             models[trained.job.name].append(trained)
-
-
-def may_decide(name: str, refinement: Refinement, standings: Sequence[Standing], seconds: float) -> bool:
-    """Whether there is time for it, and it may tell this orbit from another.
-
-    What more draws do is known: twice as many take four times as long, and leave about half of an interval. They are not worth
-    their time where, as the values stand, no number of draws for which there is time would decide.
-    """
-    if refinement.seconds > seconds:
-        return False
-    if refinement.job.purpose != MORE_DRAWS:
-        return True
-    doublings = 1 + int(log(seconds / refinement.seconds, 4)) if refinement.seconds else MOST_DRAWS
-    best, *others = ranked(standings)
-    for other in others:
-        difference, left = Difference(best, other), 0.5 * (best.width + other.width) / 2**doublings
-        decides = difference.nats > max(difference.needed, left) or difference.nats + left <= difference.needed
-        if name in (best.name, other.name) and decides and not difference.certain and not difference.next_to_nothing:
-            return True
-    return False
 
 
 def undecided(standings: Sequence[Standing]) -> list[str]:

@@ -1,24 +1,23 @@
-"""The result of a comparison: a table that prints, plots and converts, with a verdict in words."""
+"""The results of comparisons and profiles: tables that print, plot and convert, with a verdict in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from math import isfinite, isinf
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Estimator, Trained
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
 from orbitgp.inference.evidence import Evidence
-from orbitgp.orbits.description import listed
+from orbitgp.orbits.description import listed, with_unit
 from orbitgp.plotting.figures import PAPER, new_axes, pyplot_axes
 from orbitgp.report.summary import picture, table
 from orbitgp.report.words import learned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
 
 _HEADER = ("orbit", "evidence", "lies between", "behind the best", "inference", "models")
 
@@ -61,7 +60,7 @@ class Comparison:
         settled: whether one orbit is certainly better than every other, even if its training would take it further.
         tied: the names that cannot be told from the best, the best included.
         standings: the numbers that the verdict rests on.
-        models: a fitted estimator for each orbit, that with the most evidence.
+        models: a fitted estimator for each orbit: an exact one where there is one, else that with the most evidence.
     """
 
     def __init__(self, standings: Sequence[Standing], trained: Mapping[str, Sequence[Trained]], plain: str | None) -> None:
@@ -70,25 +69,24 @@ class Comparison:
         first, self.against = leaders(standings)
         self.tied = [standing.name for standing in first]
         self.settled = len(first) == 1
-        self.sentences = verdict(standings, plain)
-        best = {standing.name: _best(trained[standing.name]) for standing in self.standings}
-        self.models: dict[str, Estimator] = {name: found.model for name, found in best.items()}
-        self.rows = [self._row(standing, best[standing.name]) for standing in self.standings]
-        self.sentences += _note_on_bounds(m.evidence_ for m in self.models.values() if m.inference_ == "exact")
+        self.models = {standing.name: _best(trained[standing.name]) for standing in self.standings}
+        self.rows = [self._row(standing) for standing in self.standings]
+        exact = [model.evidence_ for model in self.models.values() if model.inference_ == "exact"]
+        self.sentences = verdict(standings, plain) + _note_on_bounds(exact)
 
-    def _row(self, standing: Standing, best: Trained) -> Row:
+    def _row(self, standing: Standing) -> Row:
         difference = self.against.get(standing.name)
-        trained = self.trained[standing.name]
+        model, trained = self.models[standing.name], self.trained[standing.name]
         return Row(
             orbit=standing.name,
             evidence=standing.value,
             low=standing.low,
-            high=None if isinf(standing.high) or not standing.converged else standing.high,
+            high=standing.high if isfinite(standing.high) and standing.converged else None,
             behind=0.0 if difference is None else difference.nats,
             certain=difference is not None and difference.certain,
-            inference=best.model.inference_,
+            inference=model.inference_,
             models=len(trained),
-            learned=best.model.orbit_.describe().to_dict(),
+            learned=model.orbit_.describe().to_dict(),
             seconds=sum(each.seconds for each in trained),
         )
 
@@ -107,21 +105,19 @@ class Comparison:
 
     def __str__(self) -> str:
         cells = [_HEADER, *((row.orbit, *self.columns(row)) for row in self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADER))]
+        first, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
         lines = [
-            "  ".join([f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))])
-            for row in cells
+            "  ".join([name.ljust(first), *(text.rjust(width) for text, width in zip(texts, widths, strict=True))])
+            for name, *texts in cells
         ]
-        return "\n".join([*lines, "", *self.sentences, *self._learned_lines(widths[0])])
+        said = {name: self.learned(name) for name in self.tied}
+        if len(said) > 1 and any(said.values()):
+            tied = ["They have learned:", *(f"  {name:<{first}}  {words or 'nothing'}" for name, words in said.items())]
+        else:
+            tied = []
+        return "\n".join([*lines, "", *self.sentences, *tied])
 
     __repr__ = __str__
-
-    def _learned_lines(self, width: int) -> list[str]:
-        """What each orbit has learned, of those that cannot be told apart."""
-        said = {name: self.learned(name) for name in self.tied}
-        if len(self.tied) == 1 or not any(said.values()):
-            return []
-        return ["They have learned:", *(f"  {name:<{width}}  {words or 'nothing'}" for name, words in said.items())]
 
     def learned(self, orbit: str) -> str:
         """What the best model of this orbit has learned, in words; nothing where there is nothing to learn."""
@@ -186,10 +182,9 @@ class Comparison:
         return ax
 
 
-def _best(models: Sequence[Trained]) -> Trained:
-    """The model with the most evidence, an exact one where there is one: the last of them has the most draws."""
-    exact = [trained for trained in models if trained.model.inference_ == "exact"]
-    return exact[-1] if exact else max(models, key=lambda trained: trained.evidence)
+def _best(models: Sequence[Trained]) -> Estimator:
+    exact = [trained.model for trained in models if trained.model.inference_ == "exact"]
+    return exact[-1] if exact else max(models, key=lambda trained: trained.evidence).model
 
 
 def _note_on_bounds(inferred_exactly: Iterable[Evidence]) -> list[str]:
@@ -200,12 +195,77 @@ def _note_on_bounds(inferred_exactly: Iterable[Evidence]) -> list[str]:
 
 
 def _model(trained: Trained) -> dict[str, Any]:
-    upper = trained.model.evidence_.upper
     return {
         "trained for": trained.job.purpose or "the comparison",
         "inference": trained.model.inference_,
         "evidence": trained.evidence,
         "stderr": trained.stderr,
-        "upper": None if upper is None else float(upper),
+        "upper": trained.model.evidence_.upper,
         "seconds": trained.seconds,
     }
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The evidence with one quantity of an orbit held at each of several values, all else learned.
+
+    A learner should find the top of this curve. The curve also shows how sharp the top is: values whose intervals reach as high
+    as the top cannot be told from it.
+
+    Attributes:
+        orbit, quantity, unit: what was held.
+        values: at which it was held.
+        bounds: the evidence at each of them, in nats.
+        lows, highs: what it lies between (None: not known).
+    """
+
+    orbit: str
+    quantity: str
+    unit: str
+    values: list[float]
+    bounds: list[float]
+    lows: list[float]
+    highs: list[float | None]
+
+    @property
+    def best(self) -> float:
+        """The value at the top."""
+        return self.values[self.bounds.index(max(self.bounds))]
+
+    @property
+    def tied(self) -> list[float]:
+        """The values that cannot be told from the best, the best included."""
+        highs = [inf if high is None else high for high in self.highs]
+        parts = zip(self.values, self.bounds, self.lows, highs, strict=True)
+        first, _ = leaders([Standing(repr(value), bound, low, high) for value, bound, low, high in parts])
+        return sorted(float(standing.name) for standing in first)
+
+    def text(self, value: float) -> str:
+        """One of the values as it was given, with its unit."""
+        return ("±" if self.unit == "°" else "") + with_unit(f"{value:g}", self.unit)
+
+    def __str__(self) -> str:
+        top, lowest = max(self.bounds), min(self.bounds)
+        names = [self.text(value) for value in self.values]
+        width = max(len(name) for name in names)
+        lines = [
+            f"The evidence over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}), and what it lies between:"
+        ]
+        for name, bound, low, high in zip(names, self.bounds, self.lows, self.highs, strict=True):
+            bar = "█" * round(24 * (1 - (top - bound) / ((top - lowest) or 1.0)))
+            between = f"{low - top:,.1f} and {'?' if high is None else f'{high - top:,.1f}'}"
+            lines.append(f"  {name:>{width}}  {bound - top:>10,.1f}  {between:<20} {bar}")
+        others = [self.text(value) for value in self.tied if value != self.best]
+        doubt = f", but cannot be told from {listed(others)}" if others else ""
+        return "\n".join([*lines, f"It is highest at {self.text(self.best)}{doubt}."])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The curve with its intervals, on these axes or on new ones, which a notebook shows."""
+        ax = pyplot_axes(6.0, 3.5) if ax is None else ax
+        roof = max([*self.bounds, *(high for high in self.highs if high is not None)])  # where an interval has no upper end
+        up = [(roof if high is None else high) - bound for high, bound in zip(self.highs, self.bounds, strict=True)]
+        down = [bound - low for low, bound in zip(self.lows, self.bounds, strict=True)]
+        ax.errorbar(self.values, self.bounds, yerr=[down, up], fmt="o-", color=PAPER.accent, ms=4)
+        unit = f" ({self.unit})" if self.unit else ""
+        ax.set(xlabel=f"{self.quantity} of {self.orbit}{unit}", ylabel="evidence in nats")
+        return ax

@@ -18,7 +18,6 @@ from orbitgp.likelihoods import Bernoulli, Gaussian, GaussianIndicators, Likelih
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
 from orbitgp.planning.rungs import LEAST_DRAWS, MOST_DRAWS, rungs
 from orbitgp.training.ladder import DRAWS_TOLERANCE, Ladder
-from orbitgp.training.learned_vector import learned_by
 from orbitgp.training.records import climbs_with_orbit, headline
 
 N = 25
@@ -316,14 +315,3 @@ def test_an_evidence_that_is_not_finite_is_one_sentence():
     climber = make(Identity(), x, y * torch.nan)
     with pytest.raises(FloatingPointError, match="not finite at the start"):
         climber.run()
-
-
-def test_a_run_that_begins_with_what_another_learned_tries_nothing_else():
-    x, y = wave()
-    first = make(Permutation.swap(0, 1), x, y)
-    best = first.run().log_evidence
-    again = make(Permutation.swap(0, 1), x, y)
-    again.begin_at(learned_by(first.model, first.likelihood))
-    assert again.run().log_evidence > best - 1e-6
-    assert again.steps < 0.5 * first.steps
-    assert {record["climb"] for record in again.history} == set(range(len(again.rungs)))

@@ -33,7 +33,7 @@ from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import LEAST_DRAWS, Rung
 from orbitgp.training.contenders import contenders, neighbours
-from orbitgp.training.learned_vector import LearnedState, LearnedVector, Vector, parts_of
+from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
@@ -96,12 +96,6 @@ class Ladder(Run):
             solution = last.model.condition(self.likelihood, last.y)
             self.condition_seconds = time.perf_counter() - start
             self.record(solution.log_evidence, rung)
-
-    def begin_at(self, learned: LearnedState) -> None:
-        """Begin with the parameters of another run, and try no other candidate."""
-        for name, part in parts_of(self.model, self.likelihood).items():
-            part.load_state_dict(learned[name])
-        self._begin, self.several = self.learned.get(), False
 
     def summary(self) -> str:
         """What happened, in words."""

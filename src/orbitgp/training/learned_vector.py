@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.training.starts import distance_between, natural_units
 
 Vector = Float[np.ndarray, " parameters"]
 
 _FARTHEST = 50.0  # natural units from where a run began: a hyperparameter may change by a factor of 1e21
-
-LearnedState = dict[str, dict[str, Any]]  # the state of each part of a model, by name
-
-
-def parts_of(model: ExactGP | CollapsedGP | InvariantGP, likelihood: Likelihood) -> dict[str, nn.Module]:
-    """The parts of a model that are learned."""
-    return {"kernel": model.kernel, "orbit": model.orbit, "prior_mean": model.prior_mean, "likelihood": likelihood}
-
-
-def learned_by(model: ExactGP | InvariantGP, likelihood: Likelihood) -> LearnedState:
-    """The learned parameters of a model, for another run to begin with."""
-    return {name: part.state_dict() for name, part in parts_of(model, likelihood).items()}
 
 
 class LearnedVector:

@@ -147,3 +147,12 @@ def test_student_t_noise_tends_to_the_gaussian_without_rounding(df):
     assert found.detach().numpy() == pytest.approx(expected, abs=1e-6)
     found.sum().backward()
     assert abs(likelihood.log_df.grad) < 1e6 / df
+
+
+def test_learned_tails_leave_student_t_noise_a_variance():
+    """However heavy its tails become in training, predictions have a standard deviation."""
+    likelihood = StudentT(scale=0.5)
+    with torch.no_grad():
+        likelihood.log_df.fill_(-60.0)
+    mean, variance = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
+    assert likelihood.predictive(mean, variance).std.item() < 20.0

@@ -275,6 +275,7 @@ def test_intervals_reach_all_factors_that_have_lengths():
         (lambda: Baseline(0.0), "baseline must be positive"),
         (lambda: Baseline(degree=-1), "degree must be 0 or more"),
         (lambda: TimeShift().check(torch.Size([3, 8, 8])), r"TimeShift acts on signals \(T,\) or \(C, T\)"),
+        (lambda: TimeWarp().check(torch.Size([1])), r"TimeWarp needs signals of two samples or more.* shape \(1,\)"),
     ],
 )
 def test_bad_arguments(make, message):

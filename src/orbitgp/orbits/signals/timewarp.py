@@ -66,6 +66,11 @@ class TimeWarp(SignalWarp):
         self.amplitude = nn.Parameter(torch.tensor(size / PIXELS), requires_grad="amplitude" not in frozen)
         self.log_smoothness = nn.Parameter(torch.tensor(log(self.coarsest)), requires_grad="smoothness" not in frozen)
 
+    def check(self, features: torch.Size) -> None:
+        super().check(features)
+        if features[-1] < 2:
+            raise ValueError(f"TimeWarp needs signals of two samples or more, but the inputs have shape {tuple(features)}.")
+
     def draws_for(self, features: torch.Size) -> int:
         return 2 * len(frequencies(features[-1], self.finest, self.coarsest)) + 1
 

@@ -31,8 +31,9 @@ def contenders(
     found: list[Optimum] = []
     for optimum in sorted(optima, key=lambda optimum: -optimum.fresh):
         if found:
-            doubt = 2 * abs(found[0].value - found[0].fresh)
-            margin = max(DRAWS_MARGIN, doubt) if sees_all else ROWS_MARGIN
+            # What more draws may change: as much as fresh draws change either of the two.
+            doubt = abs(found[0].value - found[0].fresh) + abs(optimum.value - optimum.fresh)
+            margin = max(DRAWS_MARGIN if sees_all else ROWS_MARGIN, doubt)
             if optimum.fresh < found[0].fresh - margin or len(found) == MOST_CONTENDERS:
                 break
         if not any(_same_hill(optimum, better, learned, value_at) for better in found):

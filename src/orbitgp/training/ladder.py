@@ -7,7 +7,8 @@ and the model without it (:mod:`orbitgp.training.starts`). Three rules make the 
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
   Parameters may feed on these. So each optimum is scored with fresh draws (``ExactGP.fresh_evidence``). That score ranks the
-  candidates, and draws double until both evidences agree. An optimum that only its own draws support is cut back.
+  candidates, and draws double until both evidences agree and the last doubling gained nothing. An optimum that only its own
+  draws support is cut back.
 - **Neighbours are tried.** At the end every reach is made wider and narrower. A neighbour that is higher is a new candidate.
 - **None is a candidate**: an orbit that contains the model without it does not end below it.
 """
@@ -41,8 +42,8 @@ from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_
 
 Part = Float[np.ndarray, " free"]  # of a vector: what a rung learns
 
-DRAWS_TOLERANCE = 1.0  # nats by which fresh draws may change the evidence before draws double
-_COARSE, _FINE = 0.2, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
+DRAWS_TOLERANCE = 1.0  # nats that fresh draws may change, and that the last doubling of draws may gain
+_COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
@@ -137,20 +138,22 @@ class Ladder(Run):
         return FreshEvidence(share * (fresh.value - objective.value_at(vector)), share * fresh.error)
 
     def _climb_ladder(self) -> Optimum:
-        survivors = self._candidates()
+        survivors, reached = self._candidates(), -math.inf
         for before, rung in zip((self.rungs[0], *self.rungs), self.rungs, strict=False):
             if rung.draws != before.draws and not self.has_time_for(rung):
                 self.learned.set(survivors[0].vector)
                 raise Stopped
             self.rung = rung
+            self.draw_shift *= rung.rows / before.rows  # what fresh draws change grows with the rows
             optima = self._climb_each(survivors, before)
             sees_all = rung.rows == self.learn_rows
             survivors = contenders(optima, sees_all, self.learned, self.objective(rung).value_at)
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
-            self.draw_shift = survivors[0].fresh - survivors[0].value
-            if sees_all and (rung.draws or 0) >= LEAST_DRAWS and abs(self.draw_shift) < DRAWS_TOLERANCE:
+            self.draw_shift, gain = survivors[0].fresh - survivors[0].value, survivors[0].fresh - reached
+            if max(abs(self.draw_shift), gain) < DRAWS_TOLERANCE:
                 break
+            reached = survivors[0].fresh if sees_all else -math.inf
         return self._above_its_neighbours(survivors[0])
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:

@@ -24,8 +24,8 @@ import numpy as np
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.begin import check_named_again
 from orbitgp.cli.configuration import configuration, estimator_settings
+from orbitgp.cli.own import check_named_again
 from orbitgp.cli.predict import _open
 from orbitgp.cli.run_folder import RunFolder, load_model
 from orbitgp.datasets.files import ReadOptions, load, load_inputs

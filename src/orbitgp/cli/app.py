@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any
+import json
+from typing import Annotated
 
 import typer
 
 import orbitgp
+from orbitgp.cli.arguments import DATA_NAMES, DataDir, Json, complete_data, expand_options
 from orbitgp.cli.compare import compare
-from orbitgp.cli.data import data
-from orbitgp.cli.errors import ERROR
+from orbitgp.cli.errors import ERROR, print_errors
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
 from orbitgp.cli.processes import count
@@ -38,33 +37,58 @@ app = typer.Typer(
 )
 
 
-def _in_one_process(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, refused where torchrun has started several processes."""
+def data(
+    name: Annotated[
+        str | None,
+        typer.Argument(help=f"One of {', '.join(DATA_NAMES)}; without a name, all are listed.", autocompletion=complete_data),
+    ] = None,
+    data_dir: DataDir = None,
+    json_: Json = False,
+) -> None:
+    """Fetch a data set, verify its checksums, and cache it.
 
-    @wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        if count() > 1:
-            typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process.", err=True)
-            raise typer.Exit(ERROR)
-        command(*arguments, **options)
+    Files go to --data-dir, else to the folder ORBITGP_DATA, else to the user's cache. Files that exist are not fetched again.
 
-    return run
+    Example:
+
+        orbitgp data mnist
+    """
+    if name is None:
+        table = "\n".join(f"{known:<15}{says}" for known, says in DATA_NAMES.items())
+        typer.echo(json.dumps(DATA_NAMES) if json_ else table)
+        return
+    if name not in DATA_NAMES:
+        raise ValueError(f"there is no data set {name!r}: there are {', '.join(DATA_NAMES)}.")
+    from orbitgp.datasets.base import data_folder
+    from orbitgp.datasets.files import ReadOptions, load
+
+    found = load(name, ReadOptions(root=data_dir))
+    assert found.x_test is not None
+    where = "embedded" if name == "digits" else str(data_folder(data_dir))
+    shape, train, test = "x".join(map(str, found.input_shape)), len(found.x_train), len(found.x_test)
+    if json_:
+        sizes = {"train": train, "test": test, "shape": shape}
+        typer.echo(json.dumps({"name": found.name, "source": found.source, "folder": where, **sizes}))
+        return
+    typer.echo(f"{found.name}: {train:,} to train on, {test:,} to test, images of {shape}\n{found.source}; {where}")
 
 
-app.command()(learn)
-for command in (compare, predict, show, data):
-    app.command()(_in_one_process(command))
+for command in (learn, compare, predict, show, data):
+    app.command()(expand_options(print_errors(command)))
 
 
-def _version(wanted: bool) -> bool:
+def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"orbitgp {orbitgp.__version__}")
         raise typer.Exit
-    return wanted
 
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    pass  # its options act by themselves
+    if count() > 1 and context.invoked_subcommand != "learn":
+        command = context.invoked_subcommand
+        typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command} runs in one process.", err=True)
+        raise typer.Exit(ERROR)

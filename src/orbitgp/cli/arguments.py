@@ -1,18 +1,22 @@
-"""The options that commands share, in two groups: which data, and how to train."""
+"""The options that commands share, in two groups: which data, and how to train.
+
+A group is a dataclass whose fields are options. A command takes it as one argument, and :func:`expand_options` shows its fields
+to typer.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orbitgp.cli.feature_maps import OF_IMAGES, OF_SIGNALS, listed
-from orbitgp.cli.own import is_own
+from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS, is_own
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data, ReadOptions
@@ -29,7 +33,7 @@ ORBIT_NAMES = (
     *("contrast", "noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
     *("baseline", "smoothing", "dropout", "reversal", "swap"),
 )
-_FOR_COLUMNS = {"none", "noise", "swap"}  # orbits of tables whose columns are of different kinds
+_FOR_COLUMNS = {"none", "noise", "swap"}  # orbits for tables whose columns are of different kinds
 ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
     '("rotation(30)") or a product ("affine\\*deformation"); or a class of your own, my.py:TimeShift.'
@@ -40,8 +44,8 @@ _DATA_HELP = (
 )
 _READ_HELP = "How pandas reads a table: sep=';', decimal=',', encoding=latin-1, …; again for more."
 _MAP_HELP = (
-    f"What the function sees of an input: none (as it is), {listed(OF_IMAGES)} (of an image), {listed(OF_SIGNALS)} (of a "
-    "signal), or a class, my.py:Spectrum."
+    f"What the function sees of an input: none (as it is), {' or '.join(OF_IMAGES)} (of an image), {' or '.join(OF_SIGNALS)} "
+    "(of a signal), or a class, my.py:Spectrum."
 )
 
 
@@ -103,21 +107,15 @@ class DataOptions:
         size = _sizes(self.resize, "--resize", "28x28")
         channels = _sizes(self.signal_shape, "--signal-shape", "6x100")
         self.axis()  # an interval that cannot be read is an error now, not after training
+        names = ("target", "targets", "invert", "drop_missing", "impute", "id", "resample", "strict")
         return ReadOptions(
-            target=self.target,
-            targets=self.targets,
             image_shape=channels or _sizes(self.image_shape, "--image-shape", "28x28", "3x32x32"),
             signal=self.signal or channels is not None,
             resize=(size[0], size[1]) if size else None,
-            invert=self.invert,
-            drop_missing=self.drop_missing,
-            impute=self.impute,
             drop=tuple(self.drop or ()),
-            id=self.id,
             read=dict(map(read_option, self.read or ())),
-            resample=self.resample,
-            strict=self.strict,
             root=self.data_dir,
+            **{name: getattr(self, name) for name in names},
         )
 
     def axis(self) -> tuple[float, str] | None:
@@ -136,10 +134,8 @@ class DataOptions:
         from orbitgp.orbits.parse import exchanged, parse
 
         data = load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
-        names = {factor.name for orbit in orbits if not is_own(orbit) for factor in parse(orbit)}
-        signals = self.signal or self.signal_shape is not None or data.has_signals
-        whole = self.image_shape is not None or signals or any(is_own(orbit) for orbit in orbits) or names - _FOR_COLUMNS
-        if not self.standardise or whole:  # pixels, and whatever an orbit of its own moves, are of one kind
+        moved = any(is_own(orbit) or {factor.name for factor in parse(orbit)} - _FOR_COLUMNS for orbit in orbits)
+        if not self.standardise or data.has_images or data.has_signals or moved:  # what such an orbit moves is of one kind
             return data
         return standardised(data, [group for orbit in orbits for group in exchanged(orbit, data.read_options.features)])
 
@@ -178,3 +174,25 @@ def _sizes(text: str | None, option: str, *examples: str) -> tuple[int, ...] | N
     if len(parts) not in {len(one.split("x")) for one in examples} or not all(p.isdecimal() and int(p) > 0 for p in parts):
         raise typer.BadParameter(f"write it as in {' or '.join(examples)}, not {text!r}.", param_hint=option)
     return tuple(int(part) for part in parts)
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Show the fields of a command's groups to typer as options of their own."""
+    groups: dict[str, Any] = {}
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            shown += inspect.signature(groups[name], eval_str=True).parameters.values()
+        else:
+            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return run

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,27 @@ import typer
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.configuration import check, configuration
 from orbitgp.cli.errors import INTERRUPTED
-from orbitgp.cli.own import is_own
-from orbitgp.cli.processes import check_shared, first_does
+from orbitgp.cli.own import check_named_again
+from orbitgp.cli.processes import check_shared, rank
 from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has begun: its folder, the content of its ``config.json``, and its data."""
+
+    folder: RunFolder
+    config: dict[str, Any]
+    data: Data
+    quiet: bool
+
+    def say(self, text: str) -> None:
+        """Tell a person who watches how far the run is."""
+        if not self.quiet:
+            typer.echo(text, err=True)
 
 
 def begin(
@@ -33,8 +48,8 @@ def begin(
     resume: Path | None,
     quiet: bool,
     check_more: Callable[[dict[str, Any], Data], object] = lambda config, data: None,
-) -> tuple[RunFolder, dict[str, Any], Data]:
-    """The folder, the configuration and the data of a run; what cannot work is an error before the folder is made."""
+) -> Run:
+    """The run of this command; what cannot work is an error before the folder is made."""
     if not quiet:  # at once: loading the libraries alone takes seconds
         typer.echo(f"reading {options.data if resume is None else resume} …", err=True)
     if resume is not None:
@@ -42,57 +57,40 @@ def begin(
         check_named_again(config, orbits, settings.feature_map)
         data = DataOptions(**config["data"]).load(config["settings"]["seed"], config["orbits"])
     else:
+        from orbitgp.inference.processes import broadcast
+
         data = options.load(settings.seed, orbits)
         chosen = list(dict.fromkeys(orbits or _default_orbits(command, data)))
         config = configuration(command, options, settings, data, chosen, asked)
         check(config, data)
         check_more(config, data)
         check_shared(len(data.y_train))
-        folder = first_does(lambda: _new_folder(out, config, data))
-    if not quiet:
-        typer.echo(f"{data.name}: {config['task_reason']}", err=True)
+        folder = broadcast(_new_folder(out, config, data) if rank() == 0 else None)
+    run = Run(folder, config, data, quiet)
+    run.say(f"{data.name}: {config['task_reason']}")
     for note in data.notes:
         typer.echo(f"note: {note}", err=True)
-    return folder, config, data
+    return run
 
 
 @contextmanager
 def stoppable(folder: RunFolder) -> Iterator[None]:
-    """Say how to go on after Ctrl-C, if there is anything to go on with; else remove the folder."""
-    try:
-        with removed_if_empty(folder):
-            yield
-    except KeyboardInterrupt:
-        if not folder.path.exists():
-            raise
-        done = f"; models that are done ({len(list(folder.models.glob('*')))}) are kept" if folder.models.is_dir() else ""
-        typer.echo(f"stopped{done}: go on with {folder.resume_command()}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-@contextmanager
-def removed_if_empty(folder: RunFolder) -> Iterator[None]:
-    """Remove the folder if the block fails before anything is there to go on with."""
+    """Say how to go on after Ctrl-C, if there is anything to go on with. Else, remove the folder, also after an error."""
     try:
         yield
-    except BaseException:
-        worth = [folder.model, folder.checkpoint, folder.baseline, *folder.models.glob("*")]
-        if not any(path.exists() for path in worth):
+    except BaseException as error:
+        models = list(folder.models.glob("*"))
+        if not any(path.exists() for path in (folder.model, folder.checkpoint, folder.baseline, *models)):
             with suppress(OSError):
                 folder.config.unlink(missing_ok=True)
                 if folder.models.is_dir():
                     folder.models.rmdir()
                 folder.path.rmdir()
-        raise
-
-
-def check_named_again(config: dict[str, Any], orbits: Sequence[str], feature_map: str) -> None:
-    """A run that is opened again executes files of the user only if they are named again."""
-    wanted = [("--orbit", orbit) for orbit in config["orbits"] if is_own(orbit) and orbit not in orbits]
-    if is_own(known := config["settings"]["feature_map"]) and known != feature_map:
-        wanted.append(("--feature-map", known))
-    if wanted:
-        raise ValueError(f"this run executes a file of yours: name it again, {shlex.join(w for pair in wanted for w in pair)}.")
+        if not isinstance(error, KeyboardInterrupt) or not folder.path.exists():
+            raise
+        done = f"; models that are done ({len(models)}) are kept" if folder.models.is_dir() else ""
+        typer.echo(f"stopped{done}: go on with {folder.resume_command()}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _default_orbits(command: str, data: Data) -> list[str]:
@@ -103,16 +101,16 @@ def _default_orbits(command: str, data: Data) -> list[str]:
 
 
 def _new_folder(out: Path | None, config: dict[str, Any], data: Data) -> RunFolder:
+    place = Path("runs" if out is None else out)
+    # An exact model holds the data, and so may a checkpoint; the rest is small.
+    needed = len(config["orbits"]) * (3 * int(data.x_train.nbytes) + 16_000_000)
+    free = shutil.disk_usage(next(path for path in (place, *place.absolute().parents) if path.exists())).free
+    if free < needed:
+        raise OSError(
+            f"{place} lies on a disk with {free / 1e6:,.0f} MB free, and the run needs about {needed / 1e6:,.0f} MB: "
+            "make room, or choose another --out."
+        )
     folder = create(out, config["data"]["data"], config["orbit"] if config["command"] == "learn" else "compare")
-    with removed_if_empty(folder):
-        # An exact model holds the data, and so may a checkpoint; the rest is small.
-        needed = len(config["orbits"]) * (3 * int(data.x_train.nbytes) + 16_000_000)
-        free = shutil.disk_usage(folder.path).free
-        if free < needed:
-            raise OSError(
-                f"{folder.path} lies on a disk with {free / 1e6:,.0f} MB free, and the run needs about {needed / 1e6:,.0f} MB: "
-                "make room, or choose another --out."
-            )
     claim(folder, config)
     return folder
 

@@ -11,16 +11,12 @@ import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.begin import begin, stoppable
+from orbitgp.cli.begin import Run, begin, stoppable
 from orbitgp.cli.cluster import cluster
-from orbitgp.cli.configuration import estimator_settings, input_shape, orbit_for, orbit_text
-from orbitgp.cli.errors import print_errors
-from orbitgp.cli.estimate import print_estimate
-from orbitgp.cli.options import expand_options
+from orbitgp.cli.configuration import estimator_settings, orbit_for, orbit_text
 from orbitgp.cli.own import is_own
-from orbitgp.cli.progress import Progress
-from orbitgp.cli.results import held_out_errors, print_next, report_content, result_of
-from orbitgp.cli.run_folder import RunFolder
+from orbitgp.cli.progress import Progress, print_estimate
+from orbitgp.cli.results import finish, print_next
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
@@ -50,8 +46,6 @@ Backend = Annotated[Literal["dask", "ray"] | None, typer.Option(help="Train on a
 Scheduler = Annotated[str | None, typer.Option(metavar="ADDRESS", help="The cluster, as in tcp://10.0.0.1:8786 (Dask).")]
 
 
-@expand_options
-@print_errors
 def compare(
     options: DataOptions,
     settings: TrainingSettings,
@@ -85,22 +79,21 @@ def compare(
     """
     asked = {"refine_seconds": refine_seconds, "profile": profile, "profile_values": profile_values}
     _numbers(profile_values)
-    folder, config, data = begin("compare", options, settings, orbit or [], asked, out, resume, quiet, _check)
-    with stoppable(folder), cluster(backend, scheduler):
-        workers = _workers(jobs, backend, config["settings"]["device"])
-        _compare(folder, config, data, workers, json_, quiet)
-
-
-def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
-    from orbitgp.comparison.compare import named_orbits
-
-    made = {text.replace(" ", ""): orbit_for(orbit_text(config, text), data) for text in config["orbits"]}
-    return named_orbits(made, input_shape(data))
+    run = begin("compare", options, settings, orbit or [], asked, out, resume, quiet, _check)
+    with stoppable(run.folder), cluster(backend, scheduler):
+        _compare(run, _workers(jobs, backend, run.config["settings"]["device"]), json_)
 
 
 def _check(config: dict[str, Any], data: Data) -> None:
     _orbits(config, data)
     _profiled(config, data)
+
+
+def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
+    from orbitgp.comparison.compare import named_orbits
+
+    made = {text.replace(" ", ""): orbit_for(config, text, data) for text in config["orbits"]}
+    return named_orbits(made, data.input_shape)
 
 
 def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
@@ -109,15 +102,15 @@ def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
     from orbitgp.orbits.parse import quantity_names, with_fixed
 
     quantity, text = (config["asked"].get(name) for name in ("profile", "profile_values"))
-    shape, columns = input_shape(data), data.read_options.features
     if quantity is None:
         return None
+    shape, columns = data.input_shape, data.read_options.features
     names = {orbit: quantity_names(orbit, columns) for orbit in config["orbits"] if not is_own(orbit)}
-    having = [orbit for orbit, known in names.items() if quantity in known]
-    if not having:
+    chosen = next((orbit for orbit, known in names.items() if quantity in known), None)
+    if chosen is None:
         listed = ", ".join(sorted({name for known in names.values() for name in known})) or "none"
         raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {listed}.")
-    orbit = orbit_text(config, having[0])
+    orbit = orbit_text(config, chosen)
     values = _numbers(text) or grid(orbit, quantity, shape, columns)
     try:
         for value in values:
@@ -143,10 +136,11 @@ def _workers(jobs: int | None, backend: str | None, device: str) -> int:
     return jobs or (joblib.effective_n_jobs(-1) if backend or on_cpu else max(1, torch.cuda.device_count()))
 
 
-def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int, json_: bool, quiet: bool) -> None:
+def _compare(run: Run, workers: int, json_: bool) -> None:
     from orbitgp import comparison
 
-    named = _orbits(config, data)
+    config, data, folder = run.config, run.data, run.folder
+    named, steps, live = _orbits(config, data), config["settings"]["max_steps"], workers == 1
     common = {
         "X": data.x_train,
         "y": data.y_train,
@@ -156,39 +150,30 @@ def _compare(folder: RunFolder, config: dict[str, Any], data: Data, workers: int
         "keep": folder.models,
         **estimator_settings(config),
     }
-    models, steps = len(named), config["settings"]["max_steps"]
-    if not quiet:
-        at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
-        planned = f"{models} models{of_steps}{at_a_time}, then more where they decide"
-        typer.echo(f"{data.name}: {', '.join(config['orbits'])}; {planned}", err=True)
-    print_estimate(data, config, list(named.values()), quiet, workers)
+    at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
+    planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"
+    run.say(f"{data.name}: {', '.join(config['orbits'])}; {planned}")
+    print_estimate(run, list(named.values()), workers)
     starts = {name: start.describe() for name, start in named.items()}
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
-    with Progress(models, steps, units, live=workers == 1, quiet=quiet) as progress:
+    with Progress(len(named), steps, units, live, run.quiet) as progress:
         ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
     curve = None
     if (held := _profiled(config, data)) is not None:
-        with Progress(len(held["values"]), steps, live=workers == 1, quiet=quiet) as progress:
+        with Progress(len(held["values"]), steps, None, live, run.quiet) as progress:
             curve = comparison.profile(**held, watch=progress.watch, **common)
-    if not quiet:
-        typer.echo("writing the report …", err=True)
-    model = ranking.models[ranking.best]
-    config["orbit"] = ranking.best
+    model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
     plain = None if behind is None else model.evidence_.value - behind.nats
-    certain = ranking.plain not in ranking.tied
-    content = report_content(data, model, starts[ranking.best], config, plain, certain, ranking, curve)
-    result = result_of(content, folder, config)
-    errors = held_out_errors(data, {row.orbit: ranking.models[row.orbit] for row in ranking.rows})
-    result["comparison"]["test"] = errors
     folder.write_json(folder.config, config)
-    folder.save(content, result)
+    certain = ranking.plain not in ranking.tied
+    result = finish(run, model, starts[ranking.best], plain, certain, comparison=ranking, profile=curve)
     shutil.rmtree(folder.models, ignore_errors=True)
     if json_:
         typer.echo(json.dumps(result, indent=1))
         return
     typer.echo(str(ranking))
-    if errors:
+    if errors := result["comparison"]["test"]:
         typer.echo("\nOn the test set: " + "; ".join(f"{name}: {said}" for name, said in errors.items()) + ".")
     if curve is not None:
         typer.echo(f"\n{curve}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.feature_maps import OF_IMAGES, OF_SIGNALS, make_feature_map
-from orbitgp.cli.options import option_words
-from orbitgp.cli.own import is_own, make_own
+from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS, is_own, make_feature_map, make_own
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
@@ -52,6 +51,9 @@ def configuration(
     words = ["orbitgp", command, options.data, *option_words(chosen)]
     words += [word for orbit in orbits for word in ("--orbit", orbit)]
     words += option_words({name: value for name, value in asked.items() if value is not True})
+    task, reason = (data.task, data.task_reason) if options.task == "auto" else (options.task, "as --task says")
+    column = data.read_options.target
+    of = "" if column is None else f" of column {column!r} ({'--target' if options.target else 'by its name'})"
     return {
         "orbitgp": orbitgp.__version__,
         "command": command,
@@ -60,8 +62,8 @@ def configuration(
         "name": data.name,
         "orbits": orbits,
         "orbit": orbits[0],
-        "task": data.task if options.task == "auto" else options.task,
-        "task_reason": _task_reason(options, data),
+        "task": task,
+        "task_reason": f"{task}{of}: {reason}",  # "regression of column 'yield' (--target): the targets are numbers"
         "settings": asdict(settings),
         "threads": torch.get_num_threads(),
         "read_options": asdict(data.read_options),
@@ -70,13 +72,16 @@ def configuration(
     }
 
 
-def _task_reason(options: DataOptions, data: Data) -> str:
-    """What is learned and how that was decided: "regression of column 'yield' (--target): the targets are numbers"."""
-    column = data.read_options.target
-    of = "" if column is None else f" of column {column!r} ({'--target' if options.target else 'by its name'})"
-    if options.task == "auto":
-        return f"{data.task}{of}: {data.task_reason}"
-    return f"{options.task}{of}: as --task says"
+def option_words(options: Mapping[str, Any]) -> list[str]:
+    """Options as one would type them; those without a value are left out."""
+    words = []
+    for field, value in options.items():
+        name = field.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            words += [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))]
+    return words
 
 
 def check(config: dict[str, Any], data: Data) -> None:
@@ -90,10 +95,10 @@ def check(config: dict[str, Any], data: Data) -> None:
         raise ValueError(f"classification needs classes, but the targets are decimals, such as {y[y != y.round()][0]:g}.")
     if config["data"]["interval"] is not None and not data.has_signals:
         raise ValueError("--interval is for signals: say that the rows are signals, with --signal.")
-    shape, advice = input_shape(data), "say what shape the rows have, as in --image-shape 28x28."
+    shape, advice = data.input_shape, "say what shape the rows have, as in --image-shape 28x28."
     for orbit in config["orbits"]:
         try:
-            orbit_for(orbit_text(config, orbit), data).check(torch.Size(shape))
+            orbit_for(config, orbit, data).check(torch.Size(shape))
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
     ard = config["settings"]["ard"]
@@ -113,23 +118,18 @@ def orbit_text(config: dict[str, Any], orbit: str) -> str:
     from orbitgp.orbits.parse import with_axis
 
     axis = DataOptions(**config["data"]).axis()
-    return orbit if axis is None or is_own(orbit) else with_axis(orbit, *axis)
+    return orbit if axis is None else with_axis(orbit, *axis)
 
 
-def orbit_for(text: str, data: Data) -> Orbit:
+def orbit_for(config: dict[str, Any], orbit: str, data: Data) -> Orbit:
     """The orbit of a text, which may name columns of the data."""
     from orbitgp.orbits import Orbit
     from orbitgp.orbits.parse import make_orbit
 
-    if is_own(text):
-        own: Orbit = make_own(text, Orbit)
+    if is_own(orbit):
+        own: Orbit = make_own(orbit, Orbit)
         return own
-    return make_orbit(text, input_shape(data), data.read_options.features)
-
-
-def input_shape(data: Data) -> tuple[int, ...]:
-    """The shape of one input, as the orbit sees it."""
-    return tuple(data.read_options.image_shape or data.x_train.shape[1:])
+    return make_orbit(orbit_text(config, orbit), data.input_shape, data.read_options.features)
 
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,6 @@ import typer
 from orbitgp.cli.processes import rank
 
 ERROR, INTERRUPTED = 1, 130
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_UNPRINTABLE = "\ufffd"
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, ImportError, MemoryError, RuntimeError)
 _PATIENCE = 3.0  # seconds
 
@@ -60,19 +58,19 @@ def print_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as a sentence, without the line of source code that gave it."""
-    typer.echo(f"warning: {_CONTROL.sub(_UNPRINTABLE, str(message))}", err=True)
+    typer.echo(f"warning: {_printable(str(message))}", err=True)
+
+
+def _printable(text: str) -> str:
+    """The text without characters that would steer a terminal."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "\ufffd", text)
 
 
 def _sentence(error: Exception) -> str:
-    """What is wrong, without characters that would steer a terminal."""
-    return _CONTROL.sub(_UNPRINTABLE, _described(error))
-
-
-def _described(error: Exception) -> str:
+    """What is wrong."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}."
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    text = lines[0].strip() if lines else type(error).__name__
+        return _printable(f"{error.filename}: {error.strerror}.")
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if not isinstance(error, _EXPECTED):
-        return f"this is a bug in orbitgp ({type(error).__name__}: {text}); ORBITGP_TRACEBACK=1 shows where."
-    return text if text.endswith((".", "?", "!")) else f"{text}."
+        text = f"this is a bug in orbitgp ({type(error).__name__}: {text}); ORBITGP_TRACEBACK=1 shows where."
+    return _printable(text if text.endswith((".", "?", "!")) else f"{text}.")

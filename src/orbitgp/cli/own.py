@@ -1,7 +1,7 @@
-"""Orbits and feature maps of the user's own: ``my.py:TimeShift`` or ``my.py:TimeShift(2.0)``.
+"""Feature maps by name, and orbits and feature maps of the user's own: ``my.py:TimeShift`` or ``my.py:TimeShift(2.0)``.
 
-The file is executed, so it must be named on the command line each time. A run folder only remembers its name: opening a
-run from a stranger executes nothing.
+The file of a class is executed, so it must be named on the command line each time. A run folder only remembers its name:
+opening a run from a stranger executes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
+# Classes of orbitgp.kernels, the outer one first. They are not imported: help and completion must not wait for torch.
+OF_IMAGES = {"gradients": ["OrientedGradients"], "framed-gradients": ["Frame", "OrientedGradients"], "frame": ["Frame"]}
+OF_SIGNALS = {"shapes": ["ShapeHistograms"], "derivative": ["SmoothDerivative"]}
 _FORM = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?P<arguments>\(.*\))?", re.DOTALL)
 
 
@@ -30,6 +33,14 @@ def named_again(orbits: Iterable[str], settings: Mapping[str, Any]) -> str:
     """The options that name classes of the user's own again, with a space before each; empty where there are none."""
     options = [*(("--orbit", orbit) for orbit in orbits), ("--feature-map", settings["feature_map"])]
     return "".join(f" {option} {shlex.quote(text)}" for option, text in options if is_own(text))
+
+
+def check_named_again(config: Mapping[str, Any], orbits: Sequence[str], feature_map: str) -> None:
+    """A run that is opened again executes files of the user only if they are named again."""
+    known = config["settings"]["feature_map"]
+    missing = [orbit for orbit in config["orbits"] if orbit not in orbits]
+    if again := named_again(missing, {"feature_map": "" if known == feature_map else known}):
+        raise ValueError(f"this run executes a file of yours: name it again,{again}.")
 
 
 def make_own(text: str, kind: type[nn.Module]) -> Any:
@@ -45,8 +56,7 @@ def make_own(text: str, kind: type[nn.Module]) -> Any:
     made = getattr(module, name, None)
     if not (isinstance(made, type) and issubclass(made, kind)):
         own = [n for n, c in vars(module).items() if isinstance(c, type) and issubclass(c, kind) and c.__module__ == path.stem]
-        has = f"it has {listed(own)}" if own else "it has none"
-        raise TypeError(f"{path} has no class {name} that derives from {kind.__name__}: {has}.")
+        raise TypeError(f"{path} has no class {name} that derives from {kind.__name__}: it has {listed(own or ['none'])}.")
     try:
         call = ast.parse(f"f{found['arguments'] or '()'}", mode="eval").body
         assert isinstance(call, ast.Call)
@@ -72,3 +82,18 @@ def _module(path: Path) -> Any:
     if Path(str(module.__file__)).resolve() != path.resolve():
         raise ValueError(f"{path} has the name of another module, {module.__file__}: call it something else.")
     return module
+
+
+def make_feature_map(text: str) -> nn.Module | None:
+    """The map of this name, or of a class of the user's own."""
+    from torch import nn
+
+    from orbitgp import kernels
+
+    made: nn.Module | None = make_own(text, nn.Module) if is_own(text) else None
+    classes = {"none": [], **OF_IMAGES, **OF_SIGNALS}
+    if made is None and text not in classes:
+        raise ValueError(f"--feature-map is {', '.join(classes)} or a class of your own, as in my.py:Spectrum, not {text!r}.")
+    for name in reversed(classes.get(text, [])):
+        made = getattr(kernels, name)(*([] if made is None else [made]))
+    return made

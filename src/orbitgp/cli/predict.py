@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitgp.cli.arguments import Json, complete_data
-from orbitgp.cli.begin import check_named_again
-from orbitgp.cli.errors import print_errors
-from orbitgp.cli.own import is_own, make_own
+from orbitgp.cli.own import check_named_again, is_own, make_own
 from orbitgp.cli.run_folder import RunFolder, load_model
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from orbitgp.datasets.files import Inputs, ReadOptions
 
 
-@print_errors
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a model file.")],
     inputs: Annotated[

@@ -1,21 +1,19 @@
 """``torchrun … -m orbitgp learn``: several processes that share the data of one run.
 
-All load the same data, and each takes its part. The first one makes the run folder, prints, and writes the report; the others
-say nothing and leave when the fits are done. Nothing here happens where there is one process.
+All load the same data, and each takes its own rows. The first one makes the run folder, prints, and writes the report; the
+others say nothing and leave when the fits are done. Nothing here happens where there is one process.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-
-Result = TypeVar("Result")
 
 
 def rank() -> int:
@@ -34,27 +32,20 @@ def silence_others() -> None:
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def among_processes(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command share its data with the other processes that torchrun has started."""
-
-    @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        if count() == 1:
-            command(*args, **kwargs)
-            return
+@contextmanager
+def process_group() -> Iterator[None]:
+    """Let the processes that torchrun has started reach each other."""
+    if count() > 1:
         import torch
         import torch.distributed as dist
 
-        gpus = torch.cuda.device_count()
-        if gpus:
+        if gpus := torch.cuda.device_count():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % gpus)
         dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo")
-        try:
-            command(*args, **kwargs)
-        finally:
-            leave()
-
-    return run
+    try:
+        yield
+    finally:
+        leave()
 
 
 def leave() -> bool:
@@ -67,14 +58,6 @@ def leave() -> bool:
     return rank() == 0
 
 
-def first_does(work: Callable[[], Result]) -> Result:
-    """Let the first process do this, and tell the others what came out."""
-    from orbitgp.inference import processes
-
-    result: Result = processes.broadcast(work() if rank() == 0 else None)
-    return result
-
-
 def check_shared(rows: int) -> None:
     """Raise an error where there are fewer rows than processes."""
     if rows < count():
@@ -82,6 +65,6 @@ def check_shared(rows: int) -> None:
 
 
 def own_rows(rows: np.ndarray) -> np.ndarray:
-    """The rows that are this process's, of rows that all have."""
+    """The rows of this process, of rows that all have."""
     start, end = (len(rows) * i // count() for i in (rank(), rank() + 1))
     return rows[start:end]

@@ -1,4 +1,7 @@
-"""Progress on stderr: a progress bar in a terminal, a plain line every ten seconds elsewhere."""
+"""How long a run will take, said before it begins; and its progress on stderr, while it goes on.
+
+A terminal shows a progress bar, and a file a plain line every ten seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,49 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orbitgp.cli.begin import Run
     from orbitgp.comparison.parallel import Job
 
+_LONG = 20.0  # seconds, above which a person is told beforehand
+_FEWEST = 50  # data that a person is told to train on
+_VALUES, _SIDE = 2048, 32  # images of more values may be made smaller, to this side
 _EVERY = 10.0  # seconds between plain lines
 _SELDOM = 60.0  # seconds between lines that tell the time only; the first ones come sooner
 _OPEN = "{n_fmt} steps, {elapsed}{postfix}"
 _LEFT = ", {rate_noinv_fmt}, {remaining} left"
 _STEPS = "{n_fmt}/{total_fmt} steps" + _LEFT + "{postfix}"
 _MODELS = "{n_fmt} of {total_fmt} models done, {elapsed}{postfix}"
+
+
+def print_estimate(run: Run, orbits: Sequence[Any], workers: int = 1) -> None:
+    """Print how long exact training will take, if that is long, and what would take half of that or less."""
+    from orbitgp.estimators.validation import usable_device
+    from orbitgp.planning.plan import duration, exact_seconds
+
+    settings, x, colour = run.config["settings"], run.data.x_train, run.data.read_options.colour
+    device = usable_device(settings["device"])
+    if settings["inference"] == "sparse" or settings["num_inducing"] or settings["batch_size"]:
+        return
+    limits = {name: settings[name] for name in ("num_samples", "max_steps", "max_seconds")}
+
+    def total(rows: int, dim: int) -> float:
+        fits = [exact_seconds(rows, dim, orbit, device, **limits) for orbit in orbits]
+        return sum(float("nan") if seconds is None else seconds for seconds in fits) / workers  # sparse fits take another time
+
+    rows, dim = len(x), int(x[0].size)
+    seconds = total(rows, dim)
+    if not seconds >= _LONG:
+        return
+    offers = {f"--max-data {rows // 2}": total(rows // 2, dim)} if rows // 2 >= _FEWEST else {}
+    if colour and dim > _VALUES:
+        offers[f"--resize {_SIDE}x{_SIDE}"] = total(rows, _SIDE**2 * (3 if colour == "RGB" else 1))
+    quicker = [f"{option} would take {duration(less)}" for option, less in offers.items() if less <= seconds / 2]
+    run.say("; ".join([f"this will take about {duration(seconds)} on a free machine", *quicker]))
 
 
 class Progress:
@@ -38,17 +71,16 @@ class Progress:
     ) -> None:
         from tqdm import tqdm
 
-        self.units, self.live, self.quiet = dict(units or {}), live, quiet
+        self.units, self.live, self.quiet = units, live, quiet
         self.terminal = sys.stderr.isatty()
         self.whole_model = (steps or 0) if live else 1
         known = steps is not None or not live
+        bar = "|{bar:16}| " if self.terminal and known else ""
         self.done: dict[str, int] = defaultdict(int)
         self.told = time.monotonic()
         self.bar = tqdm(
             total=models * self.whole_model if known else None,
-            bar_format="{desc}"
-            + ("|{bar:16}| " if self.terminal and known else "")
-            + ((_STEPS if known else _OPEN) if live else _MODELS),
+            bar_format="{desc}" + bar + ((_STEPS if known else _OPEN) if live else _MODELS),
             unit=" steps",
             file=sys.stderr if self.terminal else StringIO(),
             dynamic_ncols=True,
@@ -85,8 +117,8 @@ class Progress:
         print(self.bar, file=sys.stderr, flush=True)
 
     def begin_at(self, name: str, steps: int) -> None:
-        """A model goes on after so many steps, which say nothing about the time that is left."""
-        if self.live and steps and not self.quiet:
+        """A model goes on after these steps, which say nothing about the time that is left."""
+        if self.live and not self.quiet:
             self.done[name] = steps
             self.bar.initial += steps
             self.bar.n += steps

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,29 +15,33 @@ from orbitgp.cli.own import named_again
 from orbitgp.cli.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from orbitgp.cli.begin import Run
     from orbitgp.comparison import Comparison, Profile
     from orbitgp.datasets.files import Data
     from orbitgp.orbits.description import Description
     from orbitgp.report.page import Content
 
 
-def report_content(
-    data: Data,
+def finish(
+    run: Run,
     model: Any,
     start: Description,
-    config: dict[str, Any],
-    plain: float | None = None,
-    certain: bool = True,
+    plain: float | None,
+    certain: bool,
+    stopped: bool = False,
     comparison: Comparison | None = None,
     profile: Profile | None = None,
-) -> Content:
-    """The content of the report."""
-    from orbitgp.report.page import Content
+) -> dict[str, Any]:
+    """Write the files of a run: the model first, as it is worth most, and the result last, as it marks a finished run."""
+    from orbitgp.report.cases import score
+    from orbitgp.report.page import Content, write_report
     from orbitgp.report.provenance import model_settings, provenance
     from orbitgp.report.words import noise_in_units
 
-    made, options = provenance(config["settings"]["device"]), data.read_options
-    return Content(
+    run.say("writing the report …")
+    folder, config, data, options = run.folder, run.config, run.data, run.data.read_options
+    made, scales = provenance(config["settings"]["device"]), options.scales or ()
+    content = Content(
         title=data.name,
         model=model,
         x=data.x_train,
@@ -47,7 +53,7 @@ def report_content(
         target=options.target or "y",
         inverted=options.invert,
         columns=options.features,
-        scales=options.scales or (),
+        scales=scales,
         plain=plain,
         certain=certain,
         comparison=comparison,
@@ -64,9 +70,35 @@ def report_content(
         notes=[*data.notes, *["The run was stopped early: this is the model so far."] * model.interrupted_],
         remarks=[
             *filter(None, [config.get("settings_reason")]),
-            *noise_in_units(model.orbit_.describe(), options.features, options.scales or ()),
+            *noise_in_units(model.orbit_.describe(), options.features, scales),
         ],
     )
+    result = {**_result(content, run), "interrupted": bool(stopped or model.interrupted_)}
+    if comparison is not None:
+        errors = {}  # on held-out data, which have no part in the verdict
+        if data.x_test is not None and data.y_test is not None:
+            scored = {row.orbit: score(comparison.models[row.orbit], data.x_test, data.y_test, 0) for row in comparison.rows}
+            errors = {orbit: " ".join(found.headline) for orbit, found in scored.items()}
+        result["comparison"] = {**comparison.to_dict(), "test": errors}
+    _save_model(model, folder.model)
+    folder.write_json(folder.history, model.history_)
+    write_report(folder.report, content)
+    folder.write_json(folder.result, result)
+    return result
+
+
+def _save_model(model: Any, path: Path) -> None:
+    """Write the model, elsewhere if the disk is full."""
+    try:
+        model.save(path)
+    except OSError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="orbitgp-")) / path.name
+        try:
+            model.save(elsewhere)
+        except OSError:
+            elsewhere.parent.rmdir()
+            raise error from None
+        raise OSError(f"{path} could not be written ({error}): the model is in {elsewhere}.") from error
 
 
 def name_and_source(data: Data) -> str:
@@ -74,11 +106,11 @@ def name_and_source(data: Data) -> str:
     return data.name if data.source == data.name else f"{data.name} ({data.source})"
 
 
-def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
+def _result(content: Content, run: Run) -> dict[str, Any]:
     """The content of ``result.json``."""
     from orbitgp.report.words import seen_by_g
 
-    model, scores = content.model, content.scores
+    model, scores, config = content.model, content.scores, run.config
     learned, evidence, last = model.describe(), model.evidence_, model.history_[-1]
     remarks = [*content.remarks, *([] if scores is None else scores.notes)]
     result: dict[str, Any] = {
@@ -102,13 +134,10 @@ def result_of(content: Content, folder: RunFolder, config: dict[str, Any]) -> di
         "num_learned": evidence.learned_from,
         "steps": last["step"],
         "seconds": last["seconds"],
-        "interrupted": bool(model.interrupted_),
         "test": None if scores is None else {"count": scores.count, **scores.plain},
-        "folder": str(folder.path),
+        "folder": str(run.folder.path),
         "again": config["again"],
     }
-    if content.comparison is not None:
-        result["comparison"] = content.comparison.to_dict()
     if content.profile is not None:
         result["profile"] = asdict(content.profile)
     return {**result, "lines": _lines(result)}
@@ -134,16 +163,6 @@ def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("training", f"{result['steps']:,} steps, {seconds:,.{0 if seconds >= 10 else 1}f} s"),
     ]
     return [(name, text) for name, text in lines if text]
-
-
-def held_out_errors(data: Data, models: dict[str, Any]) -> dict[str, str]:
-    """The error of each model on held-out data, in words; nothing without such data. It has no part in the verdict."""
-    from orbitgp.report.cases import score
-
-    if data.x_test is None or data.y_test is None:
-        return {}
-    scores = {name: score(model, data.x_test, data.y_test, cases=0) for name, model in models.items()}
-    return {name: " ".join(found.headline) for name, found in scores.items()}
 
 
 def print_result(result: dict[str, Any], folder: RunFolder, config: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
@@ -30,7 +29,6 @@ from orbitgp.forms import misfit
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import ReadOptions
-    from orbitgp.report.page import Content
 
 
 class Result(TypedDict):
@@ -84,9 +82,7 @@ class RunFolder:
         """The content of one of the JSON files, which must have this form (:mod:`orbitgp.forms`)."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except RecursionError:
-            raise ValueError(f"{path} is damaged: it is nested too deeply.") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is damaged: {error}.") from None
         if problem := misfit(content, form):
             raise ValueError(f"{path} is damaged: {problem}.")
@@ -135,25 +131,6 @@ class RunFolder:
         from orbitgp.saving.atomic import write_json  # loads torch, which a help page need not wait for
 
         write_json(path, content, new)
-
-    def save(self, content: Content, result: dict[str, Any]) -> None:
-        """Write all files: the model first, as it is worth most, and the result last, as it marks a finished run."""
-        from orbitgp.report.page import write_report
-
-        model: Any = content.model
-        try:
-            model.save(self.model)
-        except OSError as error:
-            elsewhere = Path(tempfile.mkdtemp(prefix="orbitgp-")) / self.model.name
-            try:
-                model.save(elsewhere)
-            except OSError:
-                elsewhere.parent.rmdir()
-                raise error from None
-            raise OSError(f"{self.model} could not be written ({error}): the model is in {elsewhere}.") from error
-        self.write_json(self.history, model.history_)
-        write_report(self.report, content)
-        self.write_json(self.result, result)
 
 
 def _tuples(value: Any) -> Any:

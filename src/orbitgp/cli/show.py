@@ -10,12 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from orbitgp.cli.arguments import Json
-from orbitgp.cli.errors import print_errors
 from orbitgp.cli.results import print_line, print_result
 from orbitgp.cli.run_folder import Result, RunFolder
 
 
-@print_errors
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,

@@ -1,8 +1,7 @@
-"""The application: help, names of data, and what is loaded when."""
+"""The application: help, and what is loaded when."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -23,17 +22,12 @@ def test_help_shows_orbits_as_they_are_typed():
 
 
 def test_help_is_there_for_every_command():
-    for command in ("learn", "compare", "predict", "show", "data"):
+    for command in ("learn", "compare", "predict", "show"):
         result = call(command, "--help")
         assert result.exit_code == 0
         assert f"orbitgp {command}" in result.stdout
     assert "which invariance do the data support?" in call("--help").stdout
     assert call("--version").stdout.startswith("orbitgp ")
-
-
-def test_data_are_listed():
-    assert "mnist" in call("data").stdout
-    assert json.loads(call("data", "digits", "--json").stdout)["train"] == 1347
 
 
 def test_without_typer_one_sentence(here):

@@ -48,7 +48,6 @@ def test_a_warning_is_a_sentence(capsys):
         (["predict", "RUN", "nowhere.npy"], "there is no file or folder nowhere.npy"),
         (["predict", "RUN", "TABLE"], "have shape (3,), but the model was trained on inputs of shape (8, 8)"),
         (["show", "."], "is not a run folder"),
-        (["data", "imagenet"], "there is no data set 'imagenet'"),
     ],
 )
 def test_errors_are_one_sentence(arguments, sentence, some, learned, here):

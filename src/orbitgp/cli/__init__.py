@@ -1,4 +1,4 @@
-"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``, ``data``."""
+"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``."""
 
 from __future__ import annotations
 

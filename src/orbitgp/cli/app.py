@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 import orbitgp
-from orbitgp.cli.arguments import DATA_NAMES, DataDir, Json, complete_data, expand_options
+from orbitgp.cli.arguments import expand_options
 from orbitgp.cli.compare import compare
 from orbitgp.cli.errors import ERROR, print_errors
 from orbitgp.cli.learn import learn
@@ -37,43 +36,7 @@ app = typer.Typer(
 )
 
 
-def data(
-    name: Annotated[
-        str | None,
-        typer.Argument(help=f"One of {', '.join(DATA_NAMES)}; without a name, all are listed.", autocompletion=complete_data),
-    ] = None,
-    data_dir: DataDir = None,
-    json_: Json = False,
-) -> None:
-    """Fetch a data set, verify its checksums, and cache it.
-
-    Files go to --data-dir, else to the folder ORBITGP_DATA, else to the user's cache. Files that exist are not fetched again.
-
-    Example:
-
-        orbitgp data mnist
-    """
-    if name is None:
-        table = "\n".join(f"{known:<15}{says}" for known, says in DATA_NAMES.items())
-        typer.echo(json.dumps(DATA_NAMES) if json_ else table)
-        return
-    if name not in DATA_NAMES:
-        raise ValueError(f"there is no data set {name!r}: there are {', '.join(DATA_NAMES)}.")
-    from orbitgp.datasets.base import data_folder
-    from orbitgp.datasets.files import ReadOptions, load
-
-    found = load(name, ReadOptions(root=data_dir))
-    assert found.x_test is not None
-    where = "embedded" if name == "digits" else str(data_folder(data_dir))
-    shape, train, test = "x".join(map(str, found.input_shape)), len(found.x_train), len(found.x_test)
-    if json_:
-        sizes = {"train": train, "test": test, "shape": shape}
-        typer.echo(json.dumps({"name": found.name, "source": found.source, "folder": where, **sizes}))
-        return
-    typer.echo(f"{found.name}: {train:,} to train on, {test:,} to test, images of {shape}\n{found.source}; {where}")
-
-
-for command in (learn, compare, predict, show, data):
+for command in (learn, compare, predict, show):
     app.command()(expand_options(print_errors(command)))
 
 

@@ -66,7 +66,6 @@ _train = partial(typer.Option, rich_help_panel="Training")
 _count = partial(_train, metavar="N", min=1)
 _out = partial(typer.Option, rich_help_panel="Output")
 
-DataDir = Annotated[str | None, _data(metavar="FOLDER", help="The folder of named data sets (or ORBITGP_DATA).")]
 Out = Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")]
 Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder; it keeps its options.")]
 Json = Annotated[bool, _out("--json", help="Print the result as JSON, for scripts.")]
@@ -98,7 +97,7 @@ class DataOptions:
     invert: Annotated[bool, _data("--invert", help="Turn pixels p into 1 - p, for dark ink on white.")] = False
     strict: Annotated[bool, _data("--strict", help="Refuse images that cannot be read; otherwise they are left out.")] = False
     task: Annotated[Literal["auto", "classification", "regression"], _data(help="auto looks at the targets.")] = "auto"
-    data_dir: DataDir = None
+    data_dir: Annotated[str | None, _data(metavar="FOLDER", help="The folder of named data sets (or ORBITGP_DATA).")] = None
 
     def read_options(self) -> ReadOptions:
         """These options as the loader takes them."""

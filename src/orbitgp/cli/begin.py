@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +46,6 @@ def begin(
     out: Path | None,
     resume: Path | None,
     quiet: bool,
-    check_more: Callable[[dict[str, Any], Data], object] = lambda config, data: None,
 ) -> Run:
     """The run of this command; what cannot work is an error before the folder is made."""
     if not quiet:  # at once: loading the libraries alone takes seconds
@@ -63,9 +61,8 @@ def begin(
         chosen = list(dict.fromkeys(orbits or _default_orbits(command, data)))
         config = configuration(command, options, settings, data, chosen, asked)
         check(config, data)
-        check_more(config, data)
         check_shared(len(data.y_train))
-        folder = broadcast(_new_folder(out, config, data) if rank() == 0 else None)
+        folder = broadcast(_new_folder(out, config) if rank() == 0 else None)
     run = Run(folder, config, data, quiet)
     run.say(f"{data.name}: {config['task_reason']}")
     for note in data.notes:
@@ -100,16 +97,7 @@ def _default_orbits(command: str, data: Data) -> list[str]:
     return ["none", *orbits] if command == "compare" else orbits[:1]
 
 
-def _new_folder(out: Path | None, config: dict[str, Any], data: Data) -> RunFolder:
-    place = Path("runs" if out is None else out)
-    # An exact model holds the data, and so may a checkpoint; the rest is small.
-    needed = len(config["orbits"]) * (3 * int(data.x_train.nbytes) + 16_000_000)
-    free = shutil.disk_usage(next(path for path in (place, *place.absolute().parents) if path.exists())).free
-    if free < needed:
-        raise OSError(
-            f"{place} lies on a disk with {free / 1e6:,.0f} MB free, and the run needs about {needed / 1e6:,.0f} MB: "
-            "make room, or choose another --out."
-        )
+def _new_folder(out: Path | None, config: dict[str, Any]) -> RunFolder:
     folder = create(out, config["data"]["data"], config["orbit"] if config["command"] == "learn" else "compare")
     claim(folder, config)
     return folder

@@ -79,14 +79,9 @@ def compare(
     """
     asked = {"refine_seconds": refine_seconds, "profile": profile, "profile_values": profile_values}
     _numbers(profile_values)
-    run = begin("compare", options, settings, orbit or [], asked, out, resume, quiet, _check)
+    run = begin("compare", options, settings, orbit or [], asked, out, resume, quiet)
     with stoppable(run.folder), cluster(backend, scheduler):
         _compare(run, _workers(jobs, backend, run.config["settings"]["device"]), json_)
-
-
-def _check(config: dict[str, Any], data: Data) -> None:
-    _orbits(config, data)
-    _profiled(config, data)
 
 
 def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
@@ -140,7 +135,8 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     from orbitgp import comparison
 
     config, data, folder = run.config, run.data, run.folder
-    named, steps, live = _orbits(config, data), config["settings"]["max_steps"], workers == 1
+    named, held = _orbits(config, data), _profiled(config, data)
+    steps, live = config["settings"]["max_steps"], workers == 1
     common = {
         "X": data.x_train,
         "y": data.y_train,
@@ -159,7 +155,7 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     with Progress(len(named), steps, units, live, run.quiet) as progress:
         ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
     curve = None
-    if (held := _profiled(config, data)) is not None:
+    if held is not None:
         with Progress(len(held["values"]), steps, None, live, run.quiet) as progress:
             curve = comparison.profile(**held, watch=progress.watch, **common)
     model, config["orbit"] = ranking.models[ranking.best], ranking.best

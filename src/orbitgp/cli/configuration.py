@@ -48,16 +48,14 @@ def configuration(
     import orbitgp
 
     chosen = {f.name: value for f in fields(options) if (value := getattr(options, f.name)) != f.default and f.name != "data"}
-    words = ["orbitgp", command, options.data, *option_words(chosen)]
-    words += [word for orbit in orbits for word in ("--orbit", orbit)]
-    words += option_words({name: value for name, value in asked.items() if value is not True})
+    chosen |= {"orbit": orbits, **{name: value for name, value in asked.items() if value is not True}, **asdict(settings)}
     task, reason = (data.task, data.task_reason) if options.task == "auto" else (options.task, "as --task says")
     column = data.read_options.target
     of = "" if column is None else f" of column {column!r} ({'--target' if options.target else 'by its name'})"
     return {
         "orbitgp": orbitgp.__version__,
         "command": command,
-        "again": shlex.join([*words, *option_words(asdict(settings))]),
+        "again": shlex.join(["orbitgp", command, options.data, *option_words(chosen)]),
         "data": asdict(options.absolute()),
         "name": data.name,
         "orbits": orbits,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,18 +56,17 @@ def predict(
         orbitgp predict runs/digits-rotation digits
         orbitgp predict runs/scans-affine new-scans/ --out predictions.csv
     """
-    from orbitgp.datasets.files import load_inputs, read_option
+    from orbitgp.datasets.files import as_trained, load_inputs, read_option
+    from orbitgp.report.cases import score
     from orbitgp.saving.atomic import replace
 
-    form = ".json" if json_ else ".csv"
-    if out is not None:
-        if out.suffix.lower() not in (".csv", ".json") or (json_ and out.suffix.lower() != ".json"):
-            raise typer.BadParameter(f"write to a {'.json' if json_ else '.csv or .json'} file, not {out}.", param_hint="--out")
-        form = out.suffix.lower()
+    kinds = (".json",) if json_ else (".csv", ".json")
+    form = kinds[0] if out is None else out.suffix.lower()
+    if form not in kinds:
+        raise typer.BadParameter(f"write to a {' or '.join(kinds)} file, not {out}.", param_hint="--out")
     model, options, known = _open(run, orbit, feature_map)
     new = load_inputs(inputs, dataclasses.replace(options, read=dict(map(read_option, read))) if read else options)
-    _check_shape(model, new, inputs)
-    _warn_of_units(new, known)
+    _check(model, new, inputs, known)
     for note in new.notes:
         typer.echo(f"note: {note}", err=True)
     classes = getattr(model, "classes_", None)
@@ -80,23 +80,20 @@ def predict(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        replace(out, lambda beside: beside.write_text(text, encoding="utf-8"))
+        replace(out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         typer.echo(f"wrote {len(table):,} predictions to {out}", err=True)
-    if new.y is not None and new.y.dtype.kind in "US" and classes is None:
+    if new.y is None:
+        return
+    if new.y.dtype.kind in "US" and classes is None:
         typer.echo("note: the targets are words, and the model predicts numbers: there is no error to tell.", err=True)
-    elif new.y is not None:
-        from orbitgp.datasets.files import as_trained
-        from orbitgp.report.cases import score
-
-        x = new.x if new.with_target is None else new.x[new.with_target]
-        scores = score(model, x, new.y if classes is None else as_trained(new.y, classes), cases=0)
-        for name, value in scores.numbers.items():
-            typer.echo(f"{name}: {value}", err=True)
-        for note in scores.notes:
-            typer.echo(f"note: {note}", err=True)
+        return
+    x = new.x if new.with_target is None else new.x[new.with_target]
+    scores = score(model, x, new.y if classes is None else as_trained(new.y, classes), cases=0)
+    for line in (*(f"{name}: {value}" for name, value in scores.numbers.items()), *(f"note: {note}" for note in scores.notes)):
+        typer.echo(line, err=True)
 
 
-def _open(run: Path, orbit: str = "", feature_map: str = "") -> tuple[Any, ReadOptions, tuple[float, float] | None]:
+def _open(run: Path, orbit: str = "", feature_map: str = "") -> tuple[Any, ReadOptions, Sequence[float] | None]:
     """The model, how to read its inputs, and the range of those that it was trained on."""
     from torch import nn
 
@@ -115,28 +112,19 @@ def _open(run: Path, orbit: str = "", feature_map: str = "") -> tuple[Any, ReadO
     # The file may lie elsewhere by now, so any class of the user's own will do, if it fits.
     orbits, known_map = [config["orbit"]], config["settings"]["feature_map"]
     check_named_again({**config, "orbits": orbits}, orbits * ("orbit" in own), known_map if "feature_map" in own else "")
-    ends = config["inputs"]
-    return folder.load_model(**own), options, None if ends is None else (ends[0], ends[1])
+    return folder.load_model(**own), options, config["inputs"]
 
 
-def _check_shape(model: Any, new: Inputs, where: str) -> None:
+def _check(model: Any, new: Inputs, where: str, known: Sequence[float] | None) -> None:
+    """Refuse inputs of another shape than those of training, and warn of another range than the one that is ``known``."""
     found, wanted = new.x.shape[1:], tuple(model.input_shape_)
     if found != wanted and found != (prod(wanted),):
         raise ValueError(f"the inputs in {where} have shape {found}, but the model was trained on inputs of shape {wanted}.")
-
-
-def _warn_of_units(new: Inputs, known: tuple[float, float] | None) -> None:
-    if known is None:
-        return
-    smallest, largest = known
-    span = largest - smallest
     low, high = float(new.x.min()), float(new.x.max())
-    if high > largest + 2 * span or low < smallest - 2 * span:
-        typer.echo(
-            f"warning: these inputs go from {low:g} to {high:g}, those of training from {smallest:g} to {largest:g}: "
-            "are they in the same units?",
-            err=True,
-        )
+    smallest, largest = known or (low, high)
+    if max(high - largest, smallest - low) > 2 * (largest - smallest):
+        said = f"these inputs go from {low:g} to {high:g}, those of training from {smallest:g} to {largest:g}"
+        typer.echo(f"warning: {said}: are they in the same units?", err=True)
 
 
 def _predictions(model: Any, new: Inputs, proba: bool) -> DataFrame:

@@ -21,7 +21,6 @@ _LONG = 20.0  # seconds, above which a person is told beforehand
 _FEWEST = 50  # data that a person is told to train on
 _VALUES, _SIDE = 2048, 32  # images of more values may be made smaller, to this side
 _EVERY = 10.0  # seconds between plain lines
-_SELDOM = 60.0  # seconds between lines that tell the time only; the first ones come sooner
 _OPEN = "{n_fmt} steps, {elapsed}{postfix}"
 _LEFT = ", {rate_noinv_fmt}, {remaining} left"
 _STEPS = "{n_fmt}/{total_fmt} steps" + _LEFT + "{postfix}"
@@ -101,16 +100,15 @@ class Progress:
         self.bar.close()
 
     def _tell_the_time(self) -> None:
-        """Nobody should wonder whether anything happens while there are no records, and nobody needs many lines for that."""
-        pause = _EVERY
+        """Nobody should wonder whether anything happens while there are no records."""
         while not self._ended.wait(1.0):
-            if not self.live and time.monotonic() - self.told >= _EVERY:
+            silent = time.monotonic() - self.told >= _EVERY
+            if not self.live and silent:
                 self.bar.set_description_str("", refresh=False)  # the model that was done last
             if self.terminal:
                 self.bar.refresh()
-            elif time.monotonic() - self.told >= pause:
+            elif silent:
                 self._print_line()
-                pause = min(2 * pause, _SELDOM)
 
     def _print_line(self) -> None:
         self.told = time.monotonic()

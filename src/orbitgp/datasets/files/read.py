@@ -92,8 +92,10 @@ def as_trained(
 def _read(spec: str | Path, options: ReadOptions, training: bool) -> Inputs:
     """What a name, a file or a folder holds, checked."""
     path = Path(spec)
-    if str(spec) in NAMES and not path.exists():
-        return _named(str(spec), options, training)
+    if (name := str(spec)) in NAMES and not path.exists():
+        named = getattr(datasets, name.replace("-", "_"))(**({} if name == "digits" else {"root": options.root}))
+        held_out, source = Inputs(named.x_test, named.y_test), (named.name, named.source)
+        return Inputs(named.x_train, named.y_train, options=options, test=held_out, source=source) if training else held_out
     if not path.exists():
         other = f", and no data set of that name: {', '.join(NAMES)}" if training else ""
         raise DatasetError(f"there is no file or folder {spec}{other}.")
@@ -111,13 +113,6 @@ def _read(spec: str | Path, options: ReadOptions, training: bool) -> Inputs:
         _check_shape(test.x, found.x, f"{path} (test)")
         notes += test.notes
     return replace(found, notes=notes, test=test, source=(path.stem or path.resolve().name, str(path)))
-
-
-def _named(name: str, options: ReadOptions, training: bool) -> Inputs:
-    root = {} if name == "digits" else {"root": options.root}
-    found = getattr(datasets, name.replace("-", "_"))(**root)
-    (x, y), test = found.train, Inputs(found.x_test, found.y_test)
-    return Inputs(x, y, options=options, source=(found.name, found.source), test=test) if training else test
 
 
 def _checked(found: Inputs, where: str) -> Inputs:

@@ -14,8 +14,6 @@ gradient of the marginal likelihood flows through the samples into them. That is
         def transform(self, x, u):  # (N, D), (N, S, 1) -> (N, S, D)
             return x[:, None] + self.width * (2 * u - 1)
 
-Everything else, drawing u, arranging samples in independent groups, composing with ``*``, is here.
-
 ``a * b`` lets a act first, then b. Parts that can merge do so (:meth:`Orbit.merge`); the others act one after the other on the
 samples. A finite part inside an infinite composition is enumerated inside every group, so that it adds no noise.
 """
@@ -92,16 +90,15 @@ class Orbit(Portable):
 
     def reaches(self) -> list[nn.Parameter]:
         """The learned parameters that set how far this orbit and its parts go. Training tries several multiples of them."""
-        return [reach for reach, _ in self._reaches()]
+        return [getattr(part, name) for part, name in self._reaches()]
 
     def widest_reaches(self) -> list[float]:
         """For each reach, where the orbit contains everything, as rotations by any angle do; infinity where it never does."""
-        return [widest for _, widest in self._reaches()]
+        return [getattr(part, "widest", inf) for part, _ in self._reaches()]
 
-    def _reaches(self) -> list[tuple[nn.Parameter, float]]:
-        parts = [(module, name) for module in self.modules() for name in getattr(module, "reach", ())]
-        found = [(getattr(module, name), getattr(module, "widest", inf)) for module, name in parts]
-        return [(reach, widest) for reach, widest in found if reach.requires_grad]
+    def _reaches(self) -> list[tuple[nn.Module, str]]:
+        named = [(part, name) for part in self.modules() for name in getattr(part, "reach", ())]
+        return [(part, name) for part, name in named if getattr(part, name).requires_grad]
 
     def simpler(self) -> list[list[nn.Parameter]]:
         """The simpler orbits that this one contains, by the reaches that each has: with all others at zero it is that one.
@@ -128,10 +125,9 @@ class Orbit(Portable):
         pairing = Pairing.groups(num_groups)
         if num_samples is None or num_samples < num_groups or num_samples % num_groups:
             raise ValueError(f"num_samples must be a positive multiple of num_groups={num_groups}, got {num_samples}.")
-        rows = len(x) if among is None else among.total
-        shape = (rows, num_groups, num_samples // num_groups, self.draws_for(x.shape[1:]))
-        u = base_draws(sampler, *shape, generator=generator, dtype=x.dtype, device=x.device)
-        u = u if among is None else u[among.positions]
+        rows, total = among or (slice(None), len(x))
+        shape = (total, num_groups, num_samples // num_groups, self.draws_for(x.shape[1:]))
+        u = base_draws(sampler, *shape, generator=generator, dtype=x.dtype, device=x.device)[rows]
         xa = self.transform(x, u.flatten(1, 2))
         return Samples(xa.unflatten(1, (num_groups, -1)), pairing)
 
@@ -156,7 +152,12 @@ class Orbit(Portable):
         """``a * b``: a acts first, then b."""
         if not isinstance(other, Orbit):
             return NotImplemented
-        return compose(self, other)
+        whole = [part for orbit in (self, other) for part in (orbit.parts if isinstance(orbit, Composition) else [orbit])]
+        parts: list[Orbit] = []
+        for part in (part for part in whole if not isinstance(part, Identity)):
+            merged = parts[-1].merge(part) if parts else None
+            parts[-1:] = [*parts[-1:], part] if merged is None else [merged]
+        return Composition(parts) if len(parts) > 1 else parts[0] if parts else Identity()
 
 
 class FiniteOrbit(Orbit):
@@ -189,8 +190,8 @@ class FiniteOrbit(Orbit):
         if num_samples is None or num_samples >= self.size:
             return Samples(self.elements(x)[:, None], Pairing.exact())
         pairing = Pairing.without_replacement(num_samples, self.size)
-        keys = torch.rand(len(x) if among is None else among.total, self.size, generator=generator, device=x.device)
-        keys = keys if among is None else keys[among.positions]
+        rows, total = among or (slice(None), len(x))
+        keys = torch.rand(total, self.size, generator=generator, device=x.device)[rows]
         index = keys.topk(num_samples, dim=1).indices
         return Samples(self.select(x, index)[:, :, None], pairing)
 
@@ -271,44 +272,22 @@ class FiniteProduct(FiniteOrbit, Parts):
         return xa
 
 
-def compose(first: Orbit, second: Orbit) -> Orbit:
-    """The composition of two orbits in its simplest form."""
-    parts: list[Orbit] = []
-    for part in (*_parts(first), *_parts(second)):
-        if isinstance(part, Identity):
-            continue
-        merged = parts[-1].merge(part) if parts else None
-        if merged is None:
-            parts.append(part)
-        else:
-            parts[-1] = merged
-    if not parts:
-        return Identity()
-    return parts[0] if len(parts) == 1 else Composition(parts)
-
-
-def _parts(orbit: Orbit) -> list[Orbit]:
-    return list(orbit.parts) if isinstance(orbit, Composition) else [orbit]
-
-
 class Composition(Parts):
     """Orbits that act one after the other."""
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]
         xa = x[:, None]  # (N, K, *features): K grows to S at the first infinite part, and by P at each finite part
-        copies = 1  # finite elements per base draw, adjacent to each other
         drawn = False
         for part, piece in self.pieces(u, features):
             rows, count = xa.shape[:2]
             if isinstance(part, FiniteOrbit):
                 xa = part.elements(xa.flatten(0, 1)).reshape(rows, -1, *features)
-                copies *= xa.shape[1] // count
             elif not drawn:
                 drawn = True
                 # The first infinite part: S draws for each of the elements so far, in the order (draw, element).
-                each = piece[:, None].expand(-1, copies, -1, -1).flatten(0, 1)
-                samples = part.transform(xa.flatten(0, 1), each).reshape(rows, copies, -1, *features)
+                each = piece[:, None].expand(-1, count, -1, -1).flatten(0, 1)
+                samples = part.transform(xa.flatten(0, 1), each).reshape(rows, count, -1, *features)
                 xa = samples.transpose(1, 2).reshape(rows, -1, *features)
             else:
                 each = piece[:, :, None].expand(-1, -1, count // piece.shape[1], -1).reshape(rows * count, 1, -1)

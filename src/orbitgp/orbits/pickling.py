@@ -8,14 +8,12 @@ again. Here tensors are pickled as NumPy arrays. Equal modules then have equal b
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
-
-Copied = TypeVar("Copied", bound="Portable")
 
 
 class Portable(nn.Module):
@@ -26,12 +24,12 @@ class Portable(nn.Module):
         # A copy of the state, children included, with a stand-in for each tensor.
         return deepcopy(self.__dict__, {id(t): _Stored(t) for t in tensors})
 
-    def __copy__(self: Copied) -> Copied:
+    def __copy__(self) -> Portable:
         copied = self.__class__.__new__(self.__class__)
         copied.__dict__.update(self.__dict__)
         return copied
 
-    def __deepcopy__(self: Copied, memo: dict[int, Any]) -> Copied:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Portable:
         copied = self.__class__.__new__(self.__class__)
         memo[id(self)] = copied
         copied.__dict__.update(deepcopy(self.__dict__, memo))

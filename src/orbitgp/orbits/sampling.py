@@ -5,12 +5,10 @@ independent of the orbit:
 
 - ``iid``: every draw on its own, as in the paper.
 - ``qmc``: within a group, one low-discrepancy point set (Hammersley-Sobol), moved by a random digital shift: the binary digits
-  of every coordinate are flipped by one random number. Every datum and every group has its own random number, so groups are
-  independent of each other and every single draw is uniform. Hence group means are unbiased. Their variance is far below that
-  of ``iid`` for smooth orbits of few dimensions, and no larger for rough orbits of many. A power of two is the best number of
-  points.
-- ``antithetic``: within a group, pairs u and 1 - u. Everything that is linear in the draws cancels. It is cheaper than ``qmc``
-  and reduces the variance less.
+  of every coordinate are flipped by a random number of each datum and each group. So groups are independent, every draw is
+  uniform, and group means are unbiased. Their variance is far below that of ``iid`` for smooth orbits of few dimensions, and no
+  larger for rough orbits of many. A power of two is the best number of points.
+- ``antithetic``: within a group, pairs u and 1 - u. Everything that is linear in the draws cancels.
 """
 
 from __future__ import annotations
@@ -33,12 +31,11 @@ Elements = Float[Tensor, "rows size *features"]
 
 Policy = Literal["iid", "qmc", "antithetic"]
 POLICIES: tuple[str, ...] = get_args(Policy)
-
 _SOBOL_MAX_DIM = torch.quasirandom.SobolEngine.MAXDIM
 
 
 def whole_groups(samples: int, num_groups: int) -> int:
-    """As many samples, or a few more: what independent groups of equal size can have."""
+    """The next number of samples that makes groups of equal size."""
     return -(-samples // num_groups) * num_groups
 
 
@@ -72,7 +69,7 @@ def base_draws(
     # The leading dimensions matter most. Those beyond Sobol's limit get independent draws.
     lead = min(dim, _SOBOL_MAX_DIM + 1)
     digits = round(-log2(eps))  # of u, less the one that holds the half below, which keeps u away from zero and one
-    net = _integers(points, lead, digits, dtype=torch.int64 if digits > 30 else torch.int32, device=device)
+    net = _net(points, lead, digits, dtype=torch.int64 if digits > 30 else torch.int32, device=device)
     flips = torch.randint(2**digits, (rows, groups, 1, lead), generator=generator, dtype=net.dtype, device=device)
     moved = net ^ flips
     if points & (points - 1):  # i/n has no finite binary expansion: a shift modulo one keeps these points evenly spaced
@@ -82,28 +79,22 @@ def base_draws(
 
 
 @constant
-def _integers(points: int, dim: int, digits: int) -> Float[Tensor, "points dim"]:
-    """Low-discrepancy points as whole numbers of ``digits`` binary digits."""
-    return low_discrepancy(points, dim) * 2**digits
+def _net(points: int, dim: int, digits: int) -> Float[Tensor, "points dim"]:
+    """Hammersley-Sobol points: i/n in the first coordinate (evenly spaced for any n), Sobol' in the others.
 
-
-@constant
-def low_discrepancy(points: int, dim: int) -> Float[Tensor, "points dim"]:
-    """Hammersley-Sobol points: i/n in the first coordinate (evenly spaced for any n), Sobol' in the others."""
-    u = torch.arange(points, dtype=torch.float64)[:, None] / points
-    if dim <= 1:
-        return u[:, :dim]
-    # Skipping no points keeps the net structure; the digital shift moves the origin away from zero.
-    sobol = torch.quasirandom.SobolEngine(dim - 1).draw(points, dtype=torch.float64)
-    return torch.cat([u, sobol], dim=1)
+    They are whole numbers of ``digits`` binary digits. Skipping no points keeps the net structure; the digital shift moves the
+    origin away from zero.
+    """
+    u = (torch.arange(points, dtype=torch.float64)[:, None] / points)[:, :dim]
+    sobol = [torch.quasirandom.SobolEngine(dim - 1).draw(points, dtype=torch.float64)] if dim > 1 else []
+    return torch.cat([u, *sobol], dim=1) * 2**digits
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """How blocks of samples combine into an unbiased estimate of a double expectation.
+    """How blocks of samples make an unbiased estimate of a double expectation, from block averages r(b, b') of a pair function:
 
-    For blocks b = 1..B of samples with block averages r(b, b') of some pair function,
-    the estimate is ``off * sum_{b != b'} r(b, b') + diag * sum_b r(b, b)``.
+    ``off * sum_{b != b'} r(b, b') + diag * sum_b r(b, b)``.
     """
 
     blocks: int
@@ -130,8 +121,7 @@ class Pairing:
         """``drawn`` of ``size`` elements without replacement (appendix B.1, as a mean): each element is a block of its own."""
         if not 2 <= drawn < size:
             raise ValueError(f"sampling without replacement takes 2 to {size - 1} of {size} elements, got {drawn}.")
-        off = (size - 1) / (size * drawn * (drawn - 1))
-        return cls(drawn, off=off, diag=1.0 / (size * drawn))
+        return cls(drawn, off=(size - 1) / (size * drawn * (drawn - 1)), diag=1.0 / (size * drawn))
 
     @classmethod
     def exact(cls) -> Pairing:

@@ -15,7 +15,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 from torch.distributions import kl_divergence
 
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.prior_mean import PriorMean
+from orbitgp.inference.prior import PriorMean
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Permutation, Rotation
 
 LENGTHSCALE, VARIANCE = 0.8, 1.3

@@ -480,9 +480,9 @@ def test_inducing_points_by_the_thousand_find_their_place_within_few_evaluations
 
 def test_a_climb_ends_where_little_is_left_beside_the_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     fine, coarse = of_digits(), of_digits()
-    monkeypatch.setattr(collapsed_module, "_OF_SLACK", 0.0)
+    monkeypatch.setattr(collapsed_module, "_SLACK_SHARE", 0.0)
     top = fine.run()[-1]["bound"]
-    monkeypatch.setattr(collapsed_module, "_OF_SLACK", 0.02)
+    monkeypatch.setattr(collapsed_module, "_SLACK_SHARE", 0.02)
     bound = coarse.run()[-1]["bound"]
     assert coarse.converged
     assert coarse.steps < 0.9 * fine.steps

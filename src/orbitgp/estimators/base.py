@@ -46,7 +46,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.prior_mean import MeanName
+from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from orbitgp.inference import processes
-from orbitgp.inference.prior_mean import MeanName
+from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import RowSource
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit

@@ -22,15 +22,16 @@ import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
-from orbitgp.inference.exact import CLEAR, backward
 from orbitgp.inference.fixed_point import FINE, settled
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import KernelMeans
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
+from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
 from orbitgp.orbits import FiniteOrbit, Orbit
@@ -39,8 +40,8 @@ from orbitgp.orbits.sampling import Inputs
 Columns = Float[Tensor, "rows latents"]
 Square = Float[Tensor, "inducing inducing"]
 
-_KEPT = 4  # parts of the data are few enough for their kernel to be kept for the gradient
-_OF_SLACK = 1e-3  # of what the bound loses to few inducing points
+_KEPT_PARTS = 4  # parts of the data, up to which their kernel is kept for the gradient
+_SLACK_SHARE = 1e-3  # of the slack: differences of the bound that mean nothing
 
 
 class CollapsedBound(NamedTuple):
@@ -49,14 +50,6 @@ class CollapsedBound(NamedTuple):
     log_evidence: float
     jitter: float
     local: Locals | None = None
-
-
-class _Best(NamedTuple):
-    """A bound, the local parameters that are best, and by how much a constant mean must change to be at its best."""
-
-    value: Float[Tensor, ""]
-    local: Locals | None
-    change: Float[Tensor, " latents"]
 
 
 class CollapsedGP(nn.Module):
@@ -86,19 +79,15 @@ class CollapsedGP(nn.Module):
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound here, with a constant mean and local parameters at their best, which are sought from ``local`` on."""
-        kuu = self.sparse.inducing_covariance()
-        means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
-        found = self._bound(means, kuu, likelihood, y, local)
-        if found.change.isfinite().all():
-            self.prior_mean.bias.add_(found.change)
-        return self._described(found.value, found.local)
+        best, local = self._best(likelihood, y, local)
+        if best.change.isfinite().all():
+            self.prior_mean.bias.add_(best.change)
+        return CollapsedBound(float(best.bound()), self.sparse.jitter, local)
 
     @torch.no_grad()
     def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """The bound here; nothing is kept."""
-        kuu = self.sparse.inducing_covariance()
-        means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
-        return float(self._bound(means, kuu, likelihood, y, local).value)
+        return float(self._best(likelihood, y, local)[0].bound())
 
     def fresh_evidence(
         self, likelihood: Likelihood, y: Targets, local: Locals | None = None, sets: Sequence[int] = ()
@@ -112,33 +101,21 @@ class CollapsedGP(nn.Module):
         """The same model of other data or draws; parameters are shared."""
         return CollapsedGP(self.sparse, x, num_samples, self.seed if seed is None else seed)
 
-    @torch.no_grad()
     def resolution(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """Nats below which differences of the bound mean nothing: a small part of its slack."""
-        return _OF_SLACK * self.slack(likelihood, y, local)
+        return _SLACK_SHARE * self.slack(likelihood, y, local)
 
     @torch.no_grad()
     def slack(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """What the bound loses to the variance that the inducing variables leave; the model stays as it is."""
-        kuu = self.sparse.inducing_covariance()
-        means = _joined(self._pieces(self._precision(likelihood, y, local, kuu)))
-        a = means.whiten_by_kuu(kuu, torch.float64).a[:, 0]
-        local = self._settled(a, means, likelihood, y, local)
-        return float(_slack(a, means, Observations.of(likelihood.quadratic(y, local))))
+        return float(self._best(likelihood, y, local)[0].slack())
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
-        kuu = self.sparse.inducing_covariance()
-        dtype = self._precision(likelihood, y, local, kuu)
-        pieces = self._pieces(dtype)
-        means, sizes = _joined(pieces), [len(piece.kff) for piece in pieces]
-        ku, prior_mean, kff = leaves = [term.detach().requires_grad_() for term in means[:3]]
-        value, local, _ = self._bound(KernelMeans(ku, prior_mean, kff, means.pairing), kuu, likelihood, y, local)
-        value.backward()
-        gradients = zip(*(_gradient(leaf).split(sizes) for leaf in leaves), strict=True)
-        for part, piece, gradient in zip(self.x.split(sizes), pieces, gradients, strict=True):
-            backward((piece if len(pieces) <= _KEPT else self._means(part, dtype))[:3], gradient)
-        return self._described(value, local)
+        best, local = self._best(likelihood, y, local)
+        bound = best.bound()
+        bound.backward()
+        return CollapsedBound(float(bound.detach()), self.sparse.jitter, local)
 
     @in_smaller_chunks
     @torch.no_grad()
@@ -161,51 +138,45 @@ class CollapsedGP(nn.Module):
         return self.x.split(self.sparse.rows_at_once(self.x, self.num_samples))
 
     @in_smaller_chunks
-    def _pieces(self, dtype: torch.dtype) -> list[KernelMeans]:
-        """What the prior knows of the data. What few data take is kept for the gradient; that of many is computed again."""
+    def _means(self, dtype: torch.dtype) -> KernelMeans:
+        """What the prior knows of the data; computed again for a gradient of many rows."""
+
+        def of_part(x: Inputs) -> tuple[Tensor, ...]:
+            with self.sparse.covariance.in_full_precision():
+                return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)[:3]
+
         parts = self._parts()
-        with torch.set_grad_enabled(torch.is_grad_enabled() and len(parts) <= _KEPT):
-            return [self._means(part, dtype) for part in parts]
+        if len(parts) <= _KEPT_PARTS or not torch.is_grad_enabled():
+            found = [of_part(part) for part in parts]
+        else:
+            found = [checkpoint(of_part, part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+        ku, prior_mean, kff = (torch.cat(terms) for terms in zip(*found, strict=True))
+        return KernelMeans(ku, prior_mean, kff, EXACT)
 
-    def _means(self, x: Inputs, dtype: torch.dtype) -> KernelMeans:
-        with self.sparse.covariance.in_full_precision():
-            return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)
-
-    @torch.no_grad()
-    def _precision(self, likelihood: Likelihood, y: Targets, local: Locals | None, kuu: Square) -> torch.dtype:
-        """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
+    def _best(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> tuple[_BestPosterior, Locals | None]:
+        """The best q(u), and the best local parameters, if the likelihood has any: they and q(u) take turns."""
         if likelihood.num_locals:
             local = begin_local(likelihood, y, local)
-        observed = Observations.of(likelihood.quadratic(y, local))
-        rounding = torch.finfo(self.x.dtype).eps * float(kuu.diagonal().max())
-        return self.x.dtype if float(observed.noise.min()) > CLEAR * rounding else torch.float64
-
-    def _described(self, value: Float[Tensor, ""], local: Locals | None) -> CollapsedBound:
-        return CollapsedBound(float(value.detach()), self.sparse.jitter, local)
-
-    def _bound(self, means: KernelMeans, kuu: Square, likelihood: Likelihood, y: Targets, local: Locals | None) -> _Best:
-        """The bound, given what the prior knows of the data, with the local parameters and the constant mean that are best."""
+        kuu = self.sparse.inducing_covariance()
+        means = self._means(self._precision(Observations.of(likelihood.quadratic(y, local)), kuu))
         a = means.whiten_by_kuu(kuu, torch.float64).a[:, 0]
-        local = self._settled(a, means, likelihood, y, local)
-        best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
-        return _Best(best.bound(), local, best.change)
 
-    @torch.no_grad()
-    def _settled(
-        self, a: Columns, means: KernelMeans, likelihood: Likelihood, y: Targets, local: Locals | None
-    ) -> Locals | None:
-        """The best local parameters, if the likelihood has any: they and q(u) take turns."""
-        if not likelihood.num_locals:
-            return None
+        def best(local: Locals | None) -> _BestPosterior:
+            observed = Observations.of(likelihood.quadratic(y, local))
+            return _BestPosterior(a, means, observed, self.prior_mean.bias.requires_grad)
 
+        @torch.no_grad()
         def turn(local: Locals) -> tuple[float, Locals, None]:
-            best = self._best(a, means, Observations.of(likelihood.quadratic(y, local)))
-            return float(best.bound()), required(likelihood.local(y, best.moments())), None
+            found = best(local)
+            return float(found.bound()), required(likelihood.local(y, found.moments())), None
 
-        return settled(turn, begin_local(likelihood, y, local), FINE)[0]
+        local = settled(turn, local, FINE)[0] if likelihood.num_locals and local is not None else None
+        return best(local), local
 
-    def _best(self, a: Columns, means: KernelMeans, observed: Observations) -> _BestPosterior:
-        return _BestPosterior(a, means, observed, self.prior_mean.bias.requires_grad)
+    def _precision(self, observed: Observations, kuu: Square) -> torch.dtype:
+        """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
+        rounding = torch.finfo(self.x.dtype).eps * float(kuu.detach().diagonal().max())
+        return self.x.dtype if float(observed.noise.detach().min()) > NOISE_OVER_ROUNDING * rounding else torch.float64
 
 
 class _BestPosterior:
@@ -214,39 +185,37 @@ class _BestPosterior:
     def __init__(
         self, a: Float[Tensor, "rows inducing"], means: KernelMeans, observed: Observations, learns_mean: bool
     ) -> None:
-        self.a, self.means, self.observed = a, means, observed
+        self.a, self.observed = a, observed
+        self.left = means.kff - a.square().sum(1)  # the variance that the inducing variables leave
         precision, shared = 1 / observed.noise, bool((observed.noise == observed.noise[:, :1]).all())
         self.systems = [_Precision(a, lam) for lam in (precision[:, :1] if shared else precision).split(1, dim=1)]
         residual = observed.targets - means.prior_mean[:, 0]
         self.change = torch.zeros_like(residual[0]).detach()
-        if learns_mean:
-            self.change = self._least_squares(residual.detach())
+        if learns_mean:  # generalised least squares, for each latent function
+            with torch.no_grad():
+                ones = torch.cat([system.product(torch.ones_like(residual[:, :1])) for system in self.systems], 1)
+                self.change = (ones * residual).sum(0) / ones.sum(0)
         self.residual = residual - self.change
 
-    @torch.no_grad()
-    def _least_squares(self, residual: Columns) -> Float[Tensor, " latents"]:
-        """Generalised least squares, for each latent function."""
-        ones = torch.cat([system.product(torch.ones_like(residual[:, :1])) for system in self.systems], 1)
-        return (ones * residual).sum(0) / ones.sum(0)
-
-    def _columns(self) -> list[tuple[_Precision, Columns]]:
-        """Each system with the latent functions that it serves."""
+    def _weights(self) -> Columns:
+        """The inverse times the residual, of each latent function."""
         columns = self.residual.split(self.residual.shape[1] // len(self.systems), dim=1)
-        return list(zip(self.systems, columns, strict=True))
+        return torch.cat([system.product(column) for system, column in zip(self.systems, columns, strict=True)], 1)
 
     def bound(self) -> Float[Tensor, ""]:
-        fits = [(column * system.product(column)).sum() for system, column in self._columns()]
-        logdets = [column.shape[1] * system.logdet for system, column in self._columns()]
+        fit = (self.residual * self._weights()).sum()
+        logdets = torch.stack([system.logdet for system in self.systems]).sum() * (self.residual.shape[1] / len(self.systems))
         rest = self.residual.numel() * math.log(2 * math.pi)
-        slack = _slack(self.a, self.means, self.observed)
-        return self.observed.constant - 0.5 * (torch.stack([*fits, *logdets]).sum() + rest) - slack
+        return self.observed.constant - 0.5 * (fit + logdets + rest) - self.slack()
+
+    def slack(self) -> Float[Tensor, ""]:
+        """1/2 sum_nl lam_nl (k_ff - q_ff)_n."""
+        return 0.5 * ((1 / self.observed.noise).sum(1) * self.left).sum()
 
     def moments(self) -> Moments:
         """The moments of f at the data: E f = t - noise alpha, and what u leaves of the variance with what q(u) has of it."""
-        weights = torch.cat([system.product(column) for system, column in self._columns()], 1)
-        mean = self.observed.targets - self.observed.noise * weights
-        left = self.means.kff - self.a.square().sum(1)
-        variance = torch.stack([left + system.variance() for system in self.systems], 1).clamp_min(0.0)
+        mean = self.observed.targets - self.observed.noise * self._weights()
+        variance = torch.stack([self.left + system.variance() for system in self.systems], 1).clamp_min(0.0)
         return Moments(mean, mean.square() + variance)
 
 
@@ -269,20 +238,3 @@ class _Precision:
         """The inverse times each column."""
         weighted = self.lam * right
         return weighted - self.lam * (self.a @ torch.cholesky_solve(self.a.mT @ weighted, self.factor))
-
-
-def _slack(a: Float[Tensor, "rows inducing"], means: KernelMeans, observed: Observations) -> Float[Tensor, ""]:
-    """1/2 sum_nl lam_nl (k_ff - q_ff)_n."""
-    return 0.5 * ((1 / observed.noise).sum(1) * (means.kff - a.square().sum(1))).sum()
-
-
-def _joined(pieces: list[KernelMeans]) -> KernelMeans:
-    """What the prior knows of all data."""
-    if len(pieces) == 1:
-        return pieces[0]
-    ku, prior_mean, kff = (torch.cat(terms) for terms in zip(*(piece[:3] for piece in pieces), strict=True))
-    return KernelMeans(ku, prior_mean, kff, pieces[0].pairing)
-
-
-def _gradient(leaf: Tensor) -> Tensor:
-    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

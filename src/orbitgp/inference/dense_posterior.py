@@ -52,10 +52,6 @@ class Observations(NamedTuple):
         rest = 0.5 * (eta.square() / lam + torch.log(2 * math.pi / lam)).sum()
         return cls(eta / lam, 1 / lam, quadratic.const.double().sum() + rest)
 
-    def detached(self) -> Observations:
-        """The same numbers, without a gradient."""
-        return Observations(*(part.detach() for part in self))
-
 
 class Solution(NamedTuple):
     """The posterior at the data: the inverses, the weights alpha, and the log evidence."""
@@ -81,18 +77,15 @@ def solve(
     local: Locals | None = None,
     learns_mean: bool = True,
     invert: bool = False,
-    observed: Observations | None = None,
     by_bound: bool = False,
 ) -> Solution:
     """The posterior at the best local parameters, where the likelihood has any, which are sought from ``local`` on.
 
     ``means`` is the prior mean, less a constant if that is to be found (``learns_mean``). ``invert``: the inverses are needed.
-    ``observed`` is what the data say of f, if that is known. ``by_bound``: no expectation propagation, as for a sparse model.
+    ``by_bound``: no expectation propagation, as for a sparse model.
     """
     if not likelihood.num_locals:
-        if observed is None:
-            observed = Observations.of(likelihood.quadratic(y, None))
-        return _solve(gram, means, observed, None, learns_mean, invert)
+        return _solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, learns_mean, invert)
     many = len(y) >= _MANY
     if many and local is None and likelihood.log_concave:
         local = _predicted_by_some(gram, means, likelihood, y, learns_mean, by_bound)

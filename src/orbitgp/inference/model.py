@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.moments import KernelMeans, WhitenedMeans, estimate, pair_product
-from orbitgp.inference.prior_mean import MeanName, PriorMean
+from orbitgp.inference.prior import MeanName, PriorMean
 from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.dispatch import covariance

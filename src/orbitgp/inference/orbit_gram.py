@@ -57,8 +57,11 @@ def kept_elements(rows: int, samples: int, dim: int, device: torch.device) -> in
 
 
 @in_smaller_chunks
-def gram_to_pull_back(covariance: Covariance, seen: Seen, into_samples: bool) -> tuple[Float[Tensor, "rows rows"], Kept]:
-    """K_f of few data, and what :func:`pull_back` needs of it."""
+def gram_to_pull_back(covariance: Covariance, seen: Seen, into_samples: bool) -> tuple[Float[Tensor, "rows rows"], Kept | None]:
+    """K_f, and what :func:`pull_back` needs of it where data are few."""
+    rows, samples, dim = seen.shape
+    if not kept_elements(rows, samples, dim, seen.device):
+        return gram(covariance, seen), None
     leaf = seen.detach().requires_grad_(into_samples)
     with torch.enable_grad():
         blocks = list(_blocks(covariance, leaf))

@@ -84,7 +84,7 @@ def trainer(
     orbit: Orbit | None = None,
     likelihood: Likelihood | None = None,
     rows: int = 24,
-    seconds_before: float = 0.0,
+    seconds: float = 0.0,
     **options: Any,
 ) -> Trainer:
     """A run that climbs the bound of a few rows."""
@@ -94,7 +94,7 @@ def trainer(
     y = likelihood.encode((y[:, 0] > 0).long()) if isinstance(likelihood, Bernoulli) else y
     model = InvariantGP(ScaleKernel(RBFKernel()).double(), orbit or GaussianNoise(0.3).double(), x[:8])
     settings = TrainerSettings(**{"start_rows": 0, **options})
-    return Trainer(model, likelihood, x, y, settings, seconds_before=seconds_before)
+    return Trainer(model, likelihood, x, y, settings, seconds=seconds)
 
 
 def scored(
@@ -164,7 +164,7 @@ def test_the_clock_begins_with_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def run(trainer: Trainer) -> None:
-        seen.append(trainer.stochastic.seconds)
+        seen.append(trainer.seconds)
         raise InterruptedError
 
     plain = orbitgp.estimators.base.sparse_model
@@ -181,6 +181,6 @@ def test_the_clock_begins_with_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_counts_what_came_before() -> None:
-    run = trainer(max_seconds=5.0, seconds_before=6.0)
+    run = trainer(max_seconds=5.0, seconds=6.0)
     run.run()
     assert run.steps == 0

@@ -23,7 +23,7 @@ from orbitgp.planning import plan
 from orbitgp.planning.cost import workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import LEAST_ROWS, NUM_INDUCING, Plan, make_plan
-from orbitgp.training import screening
+from orbitgp.training import sparse_ladders
 from orbitgp.training.objective import representative_order
 
 
@@ -191,9 +191,9 @@ class TestTheOrderOfRows:
 
     def test_of_very_many_data_some_stand_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         y = torch.eye(3).repeat_interleave(torch.tensor([6000, 3000, 1000]), 0)
-        all_sorted = screening._representative_rows(y, 100, seed=1)
-        monkeypatch.setattr(screening, "_SORTED_ROWS", 2000)
-        rows = screening._representative_rows(y, 100, seed=1)
+        all_sorted = sparse_ladders.representative_rows(y, 100, seed=1)
+        monkeypatch.setattr(sparse_ladders, "_SORTED_ROWS", 2000)
+        rows = sparse_ladders.representative_rows(y, 100, seed=1)
         assert len(set(rows.tolist())) == len(all_sorted) == 100
         for found in (all_sorted, rows):
             assert y[found].sum(0).tolist() == pytest.approx([60, 30, 10], abs=5)

@@ -59,7 +59,7 @@ def steps(count: int) -> dict[str, float]:
     middle: Any = None
     start, early = time.perf_counter(), 0.0
     while whole.fraction() < 1.0:
-        whole.step()
+        whole.stochastic.step()
         if whole.steps % max(1, count // 100) == 0:
             whole.stochastic.record()
         if whole.steps == max(1, count // 10):
@@ -70,7 +70,7 @@ def steps(count: int) -> dict[str, float]:
     again = _trainer(count)
     again.load_state_dict(middle)
     while again.fraction() < 1.0:
-        again.step()
+        again.stochastic.step()
         if again.steps % max(1, count // 100) == 0:
             again.stochastic.record()
     same = all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True))

@@ -58,12 +58,12 @@ def test_the_network_learns_with_everything_else() -> None:
 def test_a_run_that_goes_on_from_a_state_ends_in_the_same_place(local: LocalName) -> None:
     whole, first, second = (make_trainer(local=local) for _ in range(3))
     for _ in range(8):
-        whole.step()
+        whole.stochastic.step()
     for _ in range(4):
-        first.step()
+        first.stochastic.step()
     second.load_state_dict(first.state_dict())
     for _ in range(4):
-        second.step()
+        second.stochastic.step()
     for a, b in zip(whole.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(a, b)
     for a, b in zip(whole.stochastic.local.state_dict().values(), second.stochastic.local.state_dict().values(), strict=True):
@@ -83,7 +83,7 @@ def test_no_source_is_optimistic() -> None:
     """On average over draws none lies above the bound with the best local parameters; those of the scored draws do."""
     trainer = make_trainer()
     for _ in range(5):
-        trainer.step()
+        trainer.stochastic.step()
     model, likelihood, x, y = trainer.stochastic.local.setting
     exact = model.moments(model.whitened_means(model.orbit.sample(x, 1024, 2, "qmc", trainer.stochastic.generator)))
     draws = 100
@@ -105,7 +105,7 @@ def test_no_source_is_optimistic() -> None:
 
 def test_groups_need_two_halves_that_are_independent() -> None:
     with pytest.raises(ValueError, match="positive multiple of num_groups=4, got 6"):
-        make_trainer(local="groups", num_samples=6)
+        make_trainer(local="groups", num_samples=6).run()
     cyclic = Permutation([[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     x = torch.randn(6, 3, dtype=torch.float64)
     likelihood = Difference()

@@ -47,7 +47,7 @@ def make_trainer(inducing, **options):
 def test_the_history_has_it():
     trainer = make_trainer(torch.linspace(-2, 2, 5)[:, None])
     for _ in range(30):
-        trainer.step()
+        trainer.stochastic.step()
     record = trainer.stochastic.record()
     assert record["orbit_snr"] > 0
     assert 0 <= record["cone_exits"] <= 1

@@ -281,7 +281,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             settings,
             progress=bool(self.verbose),
             free_steps=free,
-            seconds_before=time.perf_counter() - fit.run.begun,
+            seconds=time.perf_counter() - fit.run.begun,
         )
         finite = isinstance(model.orbit, FiniteOrbit)
         self.plan_ = sparse_plan(self.plan_, len(model.inducing), trainer.size, trainer.options, finite)

@@ -1,73 +1,61 @@
-"""Learning rates of stochastic steps: what is learned, how fast, and how that changes over a run.
+"""How fast stochastic steps learn, and when they have learned enough.
 
 Rates are in units of how far inputs spread, and targets. They warm up, hold, and fall to zero. Those of the inducing points
 fall from the beginning.
+
+A run has converged when what the bound still gains is small, and known to be. The records of a run hold means of the bound. The
+last half of them is cut into two windows. The difference of their means is what the bound has gained from one to the next, and
+their scatter says how well that is known.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from torch.nn import Parameter
+import numpy as np
 
-from orbitgp.inference.inducing_points import points_are_best
-from orbitgp.inference.local_parameters import LocalSource, Setting
-from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.local_parameters import LocalSource
 from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification
 from orbitgp.orbits import Orbit
-from orbitgp.planning.options import TrainerSettings
 
-Groups = list[dict[str, Any]]  # as an optimiser takes them: parameters and their rate
+Groups = list[dict[str, Any]]  # as an optimiser takes them: parameters, their first and present rates, and whether these cool
 
 # Rates of Adam, that of the inducing points in units of the spread of the inputs.
-_ORBIT_RATE = 0.05
-_INDUCING_RATE = 0.1
-_NETWORK_RATE = 0.01
-_WARMUP, _ORBIT_WARMUP = 10, 40  # steps over which rates grow to their full size
+_ORBIT_RATE, _INDUCING_RATE, _NETWORK_RATE = 0.05, 0.1, 0.01
+_WARMUP = 20  # steps over which rates grow to their full size
+
+_FEWEST = 40  # records before anything can be said about convergence
+_NATS, _SHARE = 2.0, 0.003  # what a run twice as long may gain: nats, or this share of all that was gained
+_ERRORS = 2.0  # standard errors that the gain may be off by
 
 
-class LearningRates:
-    """The rates of an optimiser's groups over a run. ``first`` are those that they were made with."""
-
-    def __init__(self, groups: Groups, model: InvariantGP) -> None:
-        self.groups = groups
-        self.first = [group["lr"] for group in groups]
-        # The first values of kernel and noise are guesses. The orbit warms up longer, so that these settle first.
-        orbit = {id(p) for p in model.orbit.parameters()}
-        self.of_orbit = [id(group["params"][0]) in orbit for group in groups]
-        self.cools = [group["params"][0] is model.inducing for group in groups]
-        self.warmups = [_ORBIT_WARMUP if mine else _WARMUP for mine in self.of_orbit]
-
-    def set(self, fraction: float, step: int, keeps_orbit: bool) -> None:
-        """Those of this step, when such a fraction of the run is over."""
-        factor, cooling = schedule(fraction), schedule(fraction, hold=0.0)
-        groups = zip(self.groups, self.first, self.warmups, self.cools, self.of_orbit, strict=True)
-        for group, rate, warmup, cools, of_orbit in groups:
-            group["lr"] = rate * (cooling if cools else factor) * min(1.0, (step + 1) / warmup)
-            if of_orbit and keeps_orbit:
-                group["lr"] = 0.0
-
-
-def parameter_groups(setting: Setting, options: TrainerSettings, local: LocalSource, rounds: int) -> Groups:
-    """What is learned, by its rate. ``rounds`` of updates of q(u) come before each step."""
-    model, likelihood = setting.model, setting.likelihood
-    of_inputs = spread(setting.x)
-    of_targets = 1.0 if isinstance(likelihood, Classification) else spread(setting.y)  # log odds have no units
-    orbit, mean = list(model.orbit.parameters()), list(model.prior_mean.parameters())
-    known = {id(p) for p in (*orbit, *mean, model.inducing)}
-    rest = [p for p in (*model.parameters(), *likelihood.parameters()) if id(p) not in known]
-    rate = options.learning_rate or (0.1 if rounds > 1 else 0.03)
-    groups = [(rest, rate), (mean, rate * of_targets)]
-    groups += [(parameters, _ORBIT_RATE * unit) for parameters, unit in _by_unit(model.orbit, of_inputs)]
-    best = points_are_best(model.orbit, len(model.inducing), len(setting.x))
-    groups += [] if best else [([model.inducing], _INDUCING_RATE * of_inputs)]
-    groups.append((list(local.parameters()), _NETWORK_RATE))
-    learned = [([p for p in parameters if p.requires_grad], rate) for parameters, rate in groups]
+def parameter_groups(local: LocalSource, rate: float) -> Groups:
+    """What is learned, by its rate; ``rate`` is that of kernel, likelihood and prior mean."""
+    model, likelihood, x, y = local.setting
+    of_inputs = spread(x)
+    of_targets = 1.0 if isinstance(likelihood, Classification) else spread(y)  # log odds have no units
+    scaled = [part for part in model.orbit.modules() if isinstance(part, Orbit) and part.in_units_of_inputs]
+    units = {id(p): of_inputs for part in scaled for p in part.parameters()}
+    rates = {id(p): rate * of_targets for p in model.prior_mean.parameters()}
+    rates |= {id(p): _ORBIT_RATE * units.get(id(p), 1.0) for p in model.orbit.parameters()}
+    rates |= {id(p): _NETWORK_RATE for p in local.parameters()}
+    rates[id(model.inducing)] = _INDUCING_RATE * of_inputs
+    learned = [p for part in (model, likelihood, local) for p in part.parameters() if p.requires_grad]
     # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
-    held = [{"params": [model.inducing], "lr": 0.0}]
-    return [{"params": parameters, "lr": rate} for parameters, rate in learned if parameters] or held
+    return [
+        {"params": [p], "lr": first, "first": first, "cools": p is model.inducing}
+        for p, first in ((p, rates.get(id(p), rate)) for p in learned or [model.inducing])
+    ]
+
+
+def set_rates(groups: Groups, fraction: float, step: int) -> None:
+    """Set the rates of this step, when such a fraction of the run is over."""
+    for group in groups:
+        factor = schedule(fraction, hold=0.0 if group["cools"] else 0.5)
+        group["lr"] = group["first"] * factor * min(1.0, (step + 1) / _WARMUP)
 
 
 def schedule(fraction: float, hold: float = 0.5) -> float:
@@ -76,9 +64,40 @@ def schedule(fraction: float, hold: float = 0.5) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
 
 
-def _by_unit(orbit: Orbit, unit: float) -> list[tuple[list[Parameter], float]]:
-    """The parameters of an orbit that are numbers, and those that have the unit of the inputs."""
-    parts = [part for part in orbit.modules() if isinstance(part, Orbit) and part.in_units_of_inputs]
-    scaled = {id(p) for part in parts for p in part.parameters()}
-    parameters = list(orbit.parameters())
-    return [([p for p in parameters if id(p) not in scaled], 1.0), ([p for p in parameters if id(p) in scaled], unit)]
+class Rise(NamedTuple):
+    """What the bound gained from the third quarter of the records to the last, with its standard error."""
+
+    gain: float
+    stderr: float
+    total: float  # since the first records
+
+
+def rise(bounds: Sequence[float]) -> Rise | None:
+    """How much the bound is still rising; None where too few records say."""
+    if len(bounds) < _FEWEST:
+        return None
+    size = len(bounds) // 4
+    before, last = np.asarray(bounds[-2 * size : -size]), np.asarray(bounds[-size:])
+    # Differences of neighbours show the noise without the trend.
+    noise = np.concatenate([np.diff(before), np.diff(last)]).std() / np.sqrt(2)
+    return Rise(float(last.mean() - before.mean()), float(noise * np.sqrt(2 / size)), float(last.mean() - bounds[0]))
+
+
+def is_level(bounds: Sequence[float]) -> bool:
+    """Whether little is left to gain, whatever the noise. A run twice as long has four more quarters."""
+    found = rise(bounds)
+    return found is not None and 4 * found.gain + _ERRORS * found.stderr < max(_NATS, _SHARE * found.total)
+
+
+def in_words(steps: int, converged: bool, stopped: bool, found: Rise | None) -> str:
+    """What happened, for people."""
+    if stopped:
+        return f"The run was stopped after {steps:,} steps."
+    if converged:
+        return f"The bound had stopped rising, and the run ended after {steps:,} steps."
+    end = f"The run met its limit after {steps:,} steps"
+    if found is None:
+        return f"{end}, too few to say whether the bound was still rising: raise max_steps or max_seconds."
+    if found.gain > _ERRORS * found.stderr:
+        return f"{end} while the bound was rising: it gained {found.gain:,.0f} nats in their last quarter. Raise the limit."
+    return f"{end}. In their last quarter the bound gained no more than its noise, {_ERRORS * found.stderr:,.1f} nats."

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.evidence import chunks
-from orbitgp.inference.local_parameters import LocalSource
+from orbitgp.inference.local_parameters import LocalSource, Setting
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.moments import WhitenedMeans
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics, total
@@ -30,7 +30,6 @@ Factor = Float[Tensor, "inducing inducing"]
 
 _AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
 _ROUNDS = 5  # turns of q(u) and local parameters in one update
-_LOOK = 256  # data whose noise is looked at
 
 
 class PosteriorUpdates:
@@ -117,10 +116,6 @@ class PosteriorUpdates:
                 means = self.model.whitened_means(samples, factor)
                 self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
 
-    def forget(self) -> None:
-        """Make the next update the first one: the inducing points are others, and old statistics say nothing about them."""
-        self.stats = None
-
     def state_dict(self) -> dict[str, Any]:
         """What the next updates depend on. The jitter of the model is among it, since updates may raise it."""
         return {
@@ -166,29 +161,12 @@ class PosteriorUpdates:
         processes.all_reduce(sums)
         return sums
 
-    @torch.no_grad()
     def factor(self) -> Factor:
-        """The factor of Kuu. Where inducing points have come so close that there is none, the jitter is raised for good."""
-        self._tie_jitter_to_noise()
-        factor, share = self.model.factor_and_jitter()
-        if share:
-            self.failed_jitter = self.model.jitter
-            self.model.jitter += share * float(factor.square().sum(1).mean())  # of the diagonal of Kuu
-            self.diagnostics.failed_factors += 1
+        """The factor of Kuu, with the jitter that it needs."""
+        factor, failed = fit_jitter(self.local.setting, self.options.jitter, self.failed_jitter)
+        self.diagnostics.failed_factors += failed != self.failed_jitter
+        self.failed_jitter = failed
         return factor
-
-    @torch.no_grad()
-    def _tie_jitter_to_noise(self) -> None:
-        """Lower the jitter where it is no longer small against the noise of the data.
-
-        In float32 it must also be large against the rounding of k_u, and stays.
-        """
-        if self.model.dtype != torch.float64 or self.likelihood.num_locals or self.likelihood.couples:
-            return
-        noise = 1 / float(self.likelihood.quadratic(self.y[:_LOOK], None).lam.max())
-        wanted = self.options.jitter * noise
-        if self.failed_jitter < wanted < self.model.jitter:
-            self.model.jitter = wanted
 
     def _statistics(self, rows: RowIndex, means: WhitenedMeans) -> Statistics:
         """The statistics of these data, with the local parameters that fit their moments."""
@@ -212,3 +190,23 @@ class PosteriorUpdates:
         """q(u) from these statistics, mixed with the last ones."""
         self.stats = stats if last is None else last.mix(stats, rho)
         self.blend = set_posterior(self.model, self.stats)
+
+
+@torch.no_grad()
+def fit_jitter(setting: Setting, share: float, failed: float = 0.0) -> tuple[Factor, float]:
+    """The factor of Kuu, and the largest jitter with which there was none, which was ``failed`` before.
+
+    The jitter of the model falls to this share of the noise of the data where that is less, but not to one that failed. In
+    float32 it must also be large against the rounding of k_u, and stays. Where inducing points have come so close that there is
+    no factor, the jitter is raised for good.
+    """
+    model, likelihood, _, y = setting
+    if model.dtype == torch.float64 and not (likelihood.num_locals or likelihood.couples):
+        wanted = share / float(likelihood.quadratic(y, None).lam.max())
+        if failed < wanted < model.jitter:
+            model.jitter = wanted
+    factor, added = model.factor_and_jitter()
+    if added:
+        failed = model.jitter
+        model.jitter += added * float(factor.square().sum(1).mean())  # of the diagonal of Kuu
+    return factor, failed

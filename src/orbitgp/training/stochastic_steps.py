@@ -5,7 +5,7 @@ Adam step of everything else on a smaller batch. With q(u) at its best, that ste
 optimised out, which lets the orbit move freely.
 
 The learning rates warm up, hold, and fall to zero; those of the inducing points fall from the beginning. They hold until the
-bound has stopped rising, or for half of the budget (``convergence``). In the end q(u) is refitted from an average over many
+bound has stopped rising, or for half of the budget (``learning_rates``). In the end q(u) is refitted from an average over many
 passes.
 """
 
@@ -32,10 +32,8 @@ from orbitgp.orbits import Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
-from orbitgp.training import convergence
-from orbitgp.training.adam import Adam
-from orbitgp.training.engine import Stateful, copied_to
-from orbitgp.training.learning_rates import LearningRates, parameter_groups, schedule
+from orbitgp.training.engine import Stateful
+from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule, set_rates
 from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.records import Diagnostics, Record, headline, hyperparameters, progress_bar
@@ -77,24 +75,20 @@ class StochasticSteps:
         self.model.q_sqrt.requires_grad_(False)
         samples = (options.num_samples, options.num_groups, options.sampler)
         one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
-        setting = Setting(self.model, self.likelihood, self.x, self.y)
-        self.local = local_source(options.local, setting, options.seed)
+        self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.diagnostics = Diagnostics()
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
-        self.optimizer = Adam(
-            parameter_groups(setting, options, self.local, self.posterior.rounds),
-            betas=(0.9, 0.99),
-            eps=1e-15,  # gradients may be small because the unit of a parameter is
-            fused=self.x.is_cuda,
-        )
-        self.rates = LearningRates(self.optimizer.param_groups, self.model)
+        rate = options.learning_rate or (0.1 if self.posterior.rounds > 1 else 0.03)
+        # Gradients may be small because the unit of a parameter is, so eps is next to nothing.
+        groups = parameter_groups(self.local, rate)
+        self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-15, fused=self.x.is_cuda)
         self.posterior.refresh_local()
         self.minibatches = minibatches(self.x, self.generator)
         self.steps = 0
         self.seconds = 0.0
-        self.pace = 1.0  # seconds of this machine for one that was reckoned, of a step
-        self.hold = 0.5  # of the budget: rates hold for so long, then they fall for as long again
+        self.pace = 1.0  # measured over nominal seconds of a step
+        self.hold = 0.5  # the share of the budget for which rates hold; then they fall for as long again
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
@@ -110,21 +104,21 @@ class StochasticSteps:
 
     def summary(self) -> str:
         """What happened, in words."""
-        rise = convergence.rise([record["bound"] for record in self.history])
-        return convergence.in_words(self.steps, self.converged, self.stopped, rise)
+        return in_words(self.steps, self.converged, self.stopped, rise(self._bounds()))
 
-    def run(self, keeps_orbit: bool = False) -> None:
-        """Take steps until the bound has stopped rising or the budget is spent. ``keeps_orbit``: the orbit stays as it is."""
+    def run(self) -> None:
+        """Take steps until the bound has stopped rising or the budget is spent."""
         every = min(max(1, self.options.max_steps // 100), _MOST_STEPS_A_RECORD)
         steps, seconds = self.steps, self.seconds
         with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
             bar.update(self.steps)
             while self.fraction() < 1.0 and not self.stopped:
-                self.step(keeps_orbit)
+                self.step()
                 bar.update()
                 if self.steps % every == 0 or self.fraction() >= 1.0:
                     record = self.record()
-                    self._cool_down_if_level()
+                    if self.fraction() < 0.5 and is_level(self._bounds()):
+                        self.hold = self._spent()  # rates fall from now on
                     bar.set_postfix_str(headline(record))
                     if self.callback is not None:
                         self.callback(record)
@@ -133,13 +127,11 @@ class StochasticSteps:
         if self.bounds:  # the run was stopped between two records, or all its time went into the choice of a start
             self.record()
         if self.steps > steps:
-            reckoned = step_seconds(self.model, self.likelihood, self.x, self.options)
-            self.pace = (self.seconds - seconds) / ((self.steps - steps) * reckoned)
+            nominal = step_seconds(self.model, self.likelihood, self.x, self.options)
+            self.pace = (self.seconds - seconds) / ((self.steps - steps) * nominal)
 
-    def _cool_down_if_level(self) -> None:
-        """Let the rates fall from now on, if the bound has stopped rising and they have not begun to."""
-        if self.fraction() < 0.5 and convergence.is_level([record["bound"] for record in self.history]):
-            self.hold = self._spent()
+    def _bounds(self) -> list[float]:
+        return [record["bound"] for record in self.history]
 
     def _spent(self) -> float:
         by_time = 0.0 if self.options.max_seconds is None else self.seconds / self.options.max_seconds
@@ -149,11 +141,11 @@ class StochasticSteps:
         """How much of the run is over: of the budget, or of twice the time after which the bound had stopped rising."""
         return self._spent() / (2 * self.hold)
 
-    def step(self, keeps_orbit: bool = False) -> None:
+    def step(self) -> None:
         """One step: q(u) in closed form, then a gradient step of everything else."""
         with self.timed():
             self.posterior.update(self.posterior.rho(schedule(self.fraction())))
-            self.rates.set(self.fraction(), self.steps, keeps_orbit)
+            set_rates(self.optimizer.param_groups, self.fraction(), self.steps)
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self._gradient(rows))
             prefetch(self.x, self.minibatches.upcoming(len(rows)))
@@ -164,7 +156,7 @@ class StochasticSteps:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the time that this takes as training."""
+        """Count the time within this context as training."""
         start = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - start
@@ -176,14 +168,16 @@ class StochasticSteps:
         samples = self._sample(own, self.options.num_samples)
         local = self.local.at(own.rows)
         bound = elbo(self.model, self.likelihood, samples, self.y[own.rows], len(self.x), local, batch=len(rows))
-        (-(bound + log_prior(self.model) * (processes.rank() == 0))).backward()
+        objective = bound + log_prior(self.model) * (processes.rank() == 0)
+        if objective.requires_grad:
+            (-objective).backward()
         return bound.detach()
 
     def _share_gradient(self) -> None:
         """Add bound, gradients and clocks over the processes; a run that one of them was asked to stop stops everywhere."""
         if processes.count() == 1:
             return
-        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        learned = self._learned()
         for parameter in learned:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         clock = torch.tensor([self.seconds, float(self.stopped)], dtype=torch.float64, device=self.x.device)
@@ -233,7 +227,7 @@ class StochasticSteps:
         return record
 
     @torch.no_grad()
-    def gather_local(self) -> None:
+    def _gather_local(self) -> None:
         """Bring the local parameters of all data to every process. Until then each knows those of its own."""
         values = getattr(self.local, "values", None)
         if processes.count() > 1 and values is not None:
@@ -244,12 +238,14 @@ class StochasticSteps:
 
     def _check_equal(self) -> None:
         """All processes must have come to the same parameters."""
-        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
-        sums = processes.all_gather([float(p.detach().double().sum()) for p in (*learned, self.model.q_mean)])
+        sums = processes.all_gather([float(p.detach().double().sum()) for p in (*self._learned(), self.model.q_mean)])
         if any(one != sums[0] for one in sums):
             raise RuntimeError(
                 "the processes of this run have come to different parameters: run all on the same kind of machine."
             )
+
+    def _learned(self) -> list[Tensor]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _parts(self) -> dict[str, Stateful]:
         """The parts of the run that change from step to step. Each owns its state."""
@@ -266,16 +262,12 @@ class StochasticSteps:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
-        self.gather_local()
+        self._gather_local()
         return {
             **{name: part.state_dict() for name, part in self._parts().items()},
             **{name: getattr(self, name) for name in _PROGRESS},
             "bounds": torch.stack(self.bounds) if self.bounds else torch.empty(0),
         }
-
-    def snapshot(self) -> dict[str, Any]:
-        """A copy of the state, which stays as it is while the run continues."""
-        return copied_to(self.x.device, self.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state of the same run, whose tensors lie on the device of the data and become those of the run."""
@@ -284,13 +276,6 @@ class StochasticSteps:
         for name in _PROGRESS:
             setattr(self, name, state[name])
         self.bounds = list(state["bounds"])
-
-    @torch.no_grad()
-    def forget_points(self) -> None:
-        """Take the inducing points for others than before."""
-        self.optimizer.state.pop(self.model.inducing, None)
-        self.posterior.forget()
-        self.posterior.refresh_local()
 
     def _sample(self, own: Owned, num_samples: int | None) -> Samples:
         options, x = self.options, self.x[own.rows]

@@ -1,16 +1,19 @@
-"""Training: maximise the bound over q(u), the inducing points, the kernel, the likelihood and the orbit, together.
+"""Sparse training: maximise the bound over q(u), the inducing points, the kernel, the likelihood and the orbit, together.
 
 A run has three parts:
 
-1. Kernel, likelihood and orbit are learned from a few data by their exact evidence (``screening``). This is the start.
-2. All else is learned from there. Where data are few, a ladder climbs the bound at its best q(u) by quasi-Newton
-   steps (``collapsed_climb``). Elsewhere the run takes stochastic steps (``stochastic_steps``).
+1. Kernel, likelihood and orbit are learned from some rows by their exact evidence (``sparse_ladders``). This is the start.
+2. All else is learned from there, by a ladder of the bound at its best q(u) where every step can see all data
+   (``sparse_ladders``), and by stochastic steps elsewhere (``stochastic_steps``).
 3. With all else fixed, the last q(u) is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,28 +22,38 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.inducing_points import initial_inducing, points_are_best
+from orbitgp.inference.local_parameters import Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.climb_size import ClimbSize, climb_size
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse_cost import affordable_steps, default_steps, rest_of
-from orbitgp.training import screening
-from orbitgp.training.collapsed_climb import collapsed_ladder, held, pace_of, set_last_posterior
 from orbitgp.training.engine import copied_to
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.records import Record, progress_bar
+from orbitgp.training.posterior import fit_jitter
+from orbitgp.training.records import Callback, Record, progress_bar
+from orbitgp.training.sparse_ladders import (
+    collapsed_ladder,
+    needs_start,
+    pace_of,
+    raise_noise,
+    set_last_posterior,
+    start_ladder,
+)
 from orbitgp.training.stochastic_steps import StochasticSteps
+
+logger = logging.getLogger("orbitgp")
 
 
 @dataclass
 class Trainer:
-    """One training run: call :meth:`run`, or :meth:`step` by hand and :meth:`polish` at the end.
+    """One run of sparse training, an :class:`~orbitgp.training.engine.Engine`: call :meth:`run`.
 
-    ``callback`` is called with every record of the history, ``after_step`` when a step is done. ``state_dict`` holds everything
-    that the rest of the run depends on, so that a run that continues from it ends where it would have ended. ``free_steps``:
-    the user has set no ``max_steps``, so stochastic steps, if the run takes them, may be as many as take ten minutes.
-    ``seconds_before`` of the limit of time went into what came before, and ``rest`` is what is left when learning is over.
+    ``state_dict`` holds everything that the rest of the run depends on, so that a run that continues from it ends where it
+    would have ended. ``free_steps``: the user has set no ``max_steps``, so stochastic steps, if the run takes them, may be as
+    many as take ten minutes. ``seconds`` of the limit of time went into what came before ``engine``, and ``rest`` is what is
+    left when learning is over. ``size`` is that of the climb, or None for stochastic steps.
     """
 
     model: InvariantGP
@@ -48,53 +61,60 @@ class Trainer:
     x: Float[Tensor, "rows *features"] | RowSource
     y: Float[Tensor, "rows *outputs"]
     options: TrainerSettings = field(default_factory=TrainerSettings)
-    callback: Callable[[Record], None] | None = None
+    callback: Callback | None = None
     progress: bool = False
     after_step: Callable[[Any], None] | None = None
     free_steps: bool = False
-    seconds_before: float = 0.0
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         sized = self.model, self.likelihood, self.x
-        size = climb_size(*sized, self.options)
-        if size is None:
+        self.size = climb_size(*sized, self.options)
+        if self.size is None:
             self.options = affordable_steps(*sized, self.options)
             if self.free_steps:
                 self.options = replace(self.options, max_steps=default_steps(*sized, self.options))
-        problem = self.model, self.likelihood, self.x, self.y, self.options
-        self.stochastic = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
-        self.stochastic.seconds = self.seconds_before
-        self.size = size
-        self.climb: Ladder | None = None  # made when the start is chosen
-        self.screened = not screening.is_needed(self.likelihood, self.options)
+        self.engine: StochasticSteps | Ladder | None = None  # made when the start is chosen
+        self.screened = not needs_start(self.likelihood, self.options)
         self.keeps_orbit = False
         self.rest = rest_of(self.options)
-        self._begin: dict[str, Any] | None = None  # the state in which the climb began
+        self._begin: dict[str, Any] | None = None  # the parameters where the climb began
+        self._asked_to_stop = False
 
-    def _new_climb(self, size: ClimbSize) -> Ladder:
-        """A climb of this size, which keeps the orbit or the inducing points where these cannot be better."""
+    @property
+    def stochastic(self) -> StochasticSteps:
+        """Stochastic steps from where the model is. Once they are asked for, the run takes no others."""
+        if not isinstance(self.engine, StochasticSteps):
+            with self._held():
+                problem = self.model, self.likelihood, self.x, self.y, self.options
+                self.engine = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
+            self.engine.seconds, self.engine.stopped = self.seconds, self._asked_to_stop
+            self.size = self._begin = None
+        return self.engine
+
+    def _ladder(self, size: ClimbSize) -> Ladder:
+        """A climb of the bound from where the model is."""
         assert isinstance(self.x, Tensor)
+        problem = self.model, self.likelihood, self.x, self.y, self.options
+        with self._held():
+            ladder = collapsed_ladder(*problem, size)
+        ladder.callback, ladder.progress, ladder.after_step = self._report, self.progress, lambda _: self._step_done()
+        return ladder
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Do not learn what cannot get better: the orbit of an exact evidence, and inducing points at all data."""
         points = self.model.inducing
         fixed = list(self.model.orbit.parameters()) if self.keeps_orbit else []
         fixed += [points] if points_are_best(self.model.orbit, len(points), len(self.x)) else []
-        watching = {"callback": self._report, "progress": self.progress, "after_step": lambda _: self._step_done()}
-        with held(fixed):
-            return collapsed_ladder(self.model, self.likelihood, self.x, self.y, self.options, size, **watching)
-
-    @property
-    def engine(self) -> StochasticSteps | Ladder:
-        """What learns once the start is chosen."""
-        return self.stochastic if self.climb is None else self.climb
-
-    @property
-    def draws(self) -> int | None:
-        """The most draws of the orbit with which the bound is climbed; None where steps are stochastic."""
-        return None if self.size is None else self.size.draws
-
-    @property
-    def learn_rows(self) -> int | None:
-        """How many rows a climb learns from; None where steps are stochastic, and see all of them in turn."""
-        return None if self.size is None else self.size.rows
+        learned = [parameter for parameter in fixed if parameter.requires_grad]
+        for parameter in learned:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in learned:
+                parameter.requires_grad_(True)
 
     @property
     def max_steps(self) -> int:
@@ -102,37 +122,43 @@ class Trainer:
         return self.options.max_steps
 
     @property
+    def learn_rows(self) -> int | None:
+        """How many rows a climb learns from; None where steps are stochastic, and see all of them in turn."""
+        return None if self.size is None else self.size.rows
+
+    @property
     def steps(self) -> int:
         """Steps so far, or evaluations of the bound."""
-        return self.engine.steps
+        return 0 if self.engine is None else self.engine.steps
 
     @property
     def history(self) -> list[Record]:
         """What the bound and the parameters were along the way."""
-        return self.engine.history
+        return [] if self.engine is None else self.engine.history
 
     @property
     def stopped(self) -> bool:
         """Whether the run was asked to stop."""
-        return self.engine.stopped
+        return self._asked_to_stop if self.engine is None else self.engine.stopped
 
     @property
     def converged(self) -> bool:
         """Whether the bound had stopped rising before the budget was spent."""
-        return self.engine.converged
+        return self.engine is not None and self.engine.converged
 
     def stop(self) -> None:
         """Let the run end after the step that it is in, short of its budget."""
-        self.stochastic.stop()  # to which a climb that fails would leave the rest
-        self.engine.stop()
+        self._asked_to_stop = True
+        if self.engine is not None:
+            self.engine.stop()
 
     def fraction(self) -> float:
         """How much of the run is over."""
-        return self.engine.fraction()
+        return 0.0 if self.engine is None else self.engine.fraction()
 
     def summary(self) -> str:
         """What happened, in words."""
-        return self.engine.summary()
+        return self.stochastic.summary() if self.engine is None else self.engine.summary()
 
     def run(self) -> list[Record]:
         """Train until the bound has stopped rising or the budget is spent, find the last q(u), and return the history."""
@@ -141,73 +167,65 @@ class Trainer:
                 bar.set_postfix_str("choosing a start")
                 self.choose_start(lambda record: bar.update(record["step"] - bar.n))
             self._step_done()
-        if self.size is not None and not self.stopped:
-            self._run_climb(self.size)
-        if self.size is None:
-            self.stochastic.run(self.keeps_orbit)
+        with self._held():
+            if self.size is not None and not self.stopped:
+                self._climb(self.size)
+            if self.size is None:
+                self.stochastic.run()
         self.polish()
         return self.history
 
     def choose_start(self, watch: Callable[[Record], object] = lambda _: None) -> None:
-        """Leave kernel, likelihood, prior mean and orbit at the best start. A run that is stopped has made no choice.
+        """Leave kernel, likelihood, prior mean and orbit at the best start, and draw the inducing points from its orbit.
 
-        ``watch`` is called with every record on the way.
+        ``watch`` is called with every record on the way. A run that is stopped has made no choice.
         """
+        model, problem = self.model, (self.model, self.likelihood, self.x, self.y)
+        origin, begun = self._parameters(), time.perf_counter()
 
-        def stopped(record: Record) -> bool:
+        def watched(record: Record) -> None:
             watch(record)
-            return self.stopped
-
-        origin = self.stochastic.snapshot()
-        with self.stochastic.timed():
-            try:
-                screening.climb(self.model, self.likelihood, self.x, self.y, self.options, stopped)
-            except FloatingPointError:  # the run itself may do better with other data or samples
-                self.stochastic.load_state_dict(origin)
-                self.screened = True
-                return
             if self.stopped:
-                return
-            self._redraw_inducing()
-            screening.raise_noise(self.model, self.likelihood, self.x, self.y, self.options.seed)
-            self.screened = True
-            self.keeps_orbit = screening.keeps_orbit(self.likelihood)
+                ladder.stop()
 
-    @torch.no_grad()
-    def _redraw_inducing(self) -> None:
-        """Draw the inducing points again, from the orbit as it is now."""
-        model, generator = self.model, self.stochastic.generator
-        size, averaged = len(model.inducing), model.inducing_samples
-        model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, size, None, generator, averaged))
-        self.stochastic.forget_points()
-
-    def _run_climb(self, size: ClimbSize) -> None:
-        """Climb the collapsed bound. Where that fails, stochastic steps will go on from where the climb began."""
-        if self._begin is None:
-            self._begin = self.stochastic.snapshot()
-        if self.climb is None:
-            self.climb = self._new_climb(size)
-            self.climb.seconds = self.stochastic.seconds
-        self.stochastic.posterior.factor()  # finds the jitter that Kuu needs
         try:
-            self.climb.learn()
-        except FloatingPointError:
-            self.stochastic.load_state_dict(self._begin)
-            self.climb = self._begin = self.size = None
+            ladder = start_ladder(*problem, self.options)
+            ladder.callback = watched
+            ladder.learn()
+        except FloatingPointError:  # the run itself may do better with other data or samples
+            self._set_parameters(origin)
+            self.screened = True
+        else:
+            if not self.stopped:
+                logger.info("kernel and orbit start from the exact evidence of %d rows.", len(ladder.x))
+                generator = torch.Generator(self.x.device).manual_seed(self.options.seed)
+                size = len(model.inducing), None, generator, model.inducing_samples
+                with torch.no_grad():
+                    model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, *size))
+                raise_noise(*problem, self.options.seed)
+                self.screened, self.keeps_orbit = True, not self.likelihood.num_locals
+        self.seconds += time.perf_counter() - begun
 
-    def step(self) -> None:
-        """Take one stochastic step by hand. What is left of the run takes such steps, too."""
-        self.climb = self._begin = self.size = None
-        self.stochastic.step(self.keeps_orbit)
+    def _climb(self, size: ClimbSize) -> None:
+        """Climb the collapsed bound. Where that fails, stochastic steps will go on from where the climb began."""
+        if not isinstance(self.engine, Ladder):
+            self._begin, self.engine = self._parameters(), self._ladder(size)
+            self.engine.seconds = self.seconds
+        fit_jitter(Setting(self.model, self.likelihood, self.x, self.y), self.options.jitter)
+        try:
+            self.engine.learn()
+        except FloatingPointError:
+            assert self._begin is not None
+            self._set_parameters(self._begin)
+            self.size = None
 
     def polish(self) -> None:
         """With all else fixed, find the last q(u)."""
-        self.rest.spent = self.engine.seconds
-        if self.climb is not None:
-            self.rest.pace = pace_of(self.climb)
-            set_last_posterior(self.climb, self.rest)
+        if isinstance(self.engine, Ladder):
+            self.rest.spent, self.rest.pace = self.engine.seconds, pace_of(self.engine)
+            set_last_posterior(self.engine, self.rest)
         else:
-            self.rest.pace = self.stochastic.pace
+            self.rest.spent, self.rest.pace = self.stochastic.seconds, self.stochastic.pace
             self.stochastic.polish(self.rest)
 
     def _report(self, record: Record) -> None:
@@ -218,30 +236,41 @@ class Trainer:
         if self.after_step is not None:
             self.after_step(self)
 
+    def _parameters(self) -> dict[str, Any]:
+        """A copy of all that is learned."""
+        state = {"model": self.model.state_dict(), "likelihood": self.likelihood.state_dict(), "jitter": self.model.jitter}
+        return {name: copied_to(self.x.device, value) for name, value in state.items()}
+
+    def _set_parameters(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.likelihood.load_state_dict(state["likelihood"])
+        self.model.jitter = state["jitter"]
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on. Its tensors are those of the run, not copies.
 
-        A climb goes on from where it began, with the tops that its stages have found.
+        A climb goes on from where it began, with the optima that its rungs have found.
         """
         return {
             "screened": self.screened,
             "keeps_orbit": self.keeps_orbit,
-            "stochastic": self.stochastic.state_dict() if self._begin is None else self._begin,
             "climb_size": None if self.size is None else list(self.size),
-            "climb": None if self.climb is None or self._begin is None else self.climb.state_dict(),
+            "begin": self._parameters() if self.engine is None else self._begin,
+            "engine": None if self.engine is None else self.engine.state_dict(),
         }
-
-    def snapshot(self) -> dict[str, Any]:
-        """A copy of the state, which stays as it is while the run continues."""
-        return copied_to(self.x.device, self.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state of the same run, from any device. The state itself stays as it is."""
         state = copied_to(self.x.device, state)
         self.screened, self.keeps_orbit = state["screened"], state["keeps_orbit"]
-        self.stochastic.load_state_dict(state["stochastic"])
-        size = state["climb_size"]
-        self.size, self.climb, self._begin = None if size is None else ClimbSize(*size), None, None
-        if self.size is not None and state["climb"] is not None:
-            self.climb, self._begin = self._new_climb(self.size), state["stochastic"]
-            self.climb.load_state_dict(state["climb"])
+        size, self._begin = state["climb_size"], state["begin"]
+        self.size = None if size is None else ClimbSize(*size)
+        if self._begin is not None:
+            self._set_parameters(self._begin)
+        if state["engine"] is None:
+            self.engine = None
+        elif self.size is None:
+            self.stochastic.load_state_dict(state["engine"])
+        else:
+            self.engine = self._ladder(self.size)
+            self.engine.load_state_dict(state["engine"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbitgp.training.convergence import in_words, is_level, rise
+from orbitgp.training.learning_rates import in_words, is_level, rise
 
 
 def curve(left: float, noise: float, records: int = 80) -> list[float]:

@@ -29,8 +29,9 @@ from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.planning.sparse_cost import MOST_STEPS, PATIENCE, pass_seconds
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.checkpoint import read_checkpoint
-from orbitgp.training.collapsed_climb import set_last_posterior
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
+from orbitgp.training.sparse_ladders import set_last_posterior
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
 
@@ -61,6 +62,10 @@ def trainer(
     return Trainer(model, likelihood, x, y, TrainerSettings(**{"start_rows": 0, "max_steps": 300, **options}))
 
 
+def planned(run: Trainer) -> int | None:
+    return None if run.size is None else run.size.draws
+
+
 def draws(run: Trainer, **options: Any) -> int | None:
     size = climb_size(run.model, run.likelihood, run.x, TrainerSettings(**options))
     return None if size is None else size.draws
@@ -68,9 +73,9 @@ def draws(run: Trainer, **options: Any) -> int | None:
 
 class TestWhichRuns:
     def test_few_data_with_the_usual_options(self) -> None:
-        assert trainer().draws == 128
-        assert trainer(Permutation.swap(0, 1)).draws == 2
-        assert trainer(likelihood=Dirichlet(2, 0.01)).draws == 128
+        assert planned(trainer()) == 128
+        assert planned(trainer(Permutation.swap(0, 1))) == 2
+        assert planned(trainer(likelihood=Dirichlet(2, 0.01))) == 128
         assert draws(trainer(), batch_size=ROWS) == 128
 
     @pytest.mark.parametrize("options", [{"batch_size": ROWS - 1}, {"learning_rate": 0.1}, {"sampler": "iid"}])
@@ -136,9 +141,9 @@ class TestWhichRuns:
     def test_where_steps_are_as_many_as_take_ten_minutes_they_are_steps(self) -> None:
         """Asked a second time, about steps that take ten minutes, a climb would seem quick; but the limit is 10 s."""
         run = trainer(rows=100_000, max_seconds=10.0)
-        assert run.climb is None
+        assert run.size is None
         free = Trainer(run.model, run.likelihood, run.x, run.y, run.options, free_steps=True)
-        assert free.climb is None
+        assert free.size is None
         assert free.options.max_steps == MOST_STEPS
         assert climb_size(free.model, free.likelihood, free.x, free.options) is not None
 
@@ -177,8 +182,8 @@ class TestOnAGPU:
         return None if size is None else size.draws
 
     def test_few_evaluations_with_few_draws_are_enough(self, run: Trainer) -> None:
-        few, many = (320, 3200) if run.draws == 128 else (20, 100)
-        most = 32 if run.draws == 128 else 2
+        few, many = (320, 3200) if planned(run) == 128 else (20, 100)
+        most = 32 if planned(run) == 128 else 2
         assert self.sized(run, exact_seconds=few - 1.0) is None
         assert self.sized(run, exact_seconds=float(few)) == most
         assert self.sized(run, exact_seconds=float(many)) == most
@@ -186,7 +191,7 @@ class TestOnAGPU:
 
     def test_not_without_memory(self, run: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
         """For the most draws, not for those of the first evaluations alone."""
-        most = 32 if run.draws == 128 else 2
+        most = 32 if planned(run) == 128 else 2
         monkeypatch.setattr(sizes, "free_memory", lambda device: 1e3 * most / 0.7 - 1)
         assert self.sized(run, exact_seconds=1e6) is None
 
@@ -224,7 +229,7 @@ class TestSomeRows:
         assert other.learn_rows == 400
         other.load_state_dict(run.state_dict())
         assert other.learn_rows == run.learn_rows
-        assert other.draws == run.draws
+        assert other.size == run.size
 
     def test_the_evidence_says_so(self) -> None:
         x = np.random.default_rng(0).normal(size=(300, 2))
@@ -267,7 +272,7 @@ class TestAtTheTop:
 
     def test_it_is_not_below_stochastic_steps(self) -> None:
         climbed, stepped = trainer(), trainer(learning_rate=0.03)
-        assert stepped.draws is None
+        assert stepped.size is None
         assert climbed.run()[-1]["bound"] > stepped.run()[-1]["bound"] - 0.05
         assert climbed.steps < stepped.steps
 
@@ -335,12 +340,12 @@ class TestLimits:
         """A ``limit`` of 1 is one with a sixth for a quarter of the draws. They are no fewer than were learned with."""
         run = trainer(max_steps=1)
         run.run()
-        assert run.climb is not None
-        assert run.climb.model.num_samples == 16
+        assert isinstance(run.engine, Ladder)
+        assert run.engine.model.num_samples == 16
         seen: list[int | None] = []
         monkeypatch.setattr(CollapsedGP, "set_posterior", lambda model, *_: seen.append(model.num_samples))
         unit = 6 * 1.001 * pass_seconds(run.model, run.likelihood, run.x, ROWS, 512) / 4
-        set_last_posterior(run.climb, TimeLeft(None if limit is None else limit * unit, pace=pace))
+        set_last_posterior(run.engine, TimeLeft(None if limit is None else limit * unit, pace=pace))
         assert seen == [expected]
 
     def test_a_run_that_is_asked_to_stop_does(self) -> None:
@@ -358,14 +363,14 @@ class TestLimits:
         monkeypatch.setattr(CollapsedGP, "evidence_with_gradient", fail)
         run = trainer(max_steps=5)
         assert run.run()[-1]["step"] == 5
-        assert run.draws is None
+        assert run.size is None
         assert "blend" in run.history[-1]
 
     def test_after_a_step_by_hand_the_run_takes_steps(self) -> None:
         run = trainer(max_steps=5)
-        run.step()
+        run.stochastic.step()
         assert run.run()[-1]["step"] == run.steps == 5
-        assert run.draws is None
+        assert run.size is None
 
 
 class TestGoingOn:

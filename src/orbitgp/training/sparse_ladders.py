@@ -1,0 +1,191 @@
+"""The two ladders of a sparse run: the exact evidence of some rows, and the collapsed bound.
+
+**The start.** The gradient of a stochastic run cannot escape a local optimum of the orbit's size, and takes many steps to bring
+noise and lengthscale to their place. Some rows have an exact evidence, which is cheap and without noise. So kernel, likelihood
+and orbit are first learned from these, by the ladder of exact inference. The bound has the more slack the wider the orbit is,
+so it prefers narrow orbits. Where the likelihood is Gaussian in f, the evidence is exact, and the run keeps the orbit that was
+found. Such an orbit is learned as exact inference would learn it, from as many rows as an exact fit has time for. The start of
+another run takes a tenth of that.
+
+**The collapsed bound.** With q(u) at its best in closed form and fixed draws of the orbit, the bound is a plain function of
+kernel, likelihood, orbit and inducing points (:mod:`orbitgp.inference.collapsed`). A ladder climbs it where every step can see
+all data (:mod:`orbitgp.planning.climb_size`). Where that takes too long, and stochastic steps do, too, it climbs the bound of
+some rows, and the last q(u) is that of all.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from orbitgp.inference import processes
+from orbitgp.inference.collapsed import CollapsedGP
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import RowSource, fetch, first
+from orbitgp.likelihoods import Gaussian, Likelihood
+from orbitgp.machine import free_memory
+from orbitgp.orbits import FiniteOrbit
+from orbitgp.planning.climb_size import ClimbSize
+from orbitgp.planning.cost import Workload
+from orbitgp.planning.device_speed import nominal_seconds
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, rungs
+from orbitgp.planning.sparse_cost import ROWS_A_POINT, pass_seconds, passes_within
+from orbitgp.planning.time_limit import TimeLeft, TimeLimit
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.objective import representative_order
+
+SHORTEST = 100  # steps of a run that chooses its start
+_SHARE = 0.25  # of the time of a run, for its start
+_OF_EXACT = 0.1  # of the time of an exact fit, for a start whose orbit is learned by the bound
+_SORTED_ROWS = 200_000  # rows whose labels are sorted, at most: sorting takes memory
+_POSTERIOR_DRAWS = 512  # draws of an infinite orbit for the last q(u)
+
+
+def needs_start(likelihood: Likelihood, options: TrainerSettings) -> bool:
+    """Whether a run chooses its start: the user allows rows for it, they have an exact evidence, and the run is long enough."""
+    return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
+
+
+def start_ladder(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Float[Tensor, "rows *features"] | RowSource,
+    y: Float[Tensor, "rows *outputs"],
+    options: TrainerSettings,
+) -> Ladder:
+    """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model."""
+    orbit = model.orbit
+    elements = min(orbit.size, FIRST_DRAWS) if isinstance(orbit, FiniteOrbit) else None
+    learns_orbit = not likelihood.num_locals and any(parameter.requires_grad for parameter in orbit.parameters())
+    samples = elements or (LEAST_DRAWS if learns_orbit else FIRST_DRAWS)
+    dim, tables = model.covariance.num_features(first(x, 1)), orbit.table_bytes(x.shape[1:])
+    work = Workload.of(likelihood, samples, dim, x.device, x.dtype == torch.float64, tables)
+    # Processes that share the data must end at the same place, and have different clocks.
+    limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
+    allowed = inf if limit is None else nominal_seconds(limit, x.device)
+    seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, allowed)
+    memory = free_memory(x.device)
+    count = work.most_rows(seconds, memory, len(x))
+    if count < options.start_rows:  # these take as long as they take; two have an evidence, whatever their memory
+        count = max(2, work.most_rows(inf, memory, min(options.start_rows, len(x)), step=1))
+    x, y = _representative(x, y, count, options.seed)
+    exact = ExactGP(model.kernel, orbit, x, model.num_latents, num_samples=elements, by_bound=True).to(x.device)
+    exact.prior_mean = model.prior_mean
+    most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
+    return Ladder(
+        model=exact,
+        likelihood=likelihood,
+        x=x,
+        y=y,
+        rungs=rungs(count, None if exact.is_enumerated else most, several=True, fixed_draws=elements is not None),
+        options=options,
+        limit=TimeLimit(limit),
+    )
+
+
+@torch.no_grad()
+def raise_noise(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Float[Tensor, "rows *features"] | RowSource,
+    y: Float[Tensor, "rows *outputs"],
+    seed: int,
+) -> None:
+    """Multiply a learned Gaussian noise as long as the bound of some rows rises, at its best q(u).
+
+    The noise that fits some rows exactly is too small for a bound with slack. It may even have run off to its least value,
+    where it has no slope.
+    """
+    learned = [part for part in likelihood.modules() if isinstance(part, Gaussian) and part.log_noise.requires_grad]
+    if not learned:
+        return
+    x, y = _representative(x, y, min(len(x), ROWS_A_POINT * len(model.inducing)), seed)
+    enumerates = isinstance(model.orbit, FiniteOrbit) and model.orbit.size <= FIRST_DRAWS
+    collapsed = CollapsedGP(model, x, None if enumerates else FIRST_DRAWS)
+
+    def bound() -> float:
+        try:
+            return collapsed.log_evidence(likelihood, y)
+        except FloatingPointError:
+            return -inf
+
+    for part in learned:
+        best, highest = part.log_noise.clone(), -inf
+        while (found := bound()) > highest:
+            best, highest = part.log_noise.clone(), found
+            part.set_noise(4 * max(float(part.noise), part.min_noise))
+        part.log_noise.copy_(best)
+
+
+def collapsed_ladder(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    x: Float[Tensor, "rows *features"],
+    y: Float[Tensor, "rows *outputs"],
+    options: TrainerSettings,
+    size: ClimbSize,
+) -> Ladder:
+    """The climb of a collapsed bound from where the model is.
+
+    The noise that an exact start has found is too small for a bound with slack, and must rise before the inducing points have
+    anything to say. So these stay where they are on the first rung.
+    """
+    finite = isinstance(model.orbit, FiniteOrbit)
+    fixed = options.climb_samples is not None
+    rising = rungs(size.rows, None if finite else size.draws, several=False, fixed_draws=fixed)
+    learns_noise = any(parameter.requires_grad for parameter in likelihood.parameters())
+    if model.inducing.requires_grad and learns_noise:
+        rising = [rising[-1]._replace(draws=rising[0].draws, holds_points=True), *rising]
+    return Ladder(
+        model=CollapsedGP(model, x),
+        likelihood=likelihood,
+        x=x,
+        y=y,
+        rungs=[rung for rung in rising if rung.rows == size.rows],
+        options=options,
+        several=False,
+        limit=TimeLimit(options.max_seconds),
+        max_steps=size.evaluations,
+    )
+
+
+def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
+    """With all else fixed, the best q(u): that on many fixed draws of the orbit, or as many as there is time for."""
+    collapsed, likelihood, x, y = climb.model, climb.likelihood, climb.x, climb.y
+    assert isinstance(collapsed, CollapsedGP)
+    draws, local, sparse = None, None, collapsed.sparse
+    pass_over = sparse, likelihood, x, len(x)
+    if likelihood.num_locals:
+        with rest.timed(pass_seconds(*pass_over, collapsed.num_samples)):
+            local = collapsed.condition(likelihood, y).local
+    if not isinstance(collapsed.orbit, FiniteOrbit):
+        least = (collapsed.num_samples or 1) / _POSTERIOR_DRAWS
+        draws = int(_POSTERIOR_DRAWS * passes_within(*pass_over, _POSTERIOR_DRAWS, rest, least, most=1.0))
+    with rest.timed(pass_seconds(*pass_over, draws)):
+        CollapsedGP(sparse, x, draws).set_posterior(likelihood, y, local)
+
+
+def pace_of(climb: Ladder) -> float:
+    """Measured over nominal seconds of a pass over the data, by the posterior that ended the climb."""
+    assert isinstance(climb.model, CollapsedGP)
+    sparse, samples = climb.model.sparse, climb.model.num_samples
+    return climb.condition_seconds / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)
+
+
+def _representative(
+    x: Float[Tensor, "rows *features"] | RowSource, y: Float[Tensor, "rows *outputs"], count: int, seed: int
+) -> tuple[Float[Tensor, "some *features"], Float[Tensor, "some *outputs"]]:
+    """Rows at random, with labels in their proportions."""
+    rows = representative_rows(y, count, seed).to(x.device)
+    return fetch(x, rows), y[rows]
+
+
+def representative_rows(y: Float[Tensor, "rows *outputs"], count: int, seed: int) -> Int[Tensor, " some"]:
+    """The first rows of an order whose every beginning stands for the whole, or for some rows of very many."""
+    some = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[: max(count, _SORTED_ROWS)]
+    return some[representative_order(y[some.to(y.device)], seed)[:count]]

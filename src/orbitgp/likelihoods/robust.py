@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from orbitgp.likelihoods.base import Latents, Quadratic
 from orbitgp.likelihoods.noise import Noise
 
-_MIN_DF = 2.01  # the noise has a variance above 2, of 201 squared scales here
+_MIN_DF = 2.0  # above it the noise has a variance
+_LEAST_EXCESS = 0.01  # of a df over that: the variance is 201 squared scales, and never infinite
 _LARGE = 1e4  # half a df, above which the noise is as good as Gaussian, and log Gamma rounds away what is left
 _SHARPEST = 1e-3  # the least |c| of the Laplace bound, in units of its scale
 
@@ -40,7 +41,7 @@ class ScaledNoise(Noise):
 class StudentT(ScaledNoise):
     """g(r) = log t_df(r / scale) - log scale, w(c) = (df + 1) / (df scale^2 + c^2).
 
-    ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, and ``df`` above 2.01, so that the noise has a variance.
+    ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, and ``df`` above 2, so that the noise has a variance.
     """
 
     def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0, min_scale: float = 0.0) -> None:
@@ -51,7 +52,7 @@ class StudentT(ScaledNoise):
 
     @property
     def df(self) -> Tensor:
-        return self.log_df.exp() + _MIN_DF
+        return self.log_df.exp().clamp_min(_LEAST_EXCESS) + _MIN_DF
 
     def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         df, spread = self.df, self.df * self.scale.square()

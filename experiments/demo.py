@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +22,7 @@ from experiments import harness
 from orbitgp.datasets import digits, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.orbits import Identity, Rotation
-from orbitgp.training.records import Record, climbs_with_orbit
+from orbitgp.training.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +113,8 @@ def figure(
 
 def draw_climbs(ax: Axes, history: Sequence[Record]) -> None:
     """The angle over training: a line for each start. The last, in full colour, goes on from the best of them."""
-    climbs = climbs_with_orbit(history)
+    with_orbit = [record for record in history if not record.get("without_orbit")]
+    climbs = [list(records) for _, records in groupby(with_orbit, key=lambda record: record.get("climb"))]
     for climb in climbs:
         steps, angles = [r["step"] for r in climb], [r["orbit"]["degrees"] for r in climb]
         ax.plot(steps, angles, "o-", color="tab:orange", alpha=1.0 if climb is climbs[-1] else 0.4, lw=2, ms=4)

@@ -32,7 +32,7 @@ from orbitgp.datasets import Dataset, digits, mnist, rotate
 from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
-from orbitgp.report.provenance import provenance
+from orbitgp.report.summary import provenance
 from orbitgp.saving import atomic
 from orbitgp.training.records import hyperparameters
 

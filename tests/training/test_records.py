@@ -10,7 +10,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.training.records import Diagnostics, climbs_with_orbit, headline
+from orbitgp.training.records import Diagnostics, headline
 from orbitgp.training.trainer import Trainer
 
 
@@ -65,11 +65,7 @@ def test_where_there_is_no_factor_the_jitter_grows():
     assert trainer.stochastic.diagnostics.report()["failed_factors"] == 1
 
 
-def test_records_of_the_orbit_are_told_climb_by_climb():
-    steps = [{"step": step, "climb": climb, "without_orbit": climb == 3} for step, climb in enumerate([1, 1, 2, 3, 3, 4])]
-    assert [[record["step"] for record in climb] for climb in climbs_with_orbit(steps)] == [[0, 1], [2], [5]]
-    sparse = [{"step": 10}, {"step": 20}]
-    assert climbs_with_orbit(sparse) == [sparse]
+def test_a_record_without_the_orbit_says_so():
     words = headline({"orbit": {"degrees": 5.0}, "bound": -3.2, "climb": 1, "without_orbit": True}, {"degrees": "°"})
     assert words == "climb 2, evidence -3, without the orbit"
     assert headline({"orbit": {"degrees": 5.0}, "bound": -3.2}, {"degrees": "°"}) == "bound -3, degrees ±5.0°"

@@ -68,7 +68,7 @@ def _train(run: Run, json_: bool) -> None:
     import torch
 
     from orbitgp.orbits import Identity
-    from orbitgp.report.words import is_certain
+    from orbitgp.report.finding import is_certain
 
     config, budget = run.config, run.config["settings"]["max_steps"]
     torch.set_num_threads(config["threads"])
@@ -114,7 +114,7 @@ def _fit(run: Run, orbit: Any, progress: Progress, name: str, settings: dict[str
 def _fitted(run: Run, orbit: Any, progress: Progress) -> Any:
     """The fitted model, which continues an earlier part of the run. ``--ard auto`` prefers a lengthscale for each column if
     its evidence is better by more than next to nothing."""
-    from orbitgp.report.support import nats_needed
+    from orbitgp.report.finding import nats_needed
     from orbitgp.report.words import nats
 
     name, checkpoint, settings = run.config["orbit"], run.folder.checkpoint, run.config["settings"]

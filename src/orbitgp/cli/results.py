@@ -35,7 +35,7 @@ def finish(
     """Write the files of a run: the model first, as it is worth most, and the result last, as it marks a finished run."""
     from orbitgp.report.cases import score
     from orbitgp.report.page import Content, write_report
-    from orbitgp.report.provenance import model_settings, provenance
+    from orbitgp.report.summary import model_settings, provenance
     from orbitgp.report.words import noise_in_units
 
     run.say("writing the report …")
@@ -108,7 +108,7 @@ def name_and_source(data: Data) -> str:
 
 def _result(content: Content, run: Run) -> dict[str, Any]:
     """The content of ``result.json``."""
-    from orbitgp.report.words import seen_by_g
+    from orbitgp.report.summary import seen_by_g
 
     model, scores, config = content.model, content.scores, run.config
     learned, evidence, last = model.describe(), model.evidence_, model.history_[-1]

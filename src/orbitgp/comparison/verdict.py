@@ -2,7 +2,7 @@
 
 The log evidence of each orbit, at its best hyperparameters, lies in an interval (:mod:`orbitgp.comparison.refine`). The orbit
 with the highest value is better than another for certain if the lower end of its interval lies above the upper end of the
-other's, and if the values differ by more than chance would make them (:mod:`orbitgp.report.support`). Below that, the data
+other's, and if the values differ by more than chance would make them (:mod:`orbitgp.report.finding`). Below that, the data
 hardly prefer either orbit, however exactly the evidence is known.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isinf
 
 from orbitgp.orbits.description import listed
-from orbitgp.report.support import nats_needed
+from orbitgp.report.finding import nats_needed
 
 
 @dataclass(frozen=True)

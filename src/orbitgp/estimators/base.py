@@ -56,8 +56,7 @@ from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, Plan, make_plan, many_inducing, sparse_plan
 from orbitgp.planning.sparse_cost import for_learning
 from orbitgp.planning.time_limit import exact_limit
-from orbitgp.report.examples import typical_rows
-from orbitgp.report.summary import html, summary
+from orbitgp.report.summary import html, summary, typical_rows
 from orbitgp.training.engine import Engine
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.plausible import plausible_ranges

@@ -7,7 +7,7 @@ from math import ceil, log10
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 
 from orbitgp.metrics import brier, ece, error_rate, nll
 from orbitgp.orbits.description import number
@@ -99,10 +99,7 @@ def _classes(model: Classifies, x: Any, y: Any, cases: int, notes: list[str]) ->
         given = f" (given {percent(probs[i, labels[i]])})" if wrong else ""
         return Case(int(rows[i]), said, f"{model.classes_[labels[i]]}{given}", wrong)
 
-    missed = np.flatnonzero(guess != labels)
-    wrong = missed[np.argsort(-confidence[missed], kind="stable")]
-    doubtful = np.flatnonzero(confidence < CERTAIN)
-    uncertain = doubtful[np.argsort(-entropy[doubtful], kind="stable")]
+    missed, doubtful = np.flatnonzero(guess != labels), np.flatnonzero(confidence < CERTAIN)
     certain = f"None: even the least certain prediction has a confidence of {percent(confidence.min())}."
     error = f"{100 * plain['error']:.{_places(len(y))}f} %"
     return Scores(
@@ -115,12 +112,17 @@ def _classes(model: Classifies, x: Any, y: Any, cases: int, notes: list[str]) ->
             "Expected calibration error": f"{100 * plain['ece']:.1f} %",
         },
         calibration=reliability(confidence, guess == labels),
-        uncertain=[case(i) for i in uncertain[:cases].tolist()],
-        wrong=[case(i) for i in wrong[:cases].tolist()],
+        uncertain=[case(i) for i in doubtful[_highest(entropy[doubtful])][:cases].tolist()],
+        wrong=[case(i) for i in missed[_highest(confidence[missed])][:cases].tolist()],
         notes=notes,
         all_certain="" if len(doubtful) else certain,
         plain=plain,
     )
+
+
+def _highest(values: Float[np.ndarray, "*shape"]) -> list[int]:
+    """Where the highest values stand, from the highest down; of several outputs a row, nowhere."""
+    return np.argsort(-values, kind="stable").tolist() if values.ndim == 1 else []
 
 
 def percent(probability: float | int) -> str:
@@ -143,12 +145,13 @@ def _four_places(value: float) -> str:
 
 def reliability(confidence: Float[np.ndarray, " rows"], right: Shaped[np.ndarray, " rows"]) -> Calibration:
     """Accuracy against confidence, in bins of confidence."""
-    which: Int[np.ndarray, " rows"] = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    used = np.unique(which)
-    said = [float(confidence[which == b].mean()) for b in used]
-    happened = [float(np.mean(right[which == b])) for b in used]
-    weights = [float((which == b).sum()) for b in used]
-    return Calibration(said, happened, weights, "confidence of the prediction", "how often it was right")
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    counts = np.bincount(bins)
+    used = counts > 0
+    said, happened = (np.bincount(bins, weights)[used] / counts[used] for weights in (confidence, right))
+    weights = counts[used].astype(float)
+    labels = "confidence of the prediction", "how often it was right"
+    return Calibration(said.tolist(), happened.tolist(), weights.tolist(), *labels)
 
 
 def _values(model: Regresses, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
@@ -161,24 +164,25 @@ def _values(model: Regresses, x: Any, y: Any, cases: int, notes: list[str]) -> S
         "Root mean square error": f"{number(rmse)} ({100 * rmse / spread:.1f} % of the targets' spread)",
         "Within their 90 % intervals": f"{100 * plain['coverage_90']:.1f} %",
     }
-    uncertain: list[Case] = []
-    wrong: list[Case] = []
-    if y.ndim == 1:
-        off = np.abs(mean - y) / np.maximum(std, 1e-300)
+    off = np.abs(mean - y) / np.maximum(std, 1e-300)
 
-        def case(i: int) -> Case:
-            error = number(float(std[i]))
-            places = len(error.partition(".")[2])  # as many as the error has
-            said = f"{number(float(mean[i]), decimals=places)} ± {error}"
-            return Case(i, said, number(float(y[i]), decimals=places), bool(off[i] > 2))
+    def case(i: int) -> Case:
+        error = number(float(std[i]))
+        places = len(error.partition(".")[2])  # as many as the error has
+        said = f"{number(float(mean[i]), decimals=places)} ± {error}"
+        return Case(i, said, number(float(y[i]), decimals=places), bool(off[i] > 2))
 
-        uncertain = [case(i) for i in np.argsort(-std, kind="stable")[:cases].tolist()]
-        wrong = [case(i) for i in np.argsort(-off, kind="stable")[:cases].tolist()]
-    calibration = Calibration(
-        list(LEVELS), covered, [1.0] * len(LEVELS), "size of the predicted interval", "how often it held the target"
+    labels = "size of the predicted interval", "how often it held the target"
+    return Scores(
+        count=len(x),
+        headline=("test error (RMSE)", number(rmse)),
+        numbers=numbers,
+        calibration=Calibration(list(LEVELS), covered, [1.0] * len(LEVELS), *labels),
+        uncertain=[case(i) for i in _highest(std)[:cases]],
+        wrong=[case(i) for i in _highest(off)[:cases]],
+        notes=notes,
+        plain=plain,
     )
-    headline = ("test error (RMSE)", number(rmse))
-    return Scores(len(x), headline, numbers, calibration, uncertain, wrong, notes, plain=plain)
 
 
 def _coverage(model: Regresses, x: Any, y: Any) -> list[float]:

@@ -1,26 +1,33 @@
-"""Charts as SVG. They scale, follow the page's light or dark theme, and need no script.
+"""Charts as SVG, and images as PNG, as elements of a page. They follow its light or dark theme, and need no script.
 
-matplotlib draws them in the colours of paper. :func:`svg` replaces these by the variables of the page's style sheet.
+matplotlib draws charts in the colours of paper. :func:`svg` replaces these by the variables of the page's style sheet.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
-from io import StringIO
+from io import BytesIO, StringIO
 
 import numpy as np
+import torch
+from jaxtyping import Float, Shaped
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
+from PIL import Image
 from scipy.ndimage import uniform_filter1d
 
-from orbitgp.orbits.description import Change, Quantity
+from orbitgp.orbits import Orbit
+from orbitgp.orbits.description import Change
 from orbitgp.plotting.figures import PAPER, new_axes
 from orbitgp.plotting.range_bars import draw_change
+from orbitgp.plotting.samples import GreyScale, draw
+from orbitgp.plotting.signals import MOST_NAMES, draw_sensitivity, draw_vector, sensitivities, signal_axis
 from orbitgp.report.cases import Calibration
-from orbitgp.report.fitted import Compared, Profiled
-from orbitgp.training.records import Record, climbs_with_orbit
+from orbitgp.report.fitted import Compared, Fitted, Profiled
+from orbitgp.training.records import Record
 
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
 STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbitgp", "font.size": 9.5}
@@ -28,8 +35,9 @@ STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbi
 _ENOUGH = 3  # records, to draw
 _VARIABLES = {PAPER.accent: "var(--accent)", PAPER.soft: "var(--soft)", PAPER.ink: "var(--ink)", "#000000": "var(--soft)"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-SIZE = 4.7, 3.0  # of every chart, so that all have the same letters
-_SMALL = 0.39  # the height of a chart within a line
+_SIZE = 4.7, 3.0  # of every chart, so that all have the same letters
+_ROWS = 24  # inputs whose gradients are averaged
+_MOST_LETTERS = 18  # of the name of a column, to leave room for its value
 
 
 def svg(axes: Axes, title: str, kind: str = "chart") -> Markup:
@@ -55,7 +63,7 @@ def bound_chart(history: Sequence[Record], some: str = "", plain: float | int | 
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
     shown = [record for record in history if record["bound"] >= lowest]
     steps, bounds = [record["step"] for record in shown], [record["bound"] for record in shown]
-    axes = new_axes(*SIZE)
+    axes = new_axes(*_SIZE)
     if exact:
         colours = [PAPER.soft if record.get("without_orbit") else PAPER.accent for record in shown]
         axes.scatter(steps, bounds, s=9, c=colours)
@@ -67,7 +75,7 @@ def bound_chart(history: Sequence[Record], some: str = "", plain: float | int | 
         axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--", label="no invariance, at its end")
         axes.figure.legend(loc="outside upper right", frameon=False)
     label = "evidence, in nats" if exact else "bound on the evidence, in nats"
-    axes.set(xlabel="steps", ylabel=f"{label}, {some}" if some else label, xlim=(0, None))
+    axes.set(xlabel="steps", ylabel=f"{label}, {some}" if some else label)
     axes.yaxis.set_major_formatter("{x:,.10g}")
     return svg(axes, "The bound over the steps of training")
 
@@ -78,19 +86,19 @@ def of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
     Starts and the first climbs may see some of the data only, and evidences of different data do not compare.
     """
     by_rows = {rows: [r for r in history if r.get("rows") == rows] for rows in {r.get("rows") for r in history}}
-    most = sorted(by_rows, key=lambda rows: (len(by_rows[rows]) >= _ENOUGH, rows or 0))[-1]
+    most = max(by_rows, key=lambda rows: (len(by_rows[rows]) >= _ENOUGH, rows or 0))
     every = history[-1].get("rows")
     return by_rows[most], "" if most == every else f"of {most:,} of {every:,} data"
 
 
 def ranking_chart(comparison: Compared) -> Markup:
     """The evidence of each orbit against the best."""
-    return svg(comparison.plot(new_axes(SIZE[0], 1 + 0.45 * len(comparison.rows))), "Evidence of each orbit against the best")
+    return svg(comparison.plot(new_axes(_SIZE[0], 1 + 0.45 * len(comparison.rows))), "Evidence of each orbit against the best")
 
 
 def profile_chart(profile: Profiled, learned: float | None = None) -> Markup:
     """The bound over one quantity. The dashed line is what was learned freely."""
-    axes = profile.plot(new_axes(*SIZE))
+    axes = profile.plot(new_axes(*_SIZE))
     if learned is not None:
         axes.axvline(learned, color=PAPER.soft, linewidth=1.2, linestyle="--")
     return svg(axes, "The profile of the bound")
@@ -99,39 +107,93 @@ def profile_chart(profile: Profiled, learned: float | None = None) -> Markup:
 def calibration_chart(calibration: Calibration) -> Markup:
     """How often predictions came true against their probability. Honest probabilities lie on the diagonal."""
     said, happened, weights = calibration.said, calibration.happened, np.array(calibration.weights)
-    axes = new_axes(SIZE[0], 4.2)
+    axes = new_axes(_SIZE[0], 4.2)
     axes.plot([0, 1], [0, 1], color=PAPER.soft, linewidth=1.2, linestyle="--")
     if weights.max() == weights.min():  # dots of different weight are not points of one curve
         axes.plot(said, happened, color=PAPER.accent, linewidth=1, alpha=0.6)
     axes.scatter(said, happened, s=20 + 180 * weights / weights.max(), color=PAPER.accent, clip_on=False)
     axes.set(xlabel=calibration.x_label, ylabel=calibration.y_label, xlim=(0, 1.03), ylim=(0, 1.03))
-    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     return svg(axes, "Calibration")
 
 
 def range_bars(change: Change) -> Markup:
     """A range before (grey) and after (colour) on a scale with a line where nothing happens."""
-    axes = new_axes(2.8, _SMALL)
+    axes = new_axes(2.8, 0.39)
     draw_change(axes, change, PAPER)
     axes.set_axis_off()
     return svg(axes, "before and after", "ranges")
 
 
-def history_band(change: Change, history: Sequence[Record]) -> Markup | None:
-    """How a range moved in training; time runs to the right. A run has a piece for each start, with gaps between them; the
-    last piece, in colour, goes on from the best."""
-    climbs = climbs_with_orbit([record for record in history if change.name in record["orbit"]])
-    if sum(len(climb) for climb in climbs) < 3:
-        return None
-    axes = new_axes(1.7, _SMALL)
-    gap = 0.04 * sum(climb[-1]["step"] - climb[0]["step"] for climb in climbs) or 1.0
-    begin = 0.0
-    for climb in climbs:
-        spans = np.array([Quantity.of(record["orbit"][change.name], change.after.unit).span for record in climb])
-        places = begin + np.array([record["step"] - climb[0]["step"] for record in climb], dtype=float)
-        colour = PAPER.accent if climb is climbs[-1] else PAPER.soft
-        axes.fill_between(places, spans[:, 0], spans[:, 1], color=colour, alpha=0.75)
-        begin = places[-1] + gap
-    axes.set_axis_off()
-    return svg(axes, "over the steps of training", "ranges narrow")
+Input = Float[np.ndarray, "*features"]
+
+
+class Pictures:
+    """One way to show all inputs of a data set: the same grey scale, and no negatives, in light and dark.
+
+    Attributes:
+        images: whether inputs are images; else they are vectors or signals.
+        axis: of signals, the distance between samples, and its unit.
+        inverted: whether colours were inverted when the images were read: they are shown as they were.
+        columns, scales: the names of the columns of a table, and the (shift, unit) of each if it was standardised.
+    """
+
+    def __init__(
+        self,
+        orbit: Orbit,
+        x: Shaped[np.ndarray, "rows *features"],
+        columns: Sequence[str] = (),
+        inverted: bool = False,
+        scales: Sequence[tuple[float, float]] = (),
+    ) -> None:
+        self.orbit = orbit
+        self.axis = signal_axis(orbit)
+        self.columns, self.scales = columns, scales
+        self.images = x.ndim > 2 and self.axis is None
+        self.inverted = inverted and self.images
+        self.scale = GreyScale(x[:1000])
+
+    def address(self, image: Input) -> str:
+        """An image as a PNG in a data: address, so that a page needs no other file."""
+        file = BytesIO()
+        shown = self.scale.pixels(image)
+        pixels = np.round(255 * (1 - shown if self.inverted else shown)).astype(np.uint8)
+        Image.fromarray(pixels).save(file, "PNG", optimize=True)
+        return "data:image/png;base64," + b64encode(file.getvalue()).decode("ascii")
+
+    def samples(self, x: Input, count: int) -> Shaped[np.ndarray, "samples *features"]:
+        """Samples of the orbit of one input, in the order of their first base draw."""
+        return np.asarray(draw(self.orbit, torch.as_tensor(np.asarray(x, dtype=np.float32)), count, seed=0).numpy())
+
+    def chart(self, x: Input, count: int, label: str, height: float = 1.7, whole: bool = False) -> Markup:
+        """A vector or a signal among the samples of its orbit. Small charts are drawn small: letters keep their size."""
+        is_row = bool(self.columns) and self.axis is None and len(x) > 2
+        if is_row:  # each column has a line, so that no name lies on another
+            height = 0.5 + 0.2 * min(len(x), MOST_NAMES)
+        axes = new_axes((4.2 if x.shape[-1] <= 2 else _SIZE[0]) if whole else 2.9, height)
+        draw_vector(axes, x, self.samples(x, count), PAPER, self.axis, self._column_names(x))
+        if is_row:
+            axes.set_xlabel("standardised value" if self.scales else "value")
+        if is_row or not whole:
+            axes.locator_params("x", nbins=6 if whole else 4)
+        if not (whole or is_row):
+            axes.locator_params("y", nbins=3)
+        return svg(axes, f"{label} and samples of its orbit")
+
+    def _column_names(self, x: Input) -> Sequence[str]:
+        """The columns of a table; those that were standardised with the value of this row, in its own unit."""
+        if not self.scales or len(x) <= 2:
+            return self.columns
+        values = [shift + unit * float(value) for value, (shift, unit) in zip(x, self.scales, strict=True)]
+        short = [name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…" for name in self.columns]
+        return [f"{name} {value:.4g}" for name, value in zip(short, values, strict=True)]
+
+    def sensitivity(self, model: Fitted, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
+        """Where on the axis of signals the predictions look; None where there is no such picture."""
+        if self.axis is None or model.inference_ != "exact":
+            return None
+        axes = new_axes(_SIZE[0], 1.6)
+        for height in sensitivities(model, x[np.linspace(0, len(x) - 1, min(_ROWS, len(x))).round().astype(int)]):
+            draw_sensitivity(axes, height, self.axis, PAPER)
+        return svg(axes, "How much predictions move with each sample")

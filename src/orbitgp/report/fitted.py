@@ -13,6 +13,7 @@ from torch import nn
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description
 from orbitgp.training.records import Record
@@ -26,8 +27,11 @@ class Fitted(Protocol):
     """A fitted estimator; the estimators document its attributes."""
 
     feature_map: nn.Module | None
+    random_state: Any
+    device: Any
     orbit_: Orbit
     kernel_: Kernel
+    likelihood_: Likelihood
     model_: InvariantGP | ExactGP
     evidence_: Evidence
     inference_: Literal["exact", "sparse"]
@@ -38,8 +42,7 @@ class Fitted(Protocol):
     converged_: bool
     interrupted_: bool
 
-    def describe(self) -> Description:
-        """What the orbit has learned."""
+    def describe(self) -> Description: ...
 
 
 @runtime_checkable
@@ -48,19 +51,16 @@ class Classifies(Protocol):
 
     classes_: np.ndarray
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class in each row."""
+    def predict_proba(self, X: Any) -> np.ndarray: ...
 
 
 @runtime_checkable
 class Regresses(Protocol):
     """An estimator that predicts numbers, and how far off they may be."""
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of each row and, if asked for, its standard deviation."""
+    def predict(self, X: Any, return_std: bool = False) -> Any: ...
 
-    def predict_quantiles(self, X: Any, levels: Sequence[float]) -> np.ndarray:
-        """The values below which a new observation lies with these probabilities."""
+    def predict_quantiles(self, X: Any, levels: Sequence[float]) -> np.ndarray: ...
 
 
 @runtime_checkable
@@ -68,6 +68,7 @@ class Compared(Protocol):
     """Orbits that were ranked by their evidence. The template of the page reads its table, too."""
 
     sentences: list[str]
+    settled: bool
 
     @property
     def best(self) -> str: ...
@@ -75,14 +76,11 @@ class Compared(Protocol):
     @property
     def rows(self) -> Sequence[object]: ...
 
-    def over_plain(self) -> float | None:
-        """Nats of the best over no invariance, where that is certain."""
+    def over_plain(self) -> float | None: ...
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Nats against the best."""
+    def plot(self, ax: Axes | None = None) -> Axes: ...
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain numbers, lists and strings."""
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @runtime_checkable
@@ -94,5 +92,4 @@ class Profiled(Protocol):
     @property
     def quantity(self) -> str: ...
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The curve with its intervals."""
+    def plot(self, ax: Axes | None = None) -> Axes: ...

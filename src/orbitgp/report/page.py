@@ -24,10 +24,10 @@ from orbitgp.inference.evidence import rounded
 from orbitgp.orbits.description import Description, changes
 from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
-from orbitgp.report.examples import typical_rows
+from orbitgp.report.finding import Finding, finding_of
 from orbitgp.report.fitted import Compared, Fitted, Profiled
-from orbitgp.report.pictures import Pictures
-from orbitgp.report.words import Finding, finding_of, nats, not_determined, quantity_label
+from orbitgp.report.summary import typical_rows
+from orbitgp.report.words import is_absent, nats, not_determined, quantity_label
 from orbitgp.saving.atomic import replace
 from orbitgp.training.records import Record
 
@@ -38,49 +38,29 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 @dataclass(eq=False)
 class Content:
-    """What a report is made from.
+    """What a report is made from."""
 
-    Attributes:
-        title: the name of the data.
-        model: the fitted estimator.
-        x, y: training data; a few inputs are shown.
-        start: what the orbit was before training (``orbit.describe()``).
-        test: held-out inputs and targets, if any.
-        names, test_names: what the rows are called, such as file names.
-        target: the name of the target.
-        plain: the evidence without any invariance, if known.
-        certain: whether the difference to that is certain.
-        comparison, profile: results of :mod:`orbitgp.comparison`, if any.
-        inverted: whether pixels p were turned into 1 - p.
-        columns: the names of the columns of a table.
-        scales: the (shift, unit) of each column of a table that was standardised.
-        command: the command that repeats the run.
-        settings, versions: what to list at the end.
-        notes: what to know about the data and the run.
-        remarks: what to know about what was learned.
-    """
-
-    title: str
+    title: str  # the name of the data
     model: Fitted
-    x: Shaped[np.ndarray, "rows *features"]
+    x: Shaped[np.ndarray, "rows *features"]  # training data; a few inputs are shown
     y: Shaped[np.ndarray, "rows *outputs"]
-    start: Description
-    test: tuple[Any, Any] | None = None
-    names: Sequence[str] | None = None
+    start: Description  # what the orbit was before training
+    test: tuple[Any, Any] | None = None  # held-out inputs and targets
+    names: Sequence[str] | None = None  # what the rows are called, such as file names
     test_names: Sequence[str] | None = None
     target: str = "y"
-    plain: float | int | None = None
-    certain: bool = True
+    plain: float | int | None = None  # the evidence without any invariance, if known
+    certain: bool = True  # whether the difference to that is
     comparison: Compared | None = None
     profile: Profiled | None = None
-    inverted: bool = False
-    columns: Sequence[str] = ()
-    scales: Sequence[tuple[float, float]] = ()
-    command: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    inverted: bool = False  # whether pixels p were turned into 1 - p
+    columns: Sequence[str] = ()  # of a table
+    scales: Sequence[tuple[float, float]] = ()  # the (shift, unit) of each column that was standardised
+    command: str = ""  # repeats the run
+    settings: Mapping[str, str] = field(default_factory=dict)  # to list at the end, as the versions
     versions: Mapping[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # on the data and the run
+    remarks: list[str] = field(default_factory=list)  # on what was learned
 
     @cached_property
     def scores(self) -> Scores | None:
@@ -116,13 +96,13 @@ def page(content: Content) -> str:
         undefined=StrictUndefined,
     ).get_template("report.html")
     with rc_context(charts.STYLE):
-        pictures = Pictures(model.orbit_, x, content.columns, content.inverted, content.scales)
+        pictures = charts.Pictures(model.orbit_, x, content.columns, content.inverted, content.scales)
         rendered: str = template.render(
             version=orbitgp.__version__,
             charts=charts,
             content=content,
             **_said(content.finding.text, content.comparison),
-            supported=content.finding.supported,
+            supported=content.finding.supported and (content.comparison is None or content.comparison.settled),
             cards=_cards(content, scores),
             comparison=content.comparison,
             with_units=_unbroken,
@@ -134,6 +114,7 @@ def page(content: Content) -> str:
             changes=changes(content.start, learned),
             undetermined=not_determined([quantity_label(n, learned) for n, ends in model.plausible_.items() if ends is None]),
             label_of=lambda name: quantity_label(name, learned),
+            is_absent=lambda name: is_absent(name, learned),
             history=model.history_,
             comparable=comparable,
             some_data=some_data,

@@ -1,24 +1,12 @@
-"""What was learned, in words and units: "insensitive to rotations within ±17°"."""
+"""What was learned, in words and units: "rotations within ±17° and mirror images"."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import isinf
-from typing import Any
+from typing import Any, NamedTuple
 
-from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
-from orbitgp.report.fitted import Fitted
-from orbitgp.report.support import nats_needed
 
-_SETS = {
-    "Flip": "mirror images",
-    "Rotate90": "quarter turns",
-    "Permutation": "exchanges of coordinates",
-    "Reversal": "reversal of time",
-    "ChannelPermutation": "exchanges of channels",
-}
 _RANGES = {
     "degrees": "rotations",
     "angle": "rotations",
@@ -32,15 +20,24 @@ _RANGES = {
     "gain": "changes of gain",
     "offset": "offsets",
 }
-FEW_DATA = 20
-_MOST_PLAUSIBLE = 2  # quantities, or nobody could read the sentence: what is plausible of more stands in the table of ranges
-# Sizes of the orbits that come with the package: a class of the user's may call anything a width.
+# Sizes of the orbits that come with the package, in a sentence and in a table. A class of the user's may call anything a width.
 _SIZES = {
-    "width": ("Smoothing", "smoothing up to"),
-    "gap": ("Dropout", "gaps up to"),
-    "baseline": ("Baseline", "baselines of"),
+    ("GaussianNoise", "scale"): ("noise of standard deviation", "noise: standard deviation"),
+    ("Smoothing", "width"): ("smoothing up to", "smoothing: width"),
+    ("Dropout", "gap"): ("gaps up to", "dropout: gap"),
+    ("Baseline", "baseline"): ("baselines of", "baseline: baseline"),
+}
+_FIELDS = {"amplitude": "local displacements", "smoothness": "smoothness of displacements"}
+_SETS = {
+    "Flip": "mirror images",
+    "Rotate90": "quarter turns",
+    "Permutation": "exchanges of coordinates",
+    "Reversal": "reversal of time",
+    "ChannelPermutation": "exchanges of channels",
 }
 _AXES = {"_x": "sideways", "_y": "up and down"}
+_MOST_PLAUSIBLE = 2  # quantities whose plausible ranges a sentence gives, or nobody could read it
+_LEAST = {"rotations": 0.5, "scaling": 0.02, "shears": 0.01, "shifts": 0.05}  # that is worth a word: degrees, share, pixels
 
 
 def nats(value: float | int, sign: bool = False) -> str:
@@ -53,116 +50,109 @@ def nats(value: float | int, sign: bool = False) -> str:
     return f"{text} nats"
 
 
-def seen_by_g(model: Fitted) -> str:
-    """The parts of a model's feature map by name, with the constants that each has learned; nothing without a map."""
-    if model.feature_map is None:
-        return ""
-    feature_map, words = model.kernel_.feature_map, []
-    for part in (part for part in feature_map.modules() if hasattr(part, "named_constants")):
-        constants = ", ".join(f"{name} {value:.3g}" for name, value in part.named_constants().items())
-        words.append(f"{type(part).__name__} ({constants})")
-    return ", ".join(words) or type(feature_map).__name__
+class _Name(NamedTuple):
+    """What a quantity is called: its kind (range, size, set, own, or a key of _FIELDS), a noun, and its axis."""
+
+    kind: str
+    noun: str
+    axis: str = ""
 
 
-def learned(description: Description) -> list[str]:
-    """A phrase for each thing that the function is insensitive to. Where that is nothing at all, the phrases say so."""
-    something = [name for name, quantity in description.quantities.items() if not quantity.is_nothing]
-    nothing = [name for name in description.quantities if name not in something]
-    absent = dict.fromkeys(description.owners[name] if _is_own(name, description) else _what(name) for name in nothing)
-    return _phrases(description.only(something)) or [f"no {what}" for what in absent]
+def _name(key: str, description: Description) -> _Name:
+    """ "own" are quantities of an orbit that does not come with the package, for which no phrase is known."""
+    name, owner = key.rsplit(".", 1)[-1], description.owners[key]
+    stem, axis = (name[:-2], _AXES[name[-2:]]) if name[-2:] in _AXES else (name, "")
+    field = next((start for start in _FIELDS if name.startswith(start)), None)
+    if (owner, name) in _SIZES:
+        return _Name("size", _SIZES[owner, name][1])
+    if field is not None:
+        return _Name(field, _FIELDS[field], name[len(field) :].replace("_", " ").strip())
+    if name == "elements":
+        if owner.startswith("Permutation of "):
+            return _Name("set", owner.replace("Permutation", "exchanges", 1))
+        return _Name("set", _SETS.get(owner, f"a set of {description.quantities[key]} transformations"))
+    if stem in _RANGES and (stem != "scale" or description.quantities[key].unit == "×"):
+        return _Name("range", _RANGES[stem], axis)
+    return _Name("own", key.replace("_", " "))
 
 
 def quantity_label(key: str, description: Description) -> str:
     """What a quantity is, for a table of quantities: "rotations" of degrees, "scaling sideways" of scale_x."""
-    name = key.rsplit(".", 1)[-1]
-    if _is_own(key, description):
-        return key.replace("_", " ")
-    if name == "scale" and description.quantities[key].unit != "×":
-        return "noise: standard deviation"
-    if name.startswith("amplitude"):
-        return name.replace("amplitude", "local displacements").replace("_", " ")
-    if name.startswith("smoothness"):
-        return name.replace("smoothness", "smoothness of displacements").replace("_", " ")
-    if name in _SIZES:
-        return f"{_SIZES[name][0].lower()}: {name}"
-    return f"{_what(key)} {_AXES[name[-2:]]}" if name[-2:] in _AXES else _what(key)
+    _, noun, axis = _name(key, description)
+    return f"{noun} {axis}".rstrip()
 
 
-def _what(key: str) -> str:
-    """What a quantity measures, as a noun: "rotations" of degrees, "scaling" of scale_x."""
-    name = key.rsplit(".", 1)[-1]
-    name = name[:-2] if name[-2:] in _AXES else name
-    return _RANGES.get(name, name.replace("_", " "))
+def is_absent(key: str, description: Description) -> bool:
+    """Whether a quantity is too small to be worth a word, and so is what else is plausible of it."""
+    quantity, least = description.quantities[key], _LEAST.get(_name(key, description).noun)
+    widest = quantity if quantity.plausible is None else quantity.plausible[1]
+    small = least is not None and all(abs(end - quantity.neutral) < least for end in (*quantity.span, *widest.span))
+    return small or (quantity.is_nothing and widest.is_nothing)
 
 
-def _is_own(key: str, description: Description) -> bool:
-    """Whether no phrase is known for a quantity, as for the parameters of an orbit of one's own."""
-    name, owner, unit = key.rsplit(".", 1)[-1], description.owners[key], description.quantities[key].unit
-    if name == "scale" and unit != "×":
-        return owner != "GaussianNoise"
-    if name in _SIZES:
-        return owner != _SIZES[name][0]
-    stem = name[:-2] if name[-2:] in _AXES else name
-    return stem not in _RANGES and not name.startswith(("elements", "amplitude", "smoothness"))
+def learned(description: Description) -> list[str]:
+    """A phrase for each thing that the function is insensitive to. Where that is nothing at all, the phrases say so."""
+    something = [key for key, value in description.quantities.items() if not (value.is_nothing or is_absent(key, description))]
+    return _phrases(description.only(something)) or _without(list(description), description)
 
 
-def _own_phrase(owner: str, description: Description) -> str:
-    """As in "AddConstant of width 26"."""
-    own = [key for key, title in description.owners.items() if title == owner and _is_own(key, description)]
-    values = {key: description.quantities[key] for key in own}
-    named = [f"{key.rsplit('.', 1)[-1].replace('_', ' ')} {value}{value.plausibly}" for key, value in values.items()]
-    return f"{owner} of {listed(named)}"
+def learned_sentence(description: Description) -> str:
+    """The same as part of a sentence, with what is absent or not determined behind it, by name."""
+    absent = [key for key in description if is_absent(key, description)]
+    doubtful = [key for key, value in description.quantities.items() if value.may_be_nothing and key not in absent]
+    clear = description.only([key for key in description if key not in (*absent, *doubtful)])
+    if not clear:
+        return listed(learned(_with_few_plausible(description))) if description else ""
+    labels = [quantity_label(key, description) for key in doubtful]
+    apart = [listed(_without(absent, description))] if absent else []
+    apart += [f"{listed(labels)} not determined"] if labels else []
+    return listed(_phrases(_with_few_plausible(clear))) + (f" ({'; '.join(apart)})" if apart else "")
+
+
+def _without(absent: Sequence[str], description: Description) -> list[str]:
+    """As in "no shears" and, where there is some up and down, "no scaling sideways"."""
+    names = {key: _name(key, description) for key in description}
+    present = {name.noun for key, name in names.items() if key not in absent}
+    labels = {
+        description.owners[key] if kind == "own" else quantity_label(key, description) if noun in present else noun: None
+        for key, (kind, noun, _) in names.items()
+        if key in absent
+    }
+    return [f"no {label}" for label in labels]
+
+
+def _with_few_plausible(description: Description) -> Description:
+    """The same without what is plausible, if there is too much of that for a sentence: it stands in the table of ranges."""
+    many = sum(quantity.plausible is not None for quantity in description.quantities.values()) > _MOST_PLAUSIBLE
+    return description.with_plausible({}) if many else description
 
 
 def _phrases(description: Description) -> list[str]:
-    own = dict.fromkeys(owner for key, owner in description.owners.items() if _is_own(key, description))
-    phrases = [_own_phrase(owner, description) for owner in own]
+    """As in "rotations within ±17°", "noise of standard deviation 0.2", "AddConstant of width 26"."""
+    phrases: dict[str, str] = {}
+    own: dict[str, list[str]] = {}
+    ranges: dict[str, dict[str, str]] = {}
     for key, value in description.quantities.items():
-        name = key.rsplit(".", 1)[-1]
-        if _is_own(key, description):
-            continue
-        if name == "elements":
-            phrases.append(_set_phrase(key, description, value))
-        elif name.startswith("smoothness"):
-            continue
-        elif name.startswith("amplitude"):
+        kind, noun, axis = _name(key, description)
+        name, owner = key.rsplit(".", 1)[-1], description.owners[key]
+        said = f"{value}{value.plausibly}"
+        if kind == "own":
+            own.setdefault(owner, []).append(f"{name.replace('_', ' ')} {said}")
+        elif kind == "set":
+            phrases[key] = noun
+        elif kind == "size":
+            phrases[key] = f"{_SIZES[owner, name][0]} {said}"
+        elif kind == "amplitude":
             smooth = description.quantities.get(key.replace("amplitude", "smoothness"))
-            over = f" (smooth over {smooth})" if smooth is not None else ""
-            phrases.append(f"local displacements of {value}{value.plausibly}{over}")
-        elif name == "scale" and value.unit != "×":
-            phrases.append(f"noise of standard deviation {value}{value.plausibly}")
-        elif name in _SIZES:
-            phrases.append(f"{_SIZES[name][1]} {value}{value.plausibly}")
-        elif name[-2:] in _AXES:
-            phrases += _along_axes(key, description)
-        else:
-            phrases.append(f"{_RANGES[name]} {_extent(value)}")
-    return phrases
-
-
-def _along_axes(key: str, description: Description) -> list[str]:
-    """One phrase for a quantity with two axes. The first axis brings it; the second brings nothing."""
-    stem = key[:-2]
-    found = {axis: description.quantities[stem + axis] for axis in _AXES if stem + axis in description.quantities}
-    if key != stem + next(iter(found)):
-        return []
-    what = _what(stem)
-    extents = {axis: _extent(value) for axis, value in found.items()}
-    if len(extents) == 2 and len(set(extents.values())) == 1:
-        return [f"{what} {next(iter(extents.values()))}"]
-    return [f"{what} {listed([f'{extent} {_AXES[axis]}' for axis, extent in extents.items()])}"]
-
-
-def _set_phrase(key: str, description: Description, value: Quantity) -> str:
-    titles = [key.rsplit(".", 1)[0].rstrip("0123456789")] if "." in key else description.title.split(" * ")
-    for title in titles:
-        if title.lower().startswith("permutation of "):
-            return f"exchanges of {title[len('permutation of ') :]}"
-    for title, phrase in _SETS.items():
-        if title in titles or title.lower() in titles:
-            return phrase
-    count = value.value if isinstance(value.value, float) else value.value[0]
-    return f"a set of {count:.0f} transformations"
+            phrases[key] = f"{noun} of {said}" + ("" if smooth is None else f" (smooth over {smooth})")
+        elif kind == "range":  # one phrase for both axes, without their names where both are the same
+            stem = key[:-2] if axis else key
+            extents = ranges.setdefault(stem, {})
+            extents[axis] = _extent(value)
+            alike = len(extents) == 2 and len(set(extents.values())) == 1
+            parts = [extents[axis]] if alike else [f"{extent} {where}".rstrip() for where, extent in extents.items()]
+            phrases[stem] = f"{noun} {listed(parts)}"
+    return [*(f"{owner} of {listed(named)}" for owner, named in own.items()), *phrases.values()]
 
 
 def _extent(value: Quantity) -> str:
@@ -173,82 +163,6 @@ def _extent(value: Quantity) -> str:
         return f"within ±{with_unit(number(abs(value.value)), value.unit)}{value.plausibly}"
     low, high = value.ends()
     return (f"by {low} to {high}" if value.unit == "×" else f"from {low} to {high}") + value.plausibly
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What may be said of a run: a sentence, and whether the evidence supports an invariance."""
-
-    text: str
-    supported: bool = False
-
-
-def finding(
-    description: Description,
-    over_plain: float | int | None,
-    *,
-    num_data: int,
-    certain: bool = True,
-    needed: float = nats_needed(0),
-    steps: int = 0,
-    stopped: bool = False,
-    converged: bool = True,
-) -> Finding:
-    """One rule for the terminal, the report and the summary: nothing is called a finding that the evidence does not support.
-
-    Args:
-        description: what was learned.
-        over_plain: nats over the same model without invariance; None where that was not trained.
-        num_data: the data that it was learned from.
-        certain: whether the difference is known well enough (:func:`is_certain`, or the verdict of a comparison).
-        needed: nats that chance alone may give (:func:`~orbitgp.report.support.nats_needed`).
-        steps: of training.
-        stopped: whether the run was stopped by hand.
-        converged: whether it came to its end, and not to a limit.
-    """
-    phrases = learned(_with_few_plausible(description))
-    if stopped or not converged:
-        how = "Stopped" if stopped else "Not converged"
-        so_far = f"so far {listed(phrases)}" if phrases else "a Gaussian process without invariance"
-        return Finding(f"{how} after {steps:,} step{'' if steps == 1 else 's'}, so this is no result yet: {so_far}.")
-    if not phrases:
-        return Finding("No invariance: a plain Gaussian process.")
-    what = listed(phrases)
-    few = f" There are only {num_data:,} data." if num_data < FEW_DATA else ""
-    if over_plain is None:
-        return Finding(f"Learned {what}; not compared with no invariance.{few}")
-    if over_plain <= -needed and certain:
-        return Finding(f"No invariance is better: with {what}, the evidence is {nats(-over_plain)} lower.{few}")
-    if over_plain < needed or not certain:
-        difference = f"{nats(abs(over_plain))} {'higher' if over_plain > 0 else 'lower'}"
-        doubt = "" if abs(over_plain) < needed else ", which is not certain"
-        said = f"with {what}, the evidence is {'the same' if round(over_plain, 1) == 0 else difference}{doubt}"
-        return Finding(f"Cannot tell whether an invariance helps: {said}.{few}")
-    found = _found(description)
-    return Finding(f"Insensitive to {found}; evidence {nats(over_plain, sign=True)} over no invariance.{few}", supported=True)
-
-
-def _found(description: Description) -> str:
-    """What is insensitive beyond doubt, and then by name where none at all is plausible; all in the same way if nothing is."""
-    doubtful = [name for name, quantity in description.quantities.items() if quantity.may_be_nothing]
-    clear = description.only([name for name, q in description.quantities.items() if not q.may_be_nothing and not q.is_nothing])
-    phrases = learned(_with_few_plausible(clear))
-    if not doubtful or not phrases:
-        return listed(learned(_with_few_plausible(description)))
-    return f"{listed(phrases)} ({listed([quantity_label(name, description) for name in doubtful])} not determined)"
-
-
-def _with_few_plausible(description: Description) -> Description:
-    """The same without what is plausible, if there is too much of that for a sentence."""
-    many = sum(quantity.plausible is not None for quantity in description.quantities.values()) > _MOST_PLAUSIBLE
-    return description.with_plausible({}) if many else description
-
-
-def is_certain(evidence: Evidence, plain: Evidence) -> bool:
-    """Whether the better of two is better beyond their errors, and beyond the slack of the worse, where that is known."""
-    better, worse = (evidence, plain) if evidence.value >= plain.value else (plain, evidence)
-    low, high = better.interval[0], worse.interval[1]
-    return low > (worse.value + 2 * worse.stderr if isinf(high) else high)
 
 
 def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausible: Mapping[str, Any]) -> str:
@@ -267,20 +181,6 @@ def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausib
 def not_determined(quantities: Sequence[str]) -> str:
     """As in "the data do not determine shift_x"; empty where there are none."""
     return f"the data do not determine {listed(quantities)}" if quantities else ""
-
-
-def finding_of(model: Fitted, over_plain: float | int | None = None, certain: bool = True) -> Finding:
-    """What may be said of a fitted estimator."""
-    return finding(
-        model.describe(),
-        over_plain,
-        num_data=model.evidence_.num_data,
-        certain=certain,
-        needed=nats_needed(sum(p.numel() for p in model.orbit_.parameters() if p.requires_grad)),
-        steps=model.history_[-1]["step"],
-        stopped=model.interrupted_,
-        converged=model.converged_,
-    )
 
 
 def noise_in_units(learned: Description, columns: Sequence[str], scales: Sequence[tuple[float, float]]) -> list[str]:

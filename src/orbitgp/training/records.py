@@ -24,8 +24,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -110,12 +109,6 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
 def log(record: Record) -> None:
     """Write the record to the log, in one line."""
     logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(record))
-
-
-def climbs_with_orbit(history: Sequence[Record]) -> list[list[Record]]:
-    """The records of each climb with the orbit, which jumps to another start between two climbs. A sparse run is one climb."""
-    with_orbit = [record for record in history if not record.get("without_orbit")]
-    return [list(records) for _, records in groupby(with_orbit, key=lambda record: record.get("climb"))]
 
 
 def progress_bar(show: bool, unit: str, total: int | None = None) -> Any:

@@ -65,6 +65,7 @@ _column = partial(_data, metavar="COLUMN")
 _train = partial(typer.Option, rich_help_panel="Training")
 _count = partial(_train, metavar="N", min=1)
 _out = partial(typer.Option, rich_help_panel="Output")
+orbit_option = partial(typer.Option, "--orbit", "-o", metavar="ORBIT", autocompletion=complete_orbit)
 
 Out = Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")]
 Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder; it keeps its options.")]

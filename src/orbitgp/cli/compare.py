@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
@@ -30,32 +30,20 @@ _REFINE_HELP = (
     "How long to go on with more inducing points or steps where the best orbits cannot be told apart. By default three times "
     "what the first models took."
 )
-_orbit = partial(typer.Option, "--orbit", "-o", metavar="ORBIT", autocompletion=arguments.complete_orbit)
-Orbits = Annotated[list[str] | None, _orbit(help=_ORBITS_HELP)]
-RefineSeconds = Annotated[float | None, typer.Option(min=0.0, metavar="SECONDS", help=_REFINE_HELP)]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(metavar="QUANTITY", help="Show the evidence over this quantity (degrees, …) held at several values."),
-]
-ProfileValues = Annotated[str | None, typer.Option(metavar="LIST", help="Values for --profile, as in 0,15,30,45.")]
-Jobs = Annotated[
-    int | None,
-    typer.Option("--jobs", "-j", min=1, metavar="N", help="Models to train at a time; by default one for each core."),
-]
-Backend = Annotated[Literal["dask", "ray"] | None, typer.Option(help="Train on a cluster, not on this machine's cores.")]
-Scheduler = Annotated[str | None, typer.Option(metavar="ADDRESS", help="The cluster, as in tcp://10.0.0.1:8786 (Dask).")]
+_PROFILE_HELP = "Show the evidence over this quantity (degrees, …) held at several values."
+_JOBS_HELP = "Models to train at a time; by default one for each core."
 
 
 def compare(
     options: DataOptions,
     settings: TrainingSettings,
-    orbit: Orbits = None,
-    refine_seconds: RefineSeconds = None,
-    profile: ProfileOption = None,
-    profile_values: ProfileValues = None,
-    jobs: Jobs = None,
-    backend: Backend = None,
-    scheduler: Scheduler = None,
+    orbit: Annotated[list[str] | None, arguments.orbit_option(help=_ORBITS_HELP)] = None,
+    refine_seconds: Annotated[float | None, Option(min=0.0, metavar="SECONDS", help=_REFINE_HELP)] = None,
+    profile: Annotated[str | None, Option(metavar="QUANTITY", help=_PROFILE_HELP)] = None,
+    profile_values: Annotated[str | None, Option(metavar="LIST", help="Values for --profile, as in 0,15,30,45.")] = None,
+    jobs: Annotated[int | None, Option("--jobs", "-j", min=1, metavar="N", help=_JOBS_HELP)] = None,
+    backend: Annotated[Literal["dask", "ray"] | None, Option(help="Train on a cluster, not on this machine's cores.")] = None,
+    scheduler: Annotated[str | None, Option(metavar="ADDRESS", help="The cluster, as in tcp://10.0.0.1:8786 (Dask).")] = None,
     out: arguments.Out = None,
     resume: arguments.Resume = None,
     json_: arguments.Json = False,
@@ -137,15 +125,8 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     config, data, folder = run.config, run.data, run.folder
     named, held = _orbits(config, data), _profiled(config, data)
     steps, live = config["settings"]["max_steps"], workers == 1
-    common = {
-        "X": data.x_train,
-        "y": data.y_train,
-        "task": config["task"],
-        "n_jobs": workers,
-        "refine_seconds": config["asked"].get("refine_seconds"),
-        "keep": folder.models,
-        **estimator_settings(config),
-    }
+    common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, "keep": folder.models}
+    common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"
     run.say(f"{data.name}: {', '.join(config['orbits'])}; {planned}")

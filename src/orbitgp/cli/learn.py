@@ -23,21 +23,15 @@ from orbitgp.cli.results import finish, print_result
 if TYPE_CHECKING:
     from orbitgp.inference.evidence import Evidence
 
-Orbit = Annotated[
-    str | None,
-    typer.Option("--orbit", "-o", metavar="ORBIT", help=arguments.ORBIT_HELP, autocompletion=arguments.complete_orbit),
-]
-Baseline = Annotated[
-    bool, typer.Option("--baseline/--no-baseline", help="Train without invariance too, to say what it is worth.")
-]
+_BASELINE_HELP = "Train without invariance too, to say what it is worth."
 
 
 def learn(
     options: DataOptions,
     settings: TrainingSettings,
-    orbit: Orbit = None,
+    orbit: Annotated[str | None, arguments.orbit_option(help=arguments.ORBIT_HELP)] = None,
     out: arguments.Out = None,
-    baseline: Baseline = True,
+    baseline: Annotated[bool, typer.Option("--baseline/--no-baseline", help=_BASELINE_HELP)] = True,
     resume: arguments.Resume = None,
     json_: arguments.Json = False,
     quiet: arguments.Quiet = False,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from orbitgp.cli.arguments import Json, complete_data
 from orbitgp.cli.own import check_named_again, is_own, make_own
@@ -21,29 +22,22 @@ if TYPE_CHECKING:
     from orbitgp.datasets.files import Inputs, ReadOptions
 
 
+_INPUT_HELP = (
+    "New inputs, in any form that training data can have (targets are not needed), an image file or a folder of them; a name "
+    "stands for that data set's test set."
+)
+_OWN_HELP = "The {} of your own that the model was trained with."
+_READ_HELP = "How pandas reads a table, where that is not as for the training data."
+
+
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a model file.")],
-    inputs: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT",
-            help="New inputs, in any form that training data can have (targets are not needed), an image file or a folder of "
-            "them; a name stands for that data set's test set.",
-            autocompletion=complete_data,
-        ),
-    ],
-    out: Annotated[Path | None, typer.Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
-    proba: Annotated[bool, typer.Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
-    orbit: Annotated[
-        str, typer.Option(metavar="FILE:CLASS", help="The orbit of your own that the model was trained with.")
-    ] = "",
-    feature_map: Annotated[
-        str, typer.Option(metavar="FILE:CLASS", help="The feature map of your own that it was trained with.")
-    ] = "",
-    read: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="How pandas reads a table, where that is not as for the training data."),
-    ] = None,
+    inputs: Annotated[str, typer.Argument(metavar="INPUT", help=_INPUT_HELP, autocompletion=complete_data)],
+    out: Annotated[Path | None, Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
+    proba: Annotated[bool, Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
+    orbit: Annotated[str, Option(metavar="FILE:CLASS", help=_OWN_HELP.format("orbit"))] = "",
+    feature_map: Annotated[str, Option(metavar="FILE:CLASS", help=_OWN_HELP.format("feature map"))] = "",
+    read: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=_READ_HELP)] = None,
     json_: Json = False,
 ) -> None:
     """Predict for new inputs: a class with its probability, or a value with its standard deviation.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -36,22 +38,33 @@ app = typer.Typer(
 )
 
 
-for command in (learn, compare, predict, show):
-    app.command()(expand_options(print_errors(command)))
+def _in_one_process(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command, refused where torchrun has started several processes."""
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        if count() > 1:
+            typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process.", err=True)
+            raise typer.Exit(ERROR)
+        command(**options)
+
+    return run
 
 
-def _version(wanted: bool) -> None:
+app.command()(expand_options(print_errors(learn)))
+for command in (compare, predict, show):
+    app.command()(expand_options(_in_one_process(print_errors(command))))
+
+
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"orbitgp {orbitgp.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
 def _common(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    if count() > 1 and context.invoked_subcommand != "learn":
-        command = context.invoked_subcommand
-        typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command} runs in one process.", err=True)
-        raise typer.Exit(ERROR)
+    pass  # its options act by themselves

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from orbitgp import InvariantGPClassifier
 from orbitgp.inference import dense_posterior
-from orbitgp.inference.dense_posterior import Solution, solve
-from orbitgp.inference.expectation_propagation import missing_nats
+from orbitgp.inference.dense_posterior import Solution, missing_nats, solve
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.orbits import Permutation
 

@@ -49,7 +49,7 @@ def test_it_settles_at_the_highest_bound():
         points.append(point)
         return -float((point.square() - 2).square().sum()), 0.5 * (point + 2 / point), len(points)
 
-    image, found = settled(turn, torch.ones(3, 1, dtype=torch.float64), 1e-6)
+    image, found = settled(turn, torch.ones(3, 1, dtype=torch.float64))
     torch.testing.assert_close(image, torch.full_like(image, 2**0.5))
     assert found == len(points)
 
@@ -58,6 +58,7 @@ def test_it_settles_at_the_highest_bound():
 def test_it_ends_where_one_more_turn_would_gain_too_little(of_a_datum, monkeypatch):
     """Gains that halve from turn to turn, the first of them 100 nats of 100 data: the next must be below what is asked."""
     monkeypatch.setattr(AndersonMixing, "next", lambda self, point, image: image)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._NATS_OF_DATUM", of_a_datum)
     bounds = [100 * sum(0.5**k for k in range(n)) for n in range(20)]
     count = []
 
@@ -65,7 +66,7 @@ def test_it_ends_where_one_more_turn_would_gain_too_little(of_a_datum, monkeypat
         count.append(1)
         return bounds[len(count) - 1], point, None
 
-    settled(turn, torch.ones(100, 1), of_a_datum)
+    settled(turn, torch.ones(100, 1))
     gains = [after - before for before, after in itertools.pairwise(bounds)]
     assert gains[len(count) - 1] < 100 * of_a_datum <= gains[len(count) - 2]
 
@@ -75,4 +76,4 @@ def test_what_is_not_finite_ends_it(bound):
     def turn(point):
         return bound, point / 0.0 if bound == 1.0 else point, "found"
 
-    assert settled(turn, torch.ones(2, 1), 1e-6)[1] == "found"
+    assert settled(turn, torch.ones(2, 1))[1] == "found"

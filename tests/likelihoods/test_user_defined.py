@@ -32,7 +32,7 @@ class HyperbolicSecant(Noise):
 class Probit(Classification):
     """p(y | f) = Phi(y f), y = -1 or +1. Its curvature is at least -1: a parabola with lam = 1 touches at a, best at E f."""
 
-    num_locals, log_concave = 1, True
+    num_locals = 1
 
     def __init__(self) -> None:
         super().__init__(num_classes=2, num_latents=1)

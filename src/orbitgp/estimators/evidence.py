@@ -7,10 +7,9 @@ from dataclasses import replace
 import torch
 
 from orbitgp.inference.collapsed import CollapsedBound
-from orbitgp.inference.dense_posterior import Solution
+from orbitgp.inference.dense_posterior import Solution, missing_nats
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.expectation_propagation import missing_nats
 from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory

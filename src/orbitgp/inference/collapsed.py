@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
-from orbitgp.inference.fixed_point import FINE, settled
+from orbitgp.inference.fixed_point import settled
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
@@ -170,7 +170,7 @@ class CollapsedGP(nn.Module):
             found = best(local)
             return float(found.bound()), required(likelihood.local(y, found.moments())), None
 
-        local = settled(turn, local, FINE)[0] if likelihood.num_locals and local is not None else None
+        local = settled(turn, local)[0] if likelihood.num_locals and local is not None else None
         return best(local), local
 
     def _precision(self, observed: Observations, kuu: Square) -> torch.dtype:

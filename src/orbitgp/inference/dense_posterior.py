@@ -6,9 +6,19 @@ f with noise 1 / lam. With C_l = K_f + diag(noise_l) and m the prior mean, the l
     sum_n const_n + sum_nl 1/2 (eta^2 / lam + log(2 pi / lam)) + sum_l log N(t_l; m_l, C_l).
 
 A constant prior mean is at its best in closed form. Where the likelihood is not Gaussian, its quadratic depends on local
-parameters, and these and the posterior take turns. A likelihood that knows its tilted law has the sites of expectation
-propagation (:mod:`orbitgp.inference.expectation_propagation`). Of all others, any local parameters give a bound, and each turn
-raises it (:mod:`orbitgp.inference.fixed_point`).
+parameters, and these and the posterior take turns (:mod:`orbitgp.inference.fixed_point`). Any local parameters give a bound,
+and each turn raises it.
+
+A likelihood that knows its tilted law has better: expectation propagation (Minka 2001). The site of datum n is
+exp(const + nu f - 1/2 tau f^2), a quadratic like every other here. Without it, f_n would be N(m, v): the cavity. The likelihood
+itself, in the place of the site, makes the tilted law, with log Z, mean m^ and variance v^ (:mod:`orbitgp.likelihoods.tilted`).
+A site is right if it gives the same three numbers:
+
+    tau = 1/v^ - 1/v       nu = m^/v^ - m/v       const = log Z - log of the integral of N(f; m, v) exp(nu f - 1/2 tau f^2)
+
+The constants make the Gaussian evidence that of expectation propagation. Where all sites are right, it does not change with
+them to first order. So its gradient is that at fixed sites, and a small error of the sites is a tiny one of the evidence.
+All sites are set at once, a part of the way. What is left to do is the sum over data of KL(tilted law || marginal), in nats.
 """
 
 from __future__ import annotations
@@ -20,21 +30,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference import expectation_propagation
-from orbitgp.inference.expectation_propagation import Cavities, Sites, propagated
-from orbitgp.inference.fixed_point import COARSE, FINE, settled
-from orbitgp.inference.memory import chunk_elements
+from orbitgp.inference.fixed_point import MOST_TURNS, AndersonMixing, settled, tolerance
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, Quadratic, required
+from orbitgp.likelihoods.tilted import Tilted
 
 Gram = Float[Tensor, "rows rows"]
 Means = Float[Tensor, "rows latents"]
 Targets = Float[Tensor, "rows *outputs"]
 Locals = Float[Tensor, "rows *params"]
+Column = Float[Tensor, "rows 1"]
+Sites = Float[Tensor, "rows 2"]  # nu and tau of each datum
+LocalSites = Float[Tensor, "rows 4"]  # nu and tau, then mean and variance of the cavity
 
-_MANY, _EVERY = 1000, 4  # of so many data, every fourth is solved for first where local parameters are not known
 _LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
+_DAMPING = 0.7  # of the way to new sites: all of it makes large ones swing
 
 
 class Observations(NamedTuple):
@@ -86,48 +97,31 @@ def solve(
     """
     if not likelihood.num_locals:
         return _solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, learns_mean, invert)
-    many = len(y) >= _MANY
-    if many and local is None and likelihood.log_concave:
-        local = _predicted_by_some(gram, means, likelihood, y, learns_mean, by_bound)
 
     def turn(local: Locals) -> tuple[float, Locals, Solution]:
         observed = Observations.of(likelihood.quadratic(y, local))
         solution = _solve(gram, means, observed, local, learns_mean)
         return solution.log_evidence, required(likelihood.local(y, _moments(solution, observed))), solution
 
-    def turn_of_sites(sites: Sites) -> tuple[float, Sites, Solution]:
-        observed = Observations.of(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:]))
-        solution = _solve(gram, means, observed, None, learns_mean)
-        cavities = _cavities(solution, observed)
-        tilted = likelihood.tilted(y, *cavities)
-        value = solution.log_evidence + float(cavities.constants(tilted, sites).sum())
-        found = solution._replace(log_evidence=value, local=torch.cat([sites, *cavities], 1))
-        return cavities.left_to_do(tilted, sites), cavities.sites(tilted), found
-
-    of_a_datum = COARSE if many and not invert else FINE
     if likelihood.knows_tilted and not by_bound:
-        if local is None:
-            local = _local_at(likelihood, y, means, gram.diagonal()[:, None].double(), by_bound)
-        solution = propagated(turn_of_sites, local[:, :2], of_a_datum)
+        solution = _propagated(gram, means, likelihood, y, local, learns_mean)
     else:
-        _, solution = settled(turn, begin_local(likelihood, y, local), of_a_datum)
+        _, solution = settled(turn, begin_local(likelihood, y, local))
     if invert:
         solution.system.invert()
     return solution
 
 
 def quadratic_at(likelihood: Likelihood, y: Targets, local: Locals | None, by_bound: bool) -> Quadratic:
-    """The quadratic in the place of the likelihood, at the local parameters of a solution."""
-    if likelihood.knows_tilted and not by_bound:
-        return expectation_propagation.quadratic_at(likelihood, y, required(local))
-    return likelihood.quadratic(y, local)
+    """The quadratic in the place of the likelihood, at the local parameters of a solution.
 
-
-def _local_at(likelihood: Likelihood, y: Targets, mean: Means, variance: Means, by_bound: bool) -> Locals:
-    """The local parameters if f had this mean and variance: a start."""
-    if likelihood.knows_tilted and not by_bound:
-        return Cavities(mean, variance).sites(likelihood.tilted(y, mean, variance))
-    return required(likelihood.local(y, Moments(mean, mean.square() + variance)))
+    Constants of sites depend on the parameters of the likelihood, if it has any.
+    """
+    if not likelihood.knows_tilted or by_bound:
+        return likelihood.quadratic(y, local)
+    sites, (mean, variance) = required(local)[:, :2], required(local)[:, 2:].split(1, 1)
+    tilted = likelihood.tilted(y, mean, variance)
+    return Quadratic(Cavities(mean, variance).constants(tilted, sites)[:, 0], sites[:, :1], sites[:, 1:])
 
 
 def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals:
@@ -135,24 +129,6 @@ def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Loc
     if known is not None:
         return known
     return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
-
-
-def _predicted_by_some(
-    gram: Gram, means: Means, likelihood: Likelihood, y: Targets, learns_mean: bool, by_bound: bool
-) -> Locals:
-    """Local parameters that every fourth row predicts for all: a start that costs little, and saves turns."""
-    some = slice(None, None, _EVERY)
-    solution = solve(gram[some, some], means[some], likelihood, y[some], None, learns_mean, by_bound=by_bound)
-    if solution.bias is not None:
-        means = means + solution.bias
-    found = []
-    step = max(1, chunk_elements(gram.device) // len(solution.weights))
-    for rows in (slice(start, start + step) for start in range(0, len(y), step)):
-        cross = gram[rows, some].double()
-        mean = means[rows] + cross @ solution.weights
-        variance = gram.diagonal()[rows, None] - solution.system.explained(cross.mT)
-        found.append(_local_at(likelihood, y[rows], mean, variance.clamp_min(0.0), by_bound))
-    return torch.cat(found)
 
 
 def _solve(
@@ -181,8 +157,86 @@ def _moments(solution: Solution, observed: Observations) -> Moments:
     return Moments(mean, mean.square() + variance)
 
 
+class Cavities(NamedTuple):
+    """The law of each f_n given all other data."""
+
+    mean: Column
+    variance: Column
+
+    def sites(self, tilted: Tilted) -> Sites:
+        """The sites that give the moments of the tilted laws. A precision that is too small leaves the mean right."""
+        precision = tilted.curvature / self._remaining(tilted)
+        precision = precision.clamp_min(_LEAST_PRECISION * (float(precision.max()) or 1.0))
+        return torch.cat([tilted.slope + precision * (self.mean + self.variance * tilted.slope), precision], 1)
+
+    def constants(self, tilted: Tilted, sites: Sites) -> Column:
+        """What makes each site integrate to Z."""
+        nu, tau = sites.split(1, 1)
+        grown = 1 + tau * self.variance
+        exponent = nu * self.mean + 0.5 * nu.square() * self.variance - 0.5 * tau * self.mean.square()
+        return tilted.log_z + 0.5 * grown.log() - exponent / grown
+
+    def left_to_do(self, tilted: Tilted, sites: Sites) -> float:
+        """The sum of KL(tilted law || marginal), both as Gaussians."""
+        nu, tau = sites.split(1, 1)
+        grown = 1 + tau * self.variance
+        ratio = self._remaining(tilted) * grown  # of the variances
+        apart = self.variance * tilted.slope - (nu - tau * self.mean) * self.variance / grown
+        return float(0.5 * (apart.square() * grown / self.variance + ratio - 1 - ratio.log()).sum())
+
+    def _remaining(self, tilted: Tilted) -> Column:
+        """The share of the cavity's variance that the tilted law keeps."""
+        return (1 - self.variance * tilted.curvature).clamp_min(1e-10)
+
+
+def _propagated(
+    gram: Gram, means: Means, likelihood: Likelihood, y: Targets, local: Locals | None, learns_mean: bool
+) -> Solution:
+    """The posterior at sites that are right, sought from those of ``local`` on, or from those of the prior."""
+    if local is None:
+        prior = Cavities(means, gram.diagonal()[:, None].double())
+        local = prior.sites(likelihood.tilted(y, *prior))
+    sites, mixing, last = local[:, :2], AndersonMixing(), math.inf
+    for _ in range(MOST_TURNS):
+        observed = Observations.of(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:]))
+        solution = _solve(gram, means, observed, None, learns_mean)
+        cavities = _cavities(solution, observed)
+        tilted = likelihood.tilted(y, *cavities)
+        left, asked = cavities.left_to_do(tilted, sites), cavities.sites(tilted)
+        value = solution.log_evidence + float(cavities.constants(tilted, sites).sum())
+        solution = solution._replace(log_evidence=value, local=torch.cat([sites, *cavities], 1))
+        if left < tolerance(sites) or not (math.isfinite(left) and asked.isfinite().all()):
+            break
+        if left > last:
+            mixing.forget()
+        last = left
+        sites = mixing.next(sites, sites + _DAMPING * (asked - sites))
+    return solution
+
+
 def _cavities(solution: Solution, observed: Observations) -> Cavities:
     """The law of each f given all other data: t - alpha / diag(C^-1), with variance 1 / diag(C^-1) - noise."""
     own = 1 / solution.system.diagonals()
     least = torch.finfo(own.dtype).eps * own
     return Cavities(observed.targets - solution.weights * own, torch.maximum(own - observed.noise, least))
+
+
+@torch.no_grad()
+def missing_nats(likelihood: Likelihood, y: Targets, local: LocalSites, system: NoisyCovariance) -> float:
+    """About how far the evidence of these sites lies below the log evidence.
+
+    It is the first term of an expansion (Opper, Paquet and Winther 2013): a tilted law is skew, and its Gaussian is not. With
+    the skewness s_n of each tilted law and the posterior correlations r_mn, the term is 1/12 sum over m != n of s_m s_n r_mn^3.
+    """
+    tau, (mean, variance) = local[:, 1:2], local[:, 2:].split(1, 1)
+    step = 0.02 * variance.sqrt()  # for a difference of curvatures
+    before, after = (likelihood.tilted(y, mean + sign * step, variance).curvature for sign in (-1, 1))
+    root = (variance / (1 + tau * variance)).sqrt()  # the standard deviation of the marginal
+    skewness = (before - after) / (2 * step) * (variance / root) ** 3
+    total, rows, scale = 0.0, torch.arange(len(y), device=y.device), 1 / (tau * root)
+    for some in rows.split(256):  # the covariance of f is noise - noise C^-1 noise
+        columns = torch.nn.functional.one_hot(some, len(y)).mT.to(scale)
+        correlations = -scale * system.solve(columns[:, None])[:, 0] * scale[some].mT
+        correlations[some, torch.arange(len(some), device=y.device)] = 0.0
+        total += float((skewness * correlations**3 @ skewness[some]).sum())
+    return abs(total) / 12

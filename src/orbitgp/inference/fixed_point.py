@@ -5,10 +5,8 @@ Points z_i with images G(z_i) and steps f_i = G(z_i) - z_i. With weights w that 
     z_next = sum_i w_i G(z_i).
 
 Where plain steps z_next = G(z) shrink the distance by a factor each, this finds the place they tend to: Krylov's method for
-nonlinear maps (Walker and Ni 2011).
-
-So the turns of local parameters and a posterior are extrapolated: any local parameters give a bound, and each plain turn raises
-it.
+nonlinear maps (Walker and Ni 2011). So the turns of local parameters and a posterior are extrapolated: any local parameters
+give a bound, and each plain turn raises it.
 """
 
 from __future__ import annotations
@@ -24,15 +22,12 @@ from torch import Tensor
 Point = Float[Tensor, "*shape"]
 Found = TypeVar("Found")
 
-FINE, COARSE = 1e-6, 1e-5  # nats a datum that one more turn may gain; the latter of many data, without a gradient
-_TURNS = 50  # at most
-_SETTLED = 1e-5  # nats that it may gain, however few data there are
-_MEMORY = 5  # points before the last one
-_FACTOR = 2.0  # by which a mixed number may differ from the last image
-_LEAST = 1e-10  # of the largest eigenvalue: directions that differ by less say nothing
+MOST_TURNS = 100
+_NATS_OF_DATUM = 1e-6  # that one more turn may gain, for each datum
+_LEAST_NATS = 1e-5  # the same of few data together
 
 
-def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point, of_a_datum: float) -> tuple[Point, Found]:
+def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:
     """The image of the fixed point, where the bound is highest, and what a turn finds there.
 
     A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each datum. The
@@ -40,7 +35,7 @@ def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point, o
     """
     mixing, gain = AndersonMixing(), 0.0
     bound, image, found = turn(point)
-    for _ in range(_TURNS):
+    for _ in range(MOST_TURNS):
         if not (math.isfinite(bound) and image.isfinite().all()):
             break
         last, plain, point = bound, image, mixing.next(point, image)
@@ -53,18 +48,18 @@ def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point, o
             bound, image, found = turn(point)
         before, gain = gain, bound - last
         shrinks = min(1.0, gain / before) if before > 0 else 1.0
-        if gain * shrinks < enough(point, of_a_datum):
+        if gain * shrinks < tolerance(point):
             break
     return image, found
 
 
-def enough(point: Point, of_a_datum: float) -> float:
+def tolerance(point: Point) -> float:
     """Nats that one more turn may gain."""
-    return max(_SETTLED, of_a_datum * len(point))
+    return max(_LEAST_NATS, _NATS_OF_DATUM * len(point))
 
 
 class AndersonMixing:
-    """The next point from those before, each with its image. Numbers keep their sign, and stay within a factor of the image."""
+    """The next point from the last six and their images. Numbers keep their sign, and stay within a factor 2 of the image."""
 
     def __init__(self) -> None:
         self._images: list[Tensor] = []
@@ -76,12 +71,12 @@ class AndersonMixing:
 
     def next(self, point: Point, image: Point) -> Point:
         """Where to go from this point, whose image is known."""
-        self._images = [*self._images[-_MEMORY:], image.flatten()]
-        self._steps = [*self._steps[-_MEMORY:], (image - point).flatten()]
+        self._images = [*self._images[-5:], image.flatten()]
+        self._steps = [*self._steps[-5:], (image - point).flatten()]
         if len(self._steps) == 1:
             return image
         steps, images = (torch.stack([kept[-1] - one for one in kept[:-1]], 1) for kept in (self._steps, self._images))
-        normal = torch.linalg.pinv(steps.mT @ steps, rtol=_LEAST, hermitian=True)
+        normal = torch.linalg.pinv(steps.mT @ steps, rtol=1e-10, hermitian=True)
         mixed = (self._images[-1] - images @ (normal @ (steps.mT @ self._steps[-1]))).reshape(image.shape)
-        ends = image / _FACTOR, image * _FACTOR
+        ends = image / 2, image * 2
         return mixed.clamp(torch.minimum(*ends), torch.maximum(*ends))

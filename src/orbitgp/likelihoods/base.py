@@ -90,7 +90,6 @@ class Likelihood(nn.Module):
 
     num_latents: int
     num_locals: int = 0  # local parameters for each datum; every real value gives a valid bound
-    log_concave: bool = False  # True if log p(y | f) is concave in f, and local parameters have one top wherever they start
     couples: bool = False  # True if ``lam`` is a full matrix over latent functions
     shares_curvature: bool = False  # True if ``lam`` is the same for all latent functions, so that one covariance serves all
 

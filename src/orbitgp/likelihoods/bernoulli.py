@@ -47,7 +47,6 @@ class Bernoulli(Classification):
     """
 
     num_locals = 1
-    log_concave = True
 
     def __init__(self) -> None:
         super().__init__(num_classes=2, num_latents=1)

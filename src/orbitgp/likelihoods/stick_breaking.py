@@ -20,7 +20,6 @@ class StickBreaking(Classification):
     best at sqrt(E x_j^2). The bound is diagonal, and exact for a point mass. The order of the classes matters.
     """
 
-    log_concave = True
     offset: Tensor
 
     def __init__(self, num_classes: int) -> None:

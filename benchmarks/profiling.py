@@ -15,12 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
 from orbitgp.inference.moments import Whiten
-from orbitgp.kernels._expectations_cpu import Sums
-from orbitgp.kernels._kuu import PointGram
+from orbitgp.kernels.radial import Exponents
 
 STAGES = {
-    "k_fu and k_ff": [Sums],
-    "Kuu": [PointGram],
+    "distances in k_fu, k_ff and Kuu": [Exponents],
     "Cholesky and solves": [Whiten],
 }
 REST = "the rest: draws, interpolation, moments, covariance of q(u), bound, autograd"

@@ -22,7 +22,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
-import orbitgp.kernels._kuu
+from orbitgp.kernels import stationary
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.kernels.stationary import Stationary
@@ -341,13 +341,13 @@ def test_double_kuu_of_single_points(shape, ard, offset):
         torch.testing.assert_close(found[1:], gradients[1:], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("step", [1, 2, 9])
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("tile", [1, 6, 30])
 @ALL_KERNELS
-def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scaled, step, monkeypatch):
-    """However many sets are done at a time."""
-    monkeypatch.setattr(
-        orbitgp.kernels._kuu, "_strips", lambda z: [slice(i, min(i + step, len(z))) for i in range(0, len(z), step)]
-    )
+def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scaled, tile, kept, monkeypatch):
+    """However many points a tile has, and whether its values are kept for the gradient or computed again."""
+    monkeypatch.setitem(stationary._TILE, False, tile)
+    monkeypatch.setitem(stationary._KEPT, False, 2**24 if kept else 0)
     kernel = make(shape, ard, scaled)
     z = torch.randn(5, 3, DIM, dtype=torch.float64).requires_grad_()
     weights = torch.randn(5, 5, dtype=torch.float64)
@@ -373,11 +373,6 @@ def test_double_kuu_of_sets_of_single_points(shape):
     found = torch.autograd.grad((gram * weights).sum(), [z, *kernel.parameters()])
     torch.testing.assert_close(found[0].double(), gradients[0], rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(found[1:], gradients[1:], rtol=1e-4, atol=1e-4)
-
-
-def test_kuu_of_many_sets_is_done_in_strips():
-    assert len(orbitgp.kernels._kuu._strips(torch.empty(100, 40, 1))) > 5
-    assert orbitgp.kernels._kuu._strips(torch.empty(3, 2, 1)) == [slice(0, 3)]
 
 
 # Kernels of the user

@@ -8,8 +8,8 @@ Any ``gpytorch.kernels.Kernel`` serves. The model asks it for three things only:
     cross(xa, xb)         the mean of k_g over two sets of samples, for joint predictions
 
 :func:`covariance` picks the implementation: RBF and Matérn kernels (in a ScaleKernel or not, ARD or not) take a hand-written
-path: one GEMM with two extra columns yields all scaled squared distances, and its backward pass is two GEMMs beside the row and
-column sums that the gradient needs. Any other kernel goes through GPyTorch.
+path: one GEMM with two extra columns yields all scaled squared distances, and its backward pass is two GEMMs. Any other kernel
+goes through GPyTorch.
 Hyperparameters stay in float64; the large products run in the dtype of the samples.
 """
 
@@ -25,7 +25,6 @@ from jaxtyping import Float
 from linear_operator import to_dense
 from torch import Tensor, nn
 
-from orbitgp.kernels._kuu import set_means
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
 Inducing = Float[Tensor, "inducing dim"]
@@ -77,8 +76,7 @@ class Covariance(nn.Module):
         """Kuu + jitter I, in the given precision, or else in that of z; of sets of points, the mean over pairs of two sets."""
         points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
         kuu = self._dense(points, points)
-        kuu = kuu if z.ndim == 2 else set_means(kuu, z.shape[1])
-        return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
+        return with_jitter(set_means(kuu, 1 if z.ndim == 2 else z.shape[1]), jitter)
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         """Kfu for each block and kff for each datum."""
@@ -119,8 +117,19 @@ class Covariance(nn.Module):
         return dense
 
 
+def with_jitter(kuu: Gram, jitter: float) -> Gram:
+    return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
+
+
+def set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, "sets othersets"]:
+    """Means over the pairs of two sets of consecutive points."""
+    if samples == 1:
+        return k
+    return k.unflatten(1, (-1, samples)).sum(-1).unflatten(0, (-1, samples)).sum(1) / samples**2
+
+
 def loses_digits(
-    points: InducingSets, sharpness: Float[Tensor, ""], centre: Float[Tensor, " dim"] | None = None, smooth: bool = True
+    points: Float[Tensor, "*batch n dim"], sharpness: Float[Tensor, ""], centre: Float[Tensor, " dim"], smooth: bool = True
 ) -> bool:
     """Whether points lie so many lengthscales from the centre that distances from a product cancel.
 
@@ -135,11 +144,8 @@ def loses_digits(
     flat = points.detach().reshape(-1, points.shape[-1])
     allowed, sharp = LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps, float(sharpness.detach())
     norms = torch.linalg.vector_norm(flat, dim=1)
-    farthest = float(norms.max())
-    if centre is None:
-        return not farthest**2 * sharp <= allowed
     # Most inputs lie near zero as well as near the centre: that is known at once.
-    from_zero = float(torch.linalg.vector_norm(centre))
+    farthest, from_zero = float(norms.max()), float(torch.linalg.vector_norm(centre))
     if (farthest + from_zero) ** 2 * sharp <= allowed:
         return False
     # Two passes over the inputs, and no copy. What rounds away counts as lost.

@@ -2,79 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from orbitgp.kernels._expectations_cpu import Sums
-from orbitgp.kernels._expectations_cuda import TensorCoreSums
-from orbitgp.kernels._kuu import PointGram, SetGram, set_means
-from orbitgp.kernels._radial import RBF, Matern, Profile
-from orbitgp.kernels.covariance import Covariance, Expectations, Gram, Inducing, InducingSets, loses_digits
+from orbitgp.kernels.covariance import (
+    Covariance,
+    Expectations,
+    Gram,
+    Inducing,
+    InducingSets,
+    loses_digits,
+    with_jitter,
+)
+from orbitgp.kernels.radial import BlockSums, Exponents
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
+
+_AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass over it
+_TILE = {False: 2**9, True: 2**12}  # points of Kuu: below the diagonal it is computed in square tiles
+_KEPT = {False: 2**24, True: 2**28}  # values of k_g in Kuu that are kept for its gradient; more of them are computed again
+
+# k_g / variance between points and others (None: the same points), summed over blocks of as many points
+Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
 
 
 class Stationary(Covariance):
-    """RBF and Matérn kernels of a scaled squared distance, k = variance * profile(kappa * gamma * |x - z|^2)."""
+    """RBF and Matérn kernels, k = variance * profile(|x - z|^2 / lengthscale^2)."""
 
     def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
         super().__init__(kernel)
         self.tensor_cores = tensor_cores
         base = unscaled(kernel)
-        self.profile: Profile = RBF() if isinstance(base, RBFKernel) else Matern(float(base.nu))
+        self.nu = None if isinstance(base, RBFKernel) else float(base.nu)
+        self.smooth = self.nu != 0.5  # else its slope has no bound: TF32 does not know the distance of points that are close
 
     def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
-        dtype = dtype or z.dtype
-        centred = z - _mean(z.detach().reshape(-1, z.shape[-1]))
-        scaled, gamma, variance = self._scaled(centred, dtype)
-        if loses_digits(scaled, gamma, smooth=self.profile.smooth):
-            if dtype != torch.float64:
-                return self.gram(z, torch.float64, jitter).to(dtype)
-            points = scaled.reshape(-1, z.shape[-1]).to(dtype)
-            k = variance * self._from_differences(points, points, gamma)
-            k = k if z.ndim == 2 else set_means(k, z.shape[1])
-            return k + jitter * torch.eye(len(k), dtype=k.dtype, device=k.device)
-        kuu: Tensor = (PointGram if z.ndim == 2 else SetGram).apply(scaled, gamma, variance, self.profile, jitter)
-        return kuu
+        dtype, flat = dtype or z.dtype, z.reshape(-1, z.shape[-1])
+        (points,), evaluate, variance = self._prepared(dtype, flat.detach().mean(0), flat)
+        samples = 1 if z.ndim == 2 else z.shape[1]
+        tiles = points.split(max(1, _TILE[z.is_cuda] // samples) * samples)
+
+        def means(i: int, j: int) -> Float[Tensor, "sets othersets"]:
+            sums = evaluate(tiles[i], None if i == j else tiles[j], samples)
+            return sums.unflatten(1, (-1, samples)).sum(-1) / samples**2
+
+        def tile(i: int, j: int) -> Float[Tensor, "sets othersets"]:
+            keep = len(points) ** 2 <= _KEPT[z.is_cuda] or not torch.is_grad_enabled()
+            return means(i, j) if keep else checkpoint(means, i, j, use_reentrant=False, preserve_rng_state=False)
+
+        lower = [[tile(i, j) for j in range(i + 1)] for i in range(len(tiles))]
+        rows = [torch.cat([*row, *(below[i].mT for below in lower[i + 1 :])], 1) for i, row in enumerate(lower)]
+        return with_jitter(variance * torch.cat(rows), jitter).to(dtype)
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
-        # Centring costs one pass and wins a digit: squared distances cancel less.
-        given, centre = (xa, z), _mean(z.detach())
-        z, gamma, variance = self._scaled(z - centre)
-        if len(self.hyperparameters(z.shape[-1])[0]) > 1:  # far from zero, x / lengthscale loses digits: centre first
-            xa, centre = self._scaled(xa - centre)[0], torch.zeros_like(centre)
-        smooth = self.profile.smooth
-        if loses_digits(z, gamma, smooth=smooth) or loses_digits(xa, gamma, centre, smooth):
-            if xa.dtype != torch.float64:
-                kfu, kff = self.expectations(given[0].double(), given[1].double(), pairing)
-                return kfu.to(xa.dtype), kff.to(xa.dtype)
-            between = self._from_differences((xa - centre).flatten(0, 2), z, gamma)
-            kfu = between.reshape(*xa.shape[:3], len(z)).mean(2)
-            kff = (self._from_differences(*pair_sides(xa, pairing), gamma) * pair_weights(xa, pairing)).sum((-2, -1))
-            return variance * kfu, variance * kff
-        learns = torch.is_grad_enabled() and any(t.requires_grad for t in (xa, z, gamma))
-        on_tensor_cores = self.tensor_cores and xa.is_cuda and xa.dtype == torch.float32 and self.profile.smooth
-        function = TensorCoreSums if on_tensor_cores else Sums
-        kfu, kff = function.apply(xa, z, centre, gamma, pairing, self.profile, learns)
-        return variance * kfu, variance * kff
+        blocks, size = xa.shape[1:3]
+        (x, points), evaluate, variance = self._prepared(xa.dtype, z.detach().mean(0), xa, z)
+        parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, blocks * size * len(z))))
+        kfu = torch.cat([evaluate(part.flatten(0, 2), points, size) for part in parts]).unflatten(0, (-1, blocks))
+        left, right = pair_sides(x, pairing)
+        kff = evaluate(left, None if left is right else right, 1) * pair_weights(x, pairing)
+        return (kfu * (variance / size)).to(xa.dtype), (kff.sum((-2, -1)) * variance).to(xa.dtype)
 
-    def _from_differences(
-        self, a: Float[Tensor, "*batch n dim"], b: Float[Tensor, "*batch m dim"], gamma: Float[Tensor, ""]
-    ) -> Float[Tensor, "*batch n m"]:
-        """The kernel without its variance, from differences: slower than from a product, and without cancellation."""
-        d2 = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
-        # Equal points have the full variance: a kernel with a kink has a floor on its distances.
-        return torch.where(d2 == 0, 1.0, self.profile.differentiable(d2 * (self.profile.kappa * gamma)))
+    def _prepared(
+        self, dtype: torch.dtype, centre: Float[Tensor, " dim"], *points: Tensor
+    ) -> tuple[tuple[Tensor, ...], Evaluate, Float[Tensor, ""]]:
+        """Points, the function that evaluates the kernel between them in this precision, and the variance.
 
-    def _scaled(self, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs, 1/lengthscale^2 and variance. With ARD the inputs are scaled; one lengthscale is applied after the GEMM."""
-        dtype = dtype or x.dtype
-        lengthscales, variance = self.hyperparameters(x.shape[-1])
-        variance = variance.to(dtype)
-        if len(lengthscales) > 1:
-            return x / lengthscales.to(x.dtype), variance.new_ones(()), variance
-        return x, lengthscales[0].to(dtype).pow(-2), variance
+        Distances come from products, or from differences where products cancel: these are slower, and in double precision. With
+        ARD the points are scaled. One lengthscale is applied in the product.
+        """
+        lengthscales, variance = self.hyperparameters(len(centre))
+        gamma, scaled, origin = lengthscales[0].to(dtype).pow(-2), points, centre
+        if len(lengthscales) > 1:  # far from zero, x / lengthscale loses digits: centre first
+            scaled = tuple((x - centre) / lengthscales.to(x.dtype) for x in points)
+            gamma, origin = torch.ones_like(gamma), torch.zeros_like(centre)
+        cancels = any(loses_digits(x, gamma, origin, self.smooth) for x in scaled)
+        if cancels and dtype != torch.float64:
+            return self._prepared(torch.float64, centre.double(), *(x.double() for x in points))
+        tensor_cores = self.tensor_cores and self.smooth and centre.is_cuda and centre.dtype == torch.float32
+
+        def evaluate(a: Tensor, b: Tensor | None, size: int) -> Tensor:
+            if cancels:
+                others = (a if b is None else b).to(dtype)
+                squares = torch.cdist(a.to(dtype), others, compute_mode="donot_use_mm_for_euclid_dist").square()
+                h = squares * (-0.5 * gamma)
+            else:  # a datum's own samples make small products, which gain nothing from tensor cores
+                h = Exponents.apply(a, b, origin, gamma, tensor_cores and a.ndim == 2)
+            return BlockSums.apply(h, self.nu, size)
+
+        return scaled, evaluate, variance.to(dtype)
 
     def hyperparameters(self, dim: int) -> tuple[Float[Tensor, " lengthscales"], Float[Tensor, ""]]:
         """The lengthscale of all of these features, or one for each of them, and the variance."""
@@ -86,8 +106,3 @@ class Stationary(Covariance):
 def unscaled(kernel: Kernel) -> Kernel:
     """The kernel inside a ScaleKernel, or the kernel itself."""
     return kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
-
-
-def _mean(points: Float[Tensor, "points dim"]) -> Float[Tensor, " dim"]:
-    """The mean of all points, as a product: four times faster on a CPU than torch's own sums over columns."""
-    return points.new_full((len(points),), 1 / max(1, len(points))) @ points

@@ -1,0 +1,107 @@
+"""Products that yield distances: against differences, with and without the columns for tensor cores.
+
+Off a GPU, products with those columns run without TF32, and must agree to rounding.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel
+
+from orbitgp.kernels.radial import BlockSums, Exponents, _in_three, _precision, _with_columns
+from orbitgp.kernels.stationary import Stationary
+
+SHAPES = {"points": ((5, 6), (7, 6)), "pairs of each datum": ((3, 5, 6), (3, 4, 6)), "with themselves": ((3, 5, 6), None)}
+
+
+def inputs(shape, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (None if s is None else torch.randn(s, dtype=dtype, generator=generator) + 3.0 for s in SHAPES[shape])
+    return a, b, torch.full((6,), 3.1, dtype=dtype), torch.tensor(0.3, dtype=dtype)
+
+
+def result_and_gradients(function, a, b, gamma):
+    ends = [t.detach().clone().requires_grad_() for t in (a, b, gamma) if t is not None]
+    h = function(ends[0], None if b is None else ends[1], ends[-1])
+    weights = torch.arange(h.numel(), dtype=h.dtype).sin().view_as(h)
+    return [h, *torch.autograd.grad((h * weights).sum(), ends)]
+
+
+@pytest.mark.parametrize("tensor_cores", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_and_gradients_are_those_of_differences(shape, tensor_cores):
+    a, b, centre, gamma = inputs(shape)
+
+    def differences(a, b, gamma):
+        others = a if b is None else b
+        return -0.5 * gamma * (a[..., :, None, :] - others[..., None, :, :]).square().sum(-1)
+
+    found = result_and_gradients(lambda a, b, gamma: Exponents.apply(a, b, centre, gamma, tensor_cores), a, b, gamma)
+    torch.testing.assert_close(found, result_and_gradients(differences, a, b, gamma), rtol=1e-9, atol=1e-9)
+
+
+def test_only_what_is_learned_gets_a_gradient():
+    a, b, centre, gamma = inputs("points")
+    for wanted in (a, b, gamma):
+        wanted.requires_grad_()
+        Exponents.apply(a, b, centre, gamma, True).sum().backward()
+        assert [t.grad is not None for t in (a, b, gamma)] == [t is wanted for t in (a, b, gamma)]
+        wanted.requires_grad_(False).grad = None
+
+
+def test_double_values_of_single_points_have_a_single_gradient():
+    a, b, centre, gamma = inputs("points", torch.float32)
+    h, *gradients = result_and_gradients(lambda a, b, g: Exponents.apply(a, b, centre, g, False), a, b, gamma.double())
+    truth = -0.5 * gamma.double() * (a.double()[:, None] - b.double()).square().sum(-1)
+    torch.testing.assert_close(h, truth, rtol=1e-12, atol=1e-12)
+    assert [g.dtype for g in gradients] == [torch.float32, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("nu", [None, 0.5, 1.5, 2.5])
+def test_slopes_are_derivatives(nu, size):
+    h = -torch.rand(6, 4, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda h: BlockSums.apply(h.clone(), nu, size), (h,))
+
+
+def test_sums_are_over_consecutive_rows():
+    h = -torch.rand(6, 4)
+    torch.testing.assert_close(BlockSums.apply(h.clone(), None, 3), torch.stack([h[:3].exp().sum(0), h[3:].exp().sum(0)]))
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+def test_matern_kernels_at_distance_zero_have_value_one_and_a_finite_slope(nu):
+    h = torch.zeros(2, 2, requires_grad=True)
+    k = BlockSums.apply(h, nu, 1)
+    assert torch.equal(k, torch.ones(2, 2))
+    assert torch.autograd.grad(k.sum(), h)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_three_numbers_of_few_digits_make_one_of_many(dtype):
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=dtype) * torch.logspace(-30, 30, 1000)
+    parts = _in_three(values)
+    assert torch.equal(parts.double().sum(-1), values.double())
+    few = parts if dtype == torch.float32 else parts[:, :2].float()
+    assert not (few.view(torch.int32) & 0x1FFF).any()
+
+
+@pytest.mark.parametrize("dim", [3, 4, 5, 784])
+def test_rows_are_whole_vectors_for_tensor_cores(dim):
+    wide = _with_columns(torch.ones(2, dim), torch.zeros(dim), torch.tensor(0.5), tensor_cores=True)
+    assert wide.shape[1] % 4 == 0
+    assert dim + 6 <= wide.shape[1] < dim + 10
+
+
+def test_a_kernel_with_a_kink_keeps_away_from_tf32():
+    """Where samples come close, its slope has no bound, and TF32 does not know their distance."""
+    assert {nu: Stationary(MaternKernel(nu)).smooth for nu in (0.5, 1.5, 2.5)} == {0.5: False, 1.5: True, 2.5: True}
+    assert Stationary(RBFKernel()).smooth
+
+
+def test_precision_is_put_back():
+    before = torch.get_float32_matmul_precision()
+    with _precision(True):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before

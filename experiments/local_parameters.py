@@ -1,4 +1,4 @@
-"""Where the local parameters come from: a recognition network, one value kept for each datum, or the draws of other groups.
+"""Where the local parameters come from: a recognition network, or one value kept for each datum.
 
 Odd against even digits by the logistic likelihood, with learned rotations, for the same time with each source. Two bounds are
 measured afterwards on fresh draws: with the local parameters that the source itself gives, and with those that are best for
@@ -107,7 +107,7 @@ def _own_bound(trainer: Trainer, generator: torch.Generator, passes: int = 8) ->
     options = trainer.options
 
     def batch(rows: Tensor) -> Batch:
-        samples = model.orbit.sample(x[rows], options.num_samples, options.num_groups, options.sampler, generator)
+        samples = model.orbit.sample(x[rows], options.num_samples, 2, options.sampler, generator)
         return Batch(samples, y[rows], trainer.stochastic.local.at(rows))
 
     parts = torch.arange(len(x), device=x.device).split(options.batch_size)

@@ -30,7 +30,6 @@ from experiments.harness import Record, Records, Settings
 from experiments.toy import maximise
 from orbitgp.estimators.defaults import initial_kernel
 from orbitgp.inference.elbo import elbo
-from orbitgp.inference.local_parameters import Groups, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Moments
 from orbitgp.likelihoods.quadrature import normal_average
@@ -116,12 +115,16 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
         gp.inducing.requires_grad_(False)
         return gp
 
-    joint, rows = model(), torch.arange(len(x))
+    joint = model()
     samples = joint.orbit.sample(x, None)
-    # Without draws, the other groups' local parameters are the best ones, at every step of the optimiser.
-    local = Groups(Setting(joint, Bernoulli(), x, y)).at(rows)
+
+    def best_bound() -> torch.Tensor:
+        """With the best local parameters, at every step of the optimiser."""
+        local = Bernoulli().local(y, joint.moments(joint.whitened_means(samples)))
+        return elbo(joint, Bernoulli(), samples, y, len(x), local)
+
     joint.q_sqrt.register_hook(torch.tril)  # the factor of a covariance is lower triangular
-    best = maximise(lambda: elbo(joint, Bernoulli(), samples, y, len(x), local), joint.parameters(), **ACCURACY)
+    best = maximise(best_bound, joint.parameters(), **ACCURACY)
 
     trainer = Trainer(
         model(), Bernoulli(), x, y, TrainerSettings(num_samples=None, max_steps=max_steps, batch_size=len(x), seed=seed)
@@ -129,7 +132,9 @@ def bounds(problem: Problem, num_inducing: int = 60, max_steps: int = 300, seed:
     trainer.run()
     trainer.stochastic.posterior.refresh_local()
     with torch.no_grad():
-        trained = float(elbo(trainer.model, trainer.likelihood, samples, y, len(x), trainer.stochastic.local.at(rows)))
+        trained = float(
+            elbo(trainer.model, trainer.likelihood, samples, y, len(x), trainer.stochastic.local.at(torch.arange(len(x))))
+        )
     return Bounds(len(x), theirs, best, trained)
 
 

@@ -193,7 +193,7 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
         options |= {
             "sampler": str(rng.choice(["qmc", "qmc", "iid", "antithetic"])),
             "inducing_samples": int(rng.choice([1, 1, 2, 3])),
-            "local": str(rng.choice(["kept", "kept", "network", "groups"])),
+            "local": str(rng.choice(["kept", "kept", "network"])),
         }
     arguments: dict[str, Any] = {
         "likelihood": likelihood,

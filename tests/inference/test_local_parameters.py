@@ -11,15 +11,15 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier
-from orbitgp.inference.elbo import elbo, expected_log_likelihood
+from orbitgp.inference.elbo import expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
-from orbitgp.inference.local_parameters import Groups, LocalName, Network, RecognitionNetwork, Setting
+from orbitgp.inference.local_parameters import LocalName, Network, RecognitionNetwork, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood, StickBreaking
-from orbitgp.orbits import GaussianNoise, Orbit, Permutation
+from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
-from tests.likelihoods.own import Difference, gaussian_moments
+from tests.likelihoods.own import gaussian_moments
 
 SOURCES: tuple[LocalName, ...] = get_args(LocalName)
 
@@ -95,26 +95,12 @@ def test_no_source_is_optimistic() -> None:
         best = likelihood.quadratic(setting.y, likelihood.local(y, exact).repeat(draws, 1)).expectation(moments)
         same = likelihood.quadratic(setting.y, likelihood.local(setting.y, moments)).expectation(moments)
         scored = {"same": same}
-        for source in (Groups, Network):
-            scored[source.__name__] = expected_log_likelihood(model, likelihood, samples, setting.y, source(setting).at(rows))
+        network = Network(setting).at(rows)
+        scored["network"] = expected_log_likelihood(model, likelihood, samples, setting.y, network)
     for name, terms in scored.items():
         difference = (terms - best).reshape(draws, -1).sum(1)
         z = float(difference.mean() / difference.std()) * draws**0.5
         assert z > 4 if name == "same" else z < 4, (name, z)
-
-
-def test_groups_need_two_halves_that_are_independent() -> None:
-    with pytest.raises(ValueError, match="positive multiple of num_groups=4, got 6"):
-        make_trainer(local="groups", num_samples=6).run()
-    cyclic = Permutation([[0, 1, 2], [1, 2, 0], [2, 0, 1]])
-    x = torch.randn(6, 3, dtype=torch.float64)
-    likelihood = Difference()
-    y = likelihood.encode(torch.arange(6) % 2)
-    model = InvariantGP(ScaleKernel(RBFKernel()).double(), cyclic, x[:4], 2, shared_covariance=False)
-    local = Groups(Setting(model, likelihood, x, y)).at(torch.arange(6))
-    assert bool(torch.isfinite(elbo(model, likelihood, cyclic.sample(x, None), y, 6, local)))
-    with pytest.raises(ValueError, match="independent groups of orbit samples, four or more"):
-        elbo(model, likelihood, cyclic.sample(x, 2), y, 6, local)
 
 
 @pytest.mark.slow

@@ -215,7 +215,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         settings = trainer_settings(arguments, orbit, seeds.training)
         check_orbit(orbit, first(x, 2))
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
-        orbit.sample(first(x, 1), settings.num_samples, settings.num_groups, settings.sampler, at_start)
+        orbit.sample(first(x, 1), settings.num_samples, 2, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
         if self.kernel is None and self.feature_map is None and isinstance(x, Tensor):

@@ -13,7 +13,6 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
-from orbitgp.orbits.sampling import whole_groups
 from orbitgp.planning.cost import Workload, affordable
 from orbitgp.planning.sparse_cost import pass_seconds, passes_within
 from orbitgp.training.ladder import Ladder
@@ -54,7 +53,7 @@ def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evid
 def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     """The bound on draws that training has not seen."""
     settings = trainer.options
-    samples, groups = settings.num_samples, settings.num_groups
+    samples = settings.num_samples
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = EVIDENCE_SAMPLES
     problem = trainer.model, trainer.likelihood, trainer.x
@@ -66,7 +65,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
         return passes_within(*problem, rows, samples, trainer.rest, least, PASSES[1], local_passes + 1)
 
     while samples is not None and samples > FEW_SAMPLES and passes() < PASSES[0]:
-        samples = whole_groups(-(-samples // 2), groups)
+        samples = 2 * -(-samples // 4)  # two groups of equal size
     if settings.max_seconds is not None and passes() < PASSES[0]:
         local_passes = min(local_passes, 1)
     whole = samples is None and rows == len(trainer.x)  # whole orbits of all data have no noise
@@ -76,8 +75,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
             *problem,
             trainer.y,
             samples,
-            groups,
-            settings.sampler,
+            sampler=settings.sampler,
             passes=count,
             local_passes=local_passes,
             generator=generator,

@@ -29,13 +29,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import processes
-from orbitgp.inference.local_parameters import LocalOfRows
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import pair_product
 from orbitgp.inference.natural_gradient import Statistics, precision, statistics, total
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import Samples
 
 Local = Float[Tensor, "rows *params"]
@@ -46,7 +44,7 @@ class Batch(NamedTuple):
 
     samples: Samples
     y: Float[Tensor, "rows *outputs"]
-    local: Local | LocalOfRows | None
+    local: Local | None
 
 
 def elbo(
@@ -55,7 +53,7 @@ def elbo(
     samples: Samples,
     y: Float[Tensor, "rows *outputs"],
     num_data: int,
-    local: Local | LocalOfRows | None = None,
+    local: Local | None = None,
     batch: int | None = None,
 ) -> Float[Tensor, ""]:
     """ELBO = N/B sum_n [ const_n + eta_n E f_n - 1/2 lam_n E f_n^2 ] - KL(q(u) || p(u)), from a minibatch of B of N data.
@@ -93,20 +91,12 @@ def expected_log_likelihood(
     likelihood: Likelihood,
     samples: Samples,
     y: Float[Tensor, "rows *outputs"],
-    local: Local | LocalOfRows | None = None,
+    local: Local | None = None,
     factor: Float[Tensor, "inducing inducing"] | None = None,
 ) -> Float[Tensor, " rows"]:
     """The data terms of the bound, one for each datum (``factor``: model.factor(), where nothing is learned)."""
-    if local is None or isinstance(local, Tensor):
-        return likelihood.quadratic(y, local).expectation(_moments(model, likelihood, samples, factor))
-    moments = [_moments(model, likelihood, part, factor) for part in local.split(samples)]
-    chosen = zip(local.choose(moments), moments, strict=True)
-    terms = [likelihood.quadratic(y, values).expectation(part) for values, part in chosen]
-    return terms[0] if len(terms) == 1 else torch.stack(terms).mean(0)
-
-
-def _moments(model: InvariantGP, likelihood: Likelihood, samples: Samples, factor: Tensor | None) -> Moments:
-    return model.moments(model.whitened_means(samples, factor), cross=likelihood.couples)
+    moments = model.moments(model.whitened_means(samples, factor), cross=likelihood.couples)
+    return likelihood.quadratic(y, local).expectation(moments)
 
 
 class Slack(NamedTuple):
@@ -133,7 +123,6 @@ def slack(
     factor = model.factor() if factor is None else factor
     variance, stats = 0.0, list[Statistics]()
     for samples, y, local in batches:
-        assert not isinstance(local, LocalOfRows)  # it chooses local parameters while a bound is computed
         means, quadratic = model.whitened_means(samples, factor), likelihood.quadratic(y, local)
         lam = quadratic.lam if quadratic.lam.ndim == 2 else quadratic.lam.diagonal(dim1=-2, dim2=-1)
         left = means.kff - pair_product(means.a, means.a, means.pairing).sum(-1)

@@ -1,20 +1,17 @@
 """Where the local parameters of a bound come from, while it is trained.
 
-A bound holds for any local parameters that do not depend on the draws it is scored with. Three sources:
+A bound holds for any local parameters that do not depend on the draws it is scored with. Two sources:
 
 - ``kept``: one value for each datum, the best one for the moments of the last refit of q(u) that saw the datum;
 - ``network``: a recognition network, a function of input and label that learns with everything else (section 4.5). It costs no
-  memory for each datum and serves data never seen before, but cannot do better than the closed form of ``Likelihood.local``;
-- ``groups``: from half of the groups of orbit samples for the other half, both ways. Nothing is kept, nothing is learned.
+  memory for each datum and serves data never seen before, but cannot do better than the closed form of ``Likelihood.local``.
 
-A source chooses, and :func:`~orbitgp.inference.elbo.elbo` scores. ``split`` and ``choose`` serve draws that are scored: the
-parts of the samples that are scored apart, and the local parameters of each part. ``refit`` serves draws that q(u) is refitted
-to. These are never scored, so the local parameters may be the best ones for those very draws.
+``at`` serves draws that are scored. ``refit`` serves draws that q(u) is refitted to. These are never scored, so the local
+parameters may be the best ones for those very draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -25,9 +22,8 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowIndex, RowSource, spaced
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
-from orbitgp.orbits import Pairing, Samples
 
-LocalName = Literal["kept", "network", "groups"]
+LocalName = Literal["kept", "network"]
 
 Local = Float[Tensor, "rows params"]
 
@@ -50,40 +46,13 @@ class LocalSource(nn.Module):
         super().__init__()
         self.setting = setting
 
-    def at(self, rows: RowIndex) -> LocalOfRows:
-        """The local parameters of these data, as ``elbo`` takes them."""
-        return LocalOfRows(self, rows)
-
-    def split(self, samples: Samples) -> Sequence[Samples]:
-        """The parts of fresh samples that are scored apart: all of them together."""
-        return [samples]
-
-    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local | None]:
-        """Local parameters for each part, which do not depend on the moments of that part."""
-        return [None] * len(moments)
+    def at(self, rows: RowIndex) -> Local | None:
+        """Local parameters of these data, for draws that are scored."""
+        return None
 
     def refit(self, rows: RowIndex, moments: Moments) -> Local | None:
         """Local parameters of these data, given moments from draws that are not scored."""
         return None
-
-    def _best(self, rows: RowIndex, moments: Moments) -> Local:
-        return required(self.setting.likelihood.local(self.setting.y[rows], moments))
-
-
-class LocalOfRows(NamedTuple):
-    """Local parameters of these data, which their source chooses while the bound is computed.
-
-    The samples are split into parts that are scored apart. The local parameters of a part must not depend on its own moments.
-    """
-
-    source: LocalSource
-    rows: RowIndex
-
-    def split(self, samples: Samples) -> Sequence[Samples]:
-        return self.source.split(samples)
-
-    def choose(self, moments: Sequence[Moments]) -> Sequence[Local | None]:
-        return self.source.choose(self.rows, moments)
 
 
 class Kept(LocalSource):
@@ -97,12 +66,12 @@ class Kept(LocalSource):
         ones = torch.ones(len(setting.x), setting.likelihood.num_locals, dtype=torch.float64, device=setting.x.device)
         self.register_buffer("values", ones)
 
-    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:
-        return [self.values[rows]]
+    def at(self, rows: RowIndex) -> Local:
+        return self.values[rows]
 
     @torch.no_grad()
     def refit(self, rows: RowIndex, moments: Moments) -> Local:
-        local = self._best(rows, moments)
+        local = required(self.setting.likelihood.local(self.setting.y[rows], moments))
         self.values[rows] = local
         return local
 
@@ -114,16 +83,13 @@ class Network(LocalSource):
         super().__init__(setting)
         self.network = RecognitionNetwork(setting.likelihood, spaced(setting.x), setting.y)
 
-    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:
-        return [self._recognised(rows)]
+    def at(self, rows: RowIndex) -> Local:
+        local: Local = self.network(self.setting.x[rows], self.setting.y[rows])
+        return local
 
     @torch.no_grad()
     def refit(self, rows: RowIndex, moments: Moments) -> Local:
-        return self._recognised(rows)
-
-    def _recognised(self, rows: RowIndex) -> Local:
-        local: Local = self.network(self.setting.x[rows], self.setting.y[rows])
-        return local
+        return self.at(rows)
 
 
 class RecognitionNetwork(nn.Module):
@@ -176,28 +142,7 @@ def _convolutions(features: torch.Size) -> nn.Sequential:
     return nn.Sequential(*as_channels, *layers, nn.Flatten())
 
 
-class Groups(LocalSource):
-    """From half of the groups of samples for the other half, both ways."""
-
-    follows_posterior = True
-
-    def split(self, samples: Samples) -> Sequence[Samples]:
-        if samples.pairing == Pairing.exact():
-            return [samples]
-        half = samples.pairing.blocks // 2
-        if half < 2 or samples.pairing != Pairing.groups(2 * half):
-            raise ValueError("local='groups' needs an even number of independent groups of orbit samples, four or more.")
-        return [Samples(points, Pairing.groups(half)) for points in samples.points.split(half, dim=1)]
-
-    def choose(self, rows: RowIndex, moments: Sequence[Moments]) -> Sequence[Local]:
-        # A whole orbit has no draws to be optimistic about, so it is its own other half.
-        return [self._best(rows, other) for other in reversed(moments)]
-
-    def refit(self, rows: RowIndex, moments: Moments) -> Local:
-        return self._best(rows, moments)
-
-
-SOURCES: dict[str, type[LocalSource]] = {"kept": Kept, "network": Network, "groups": Groups}
+SOURCES: dict[str, type[LocalSource]] = {"kept": Kept, "network": Network}
 
 
 def local_source(name: LocalName, setting: Setting, seed: int) -> LocalSource:

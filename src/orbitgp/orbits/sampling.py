@@ -34,11 +34,6 @@ POLICIES: tuple[str, ...] = get_args(Policy)
 _SOBOL_MAX_DIM = torch.quasirandom.SobolEngine.MAXDIM
 
 
-def whole_groups(samples: int, num_groups: int) -> int:
-    """The next number of samples that makes groups of equal size."""
-    return -(-samples // num_groups) * num_groups
-
-
 def base_draws(
     policy: Policy,
     rows: int,

@@ -82,11 +82,6 @@ class TrainingOptions:
         if self.learning_rate is not None:
             self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
 
-    @property
-    def num_groups(self) -> int:
-        """The independent groups that the orbit samples of a datum form. Two are enough, unless half of them serve the rest."""
-        return 4 if self.local == "groups" else 2
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All options by name, as scikit-learn asks for them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

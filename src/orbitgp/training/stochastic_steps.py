@@ -73,7 +73,7 @@ class StochasticSteps:
         self.generator = torch.Generator(device=self.x.device).manual_seed(options.seed)
         self.model.q_mean.requires_grad_(False)
         self.model.q_sqrt.requires_grad_(False)
-        samples = (options.num_samples, options.num_groups, options.sampler)
+        samples = (options.num_samples, 2, options.sampler)
         one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         self.diagnostics = Diagnostics()
@@ -279,7 +279,7 @@ class StochasticSteps:
 
     def _sample(self, own: Owned, num_samples: int | None) -> Samples:
         options, x = self.options, self.x[own.rows]
-        return self.model.orbit.sample(x, num_samples, options.num_groups, options.sampler, self.generator, own.among)
+        return self.model.orbit.sample(x, num_samples, 2, options.sampler, self.generator, own.among)
 
 
 _MOST_STEPS_A_RECORD = 10  # so that a run with a far limit can be found level long before it

@@ -1,9 +1,10 @@
-"""What all pictures share: the colours of a theme, and new figures."""
+"""What all pictures share: the colours of a theme, and new figures. Only they import matplotlib, which is an extra."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from io import BytesIO
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
 Theme = Literal["light", "dark"]
 
 
-@dataclass(frozen=True)
-class Colours:
+class Colours(NamedTuple):
     """The colours of a theme."""
 
     paper: str
@@ -26,7 +26,6 @@ class Colours:
 PAPER = Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c")
 SLIDE = Colours(paper="#16171b", ink="#ececf0", soft="#80828d", accent="#fb923c")
 _THEMES = {"light": PAPER, "dark": SLIDE}
-_NEEDS_MATPLOTLIB = "a picture needs matplotlib: pip install 'orbitgp[plot]'."
 
 
 def theme_colours(theme: str) -> Colours:
@@ -37,8 +36,8 @@ def theme_colours(theme: str) -> Colours:
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Axes alone on a new figure of so many inches, without a box around them."""
-    return _without_box(_new_figure(width, height, layout="constrained").subplots())
+    """Axes alone on a new figure of this size in inches, without a box around them."""
+    return _without_box(_figure_class()(figsize=(width, height), layout="constrained"))
 
 
 def pyplot_axes(width: float, height: float) -> Axes:
@@ -46,30 +45,39 @@ def pyplot_axes(width: float, height: float) -> Axes:
 
     A notebook shows it wherever in a cell it was made, and a script by ``plt.show()``.
     """
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise ImportError(_NEEDS_MATPLOTLIB) from None
-    return _without_box(pyplot.figure(figsize=(width, height), layout="constrained").subplots())
+    _figure_class()
+    from matplotlib import pyplot
+
+    return _without_box(pyplot.figure(figsize=(width, height), layout="constrained"))
 
 
-def _without_box(axes: Axes) -> Axes:
+def _without_box(figure: Figure) -> Axes:
+    axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
-def _new_figure(width: float, height: float, **arguments: Any) -> Figure:
+@cache
+def _figure_class() -> type[Figure]:
+    """A figure that a notebook shows as it stands. Those that ``pyplot`` does not manage need ``%matplotlib inline``."""
     try:
-        from orbitgp.plotting.notebook_figure import NotebookFigure
+        from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError(_NEEDS_MATPLOTLIB) from None
-    return NotebookFigure(figsize=(width, height), **arguments)
+        raise ImportError("a picture needs matplotlib: pip install 'orbitgp[plot]'.") from None
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            file = BytesIO()
+            self.savefig(file, format="png", dpi=min(self.dpi, 100))
+            return file.getvalue()
+
+    return NotebookFigure
 
 
 def titled_figure(width: float, height: float, colours: Colours, title: str | None) -> tuple[Figure, float]:
     """A figure of that many inches plus its title, and the height at which the title begins."""
     extra = 0.36 if title else 0.0
-    figure = _new_figure(width, height + extra, dpi=160, facecolor=colours.paper)
+    figure = _figure_class()(figsize=(width, height + extra), dpi=160, facecolor=colours.paper)
     top = height * 0.99 / (height + extra)
     if title:
         size = min(11.0, 1.7 * 72 * width / len(title))  # fits on one line

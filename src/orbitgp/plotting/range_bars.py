@@ -32,11 +32,11 @@ def ranges(before: Orbit | Description, after: Orbit | Description, theme: Theme
         _label_change(axes, change, colours)
         unit = change.after.unit
         label = f"{change.name} ({unit})" if unit not in ("", "°", "×") else change.name
-        _beside(axes, -0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink)
-        _beside(axes, 1.3, 0.4, str(change.before), fontsize=8.5, color=colours.soft)
-        _beside(axes, 1.8, 0.4, str(change.after), fontsize=10, color=colours.accent)
-    _beside(panels[0], 1.3, 1.5, "start", fontsize=9, weight="bold", color=colours.soft)
-    _beside(panels[0], 1.8, 1.5, "learned", fontsize=9, weight="bold", color=colours.accent)
+        _text(axes, -0.05, 0.4, label, ha="right", fontsize=9.5, color=colours.ink)
+        _text(axes, 1.3, 0.4, str(change.before), fontsize=8.5, color=colours.soft)
+        _text(axes, 1.8, 0.4, str(change.after), fontsize=10, color=colours.accent)
+    _text(panels[0], 1.3, 1.5, "start", fontsize=9, weight="bold", color=colours.soft)
+    _text(panels[0], 1.8, 1.5, "learned", fontsize=9, weight="bold", color=colours.accent)
     return figure
 
 
@@ -62,9 +62,8 @@ def _label_change(axes: Axes, change: Change, colours: Colours) -> None:
 
     (low, high), unit = change.limits, change.after.unit
     if unit == "×":
-        steps = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 2.0, 3.0, 5.0, 10.0)
-        wide = high / low > 1.7
-        axes.xaxis.set_major_locator(FixedLocator([t for t in steps if not (wide and t in (0.8, 0.9, 1.1, 1.2))]))
+        fine = () if high / low > 1.7 else (0.8, 0.9, 1.1, 1.2)
+        axes.xaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0, *fine]))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
@@ -76,6 +75,6 @@ def _label_change(axes: Axes, change: Change, colours: Colours) -> None:
         spine.set(visible=side == "bottom", color=colours.soft, linewidth=0.5)
 
 
-def _beside(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
+def _text(axes: Axes, x: float, y: float, text: str, ha: str = "center", **style: Any) -> None:
     """Text at a place given in widths and heights of the axes."""
     axes.text(x, y, text, transform=axes.transAxes, va="center", ha=ha, **style)

@@ -37,24 +37,19 @@ def show(
     drawn = [draw(orbit, one, num_samples, seed) for one in inputs]
     if inputs[0].ndim == 1 or signal_axis(orbit) is not None:
         return show_signals(orbit, inputs, drawn, colours, title)
-    count = len(drawn[0])  # a finite orbit may have fewer
-    cells = count + 1
-    columns = max(3, int(cells**0.5)) | 1  # odd, so that there is a middle
-    rows = ceil(cells / columns) | 1
-    cell, gap = 0.8, 0.5
-    ratio = inputs[0].shape[-2] / inputs[0].shape[-1]
-    width = len(inputs) * columns * cell + (len(inputs) - 1) * gap
-    figure, top = titled_figure(width, rows * cell * ratio, colours, title)
-    panels = figure.add_gridspec(1, len(inputs), left=0.01, right=0.99, bottom=0.01, top=top, wspace=gap / (columns * cell))
-    middle = (rows // 2) * columns + columns // 2
+    panels, count = len(inputs), len(drawn[0])  # a finite orbit may have fewer
+    columns = max(3, int((count + 1) ** 0.5)) | 1  # odd, so that there is a middle
+    rows = ceil((count + 1) / columns) | 1
+    cell, gap, ratio = 0.8, 0.5, inputs[0].shape[-2] / inputs[0].shape[-1]
+    figure, top = titled_figure(panels * columns * cell + (panels - 1) * gap, rows * cell * ratio, colours, title)
+    layout = figure.add_gridspec(1, panels, left=0.01, right=0.99, bottom=0.01, top=top, wspace=gap / (columns * cell))
+    half, middle = count // 2, rows * columns // 2
     for panel, (image, others) in enumerate(zip(inputs, drawn, strict=True)):
-        grid = panels[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
+        grid = layout[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
         scale = GreyScale(image.numpy())
-        half = count // 2
         for place, picture in enumerate([*others[:half], image, *others[half:]], start=middle - half):
-            axes = figure.add_subplot(grid[place // columns, place % columns])
             frame, width = (colours.accent, 2.4) if place == middle else (colours.soft, 0.4)
-            scale.draw(axes, picture, frame, width)
+            scale.draw(figure.add_subplot(grid[place // columns, place % columns]), picture, frame, width)
     return figure
 
 
@@ -78,27 +73,23 @@ def film(
         raise ValueError("a film shows one image, (H, W) or (C, H, W).")
     if len(orbits) < 2:
         raise ValueError(f"a film needs two orbits or more, the initial one first, got {len(orbits)}.")
-    between = len(orbits) == 2
-    strip = [_between(orbits[0], orbits[1], t / (frames - 1)) for t in range(frames)] if between else list(orbits)
-    if labels is None:
-        labels = ["start", *[""] * (len(strip) - 2), "learned"]
+    strip = list(orbits)
+    if len(orbits) == 2:
+        strip = [_between(orbits[0], orbits[1], t / (frames - 1)) for t in range(frames)]
+    labels = ["start", *[""] * (len(strip) - 2), "learned"] if labels is None else labels
     if len(labels) != len(strip):
         raise ValueError(f"labels must hold one label for each of the {len(strip)} frames, got {len(labels)}.")
-    pictures = [draw(orbit, image, num_samples, seed) for orbit in strip]
-    cell, ratio = 0.75, image.shape[-2] / image.shape[-1]
-    figure, top = titled_figure(len(strip) * cell, (num_samples * ratio + 0.3) * cell, colours, title)
-    header = 0.3 / (num_samples * ratio + 0.3)
-    grid = figure.add_gridspec(
-        num_samples, len(strip), left=0.01, right=0.99, bottom=0.01, top=top - header * top, wspace=0.05, hspace=0.05
-    )
+    cell, header, height = 0.75, 0.3, num_samples * image.shape[-2] / image.shape[-1]
+    figure, top = titled_figure(len(strip) * cell, (height + header) * cell, colours, title)
+    edges = {"left": 0.01, "right": 0.99, "bottom": 0.01, "top": top * height / (height + header)}
+    grid = figure.add_gridspec(num_samples, len(strip), wspace=0.05, hspace=0.05, **edges)
     scale = GreyScale(image.numpy())
-    for column, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
-        last = column == len(strip) - 1
-        for row in range(num_samples):
-            axes = figure.add_subplot(grid[row, column])
-            scale.draw(axes, picture[row], *((colours.accent, 1.4) if last else (colours.soft, 0.5)))
-            if row == 0 and label:
-                axes.set_title(label, fontsize=9, color=colours.accent if last else colours.ink, pad=4)
+    for i, (orbit, label) in enumerate(zip(strip, labels, strict=True)):
+        last = orbit is strip[-1]
+        for row, picture in enumerate(draw(orbit, image, num_samples, seed)):
+            axes = figure.add_subplot(grid[row, i])
+            scale.draw(axes, picture, *((colours.accent, 1.4) if last else (colours.soft, 0.5)))
+            axes.set_title("" if row else label, fontsize=9, color=colours.accent if last else colours.ink, pad=4)
     return figure
 
 
@@ -135,11 +126,7 @@ def _between(first: Orbit, last: Orbit, t: float) -> Orbit:
 
 
 class GreyScale:
-    """One way to show images: the same grey scale for all of them, in every theme, so that nobody sees a negative.
-
-    Attributes:
-        low, high: the values of black and white.
-    """
+    """One way to show images: black and white are the same for all of them, in every theme, so that nobody sees a negative."""
 
     def __init__(self, images: Shaped[np.ndarray, "*shape"]) -> None:
         self.low, self.high = float(images.min()), float(images.max())

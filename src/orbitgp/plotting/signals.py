@@ -40,12 +40,7 @@ def show_signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], colour
 
 
 def draw_vector(
-    axes: Axes,
-    x: Vector,
-    others: Vectors,
-    colours: Colours,
-    axis: Axis | None = None,
-    names: Sequence[str] = (),
+    axes: Axes, x: Vector, others: Vectors, colours: Colours, axis: Axis | None = None, names: Sequence[str] = ()
 ) -> None:
     """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines.
 
@@ -80,9 +75,8 @@ def _draw_row(axes: Axes, x: Vector, others: Vectors, colours: Colours, names: S
 def _draw_signal(axes: Axes, x: Vector, others: Vectors, colours: Colours, axis: Axis | None) -> None:
     place, label = _places(x.shape[-1], axis)
     step = 1.1 * float(np.ptp(others)) or 1.0
-    for channel, (line, around) in enumerate(
-        zip(np.atleast_2d(x), others.reshape(len(others), -1, len(place)).swapaxes(0, 1), strict=True)
-    ):
+    bands = others.reshape(len(others), -1, len(place)).swapaxes(0, 1)
+    for channel, (line, around) in enumerate(zip(np.atleast_2d(x), bands, strict=True)):
         axes.plot(place, around.T - channel * step, color=colours.soft, linewidth=0.7, alpha=0.7)
         axes.plot(place, line - channel * step, color=colours.accent, linewidth=2.2)
     axes.set_xlabel(label)
@@ -101,11 +95,11 @@ def sensitivity(model: Any, X: Any, theme: Theme = "light", title: str | None = 
     """
     colours = theme_colours(theme)
     heights = sensitivities(model, X)
-    figure, top = titled_figure(6.4, 1.2 + 0.9 * len(heights), colours, title)
-    grid = {"left": 0.09, "right": 0.98, "bottom": 0.4 / (1.2 + 0.9 * len(heights)), "top": top - 0.03}
-    for axes, height in zip(
-        figure.subplots(len(heights), squeeze=False, sharex=True, gridspec_kw=grid)[:, 0], heights, strict=True
-    ):
+    inches = 1.2 + 0.9 * len(heights)
+    figure, top = titled_figure(6.4, inches, colours, title)
+    grid = {"left": 0.09, "right": 0.98, "bottom": 0.4 / inches, "top": top - 0.03}
+    panels = figure.subplots(len(heights), squeeze=False, sharex=True, gridspec_kw=grid)[:, 0]
+    for axes, height in zip(panels, heights, strict=True):
         draw_sensitivity(axes, height, signal_axis(model.orbit_), colours)
         open_frame(axes, colours)
     axes.xaxis.label.set(color=colours.soft, size=8)
@@ -114,14 +108,12 @@ def sensitivity(model: Any, X: Any, theme: Theme = "light", title: str | None = 
 
 def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
     """The numbers that :func:`sensitivity` draws."""
+    exact, shape = model.model_, tuple(model.input_shape_)
     if model.inference_ != "exact":
-        raise ValueError(
-            "sensitivity takes a model of exact inference: fit with inference='exact', if there are few enough data."
-        )
-    exact = model.model_
-    x = torch.as_tensor(np.asarray(X)).reshape(-1, *model.input_shape_).to(exact.dtype)
-    if len(model.input_shape_) > 2:
-        raise ValueError(f"sensitivity is for signals (T,) or (C, T), but the inputs have shape {tuple(model.input_shape_)}.")
+        raise ValueError("sensitivity takes a model of exact inference: fit fewer data, with inference='exact'.")
+    if len(shape) > 2:
+        raise ValueError(f"sensitivity is for signals (T,) or (C, T), but the inputs have shape {shape}.")
+    x = torch.as_tensor(np.asarray(X)).reshape(-1, *shape).to(exact.dtype)
     slope = exact.mean_gradient(x).double()
     spread = exact.x.double().std(0)
     return (slope.square().mean((0, 1)).sqrt() * spread).reshape(-1, x.shape[-1]).numpy()
@@ -136,9 +128,10 @@ def draw_sensitivity(axes: Axes, height: Float[np.ndarray, " length"], axis: Axi
 
 
 def _places(length: int, axis: Axis | None) -> tuple[Float[np.ndarray, " length"], str]:
-    """Where the samples of a signal lie on its axis, or features side by side, and what stands below."""
-    interval, label = (axis[0], axis_label(axis[1])) if axis else (1.0, "feature")
-    return interval * np.arange(length), label
+    """Where the samples of a signal lie on its axis, or features side by side, and what stands below: "time in s"."""
+    interval, unit = axis or (1.0, "feature")
+    kind = "" if unit in (SAMPLES, "feature") else "time in " if unit in _OF_TIME else "position in "
+    return interval * np.arange(length), kind + unit
 
 
 def signal_axis(orbit: Orbit) -> Axis | None:
@@ -146,10 +139,3 @@ def signal_axis(orbit: Orbit) -> Axis | None:
     parts = [part for part in orbit.modules() if isinstance(part, SignalOrbit) and not isinstance(part, Parts)]
     found = [(part.interval, part.unit) for part in parts if part.unit != SAMPLES]
     return found[0] if found else (1.0, SAMPLES) if parts else None
-
-
-def axis_label(unit: str) -> str:
-    """What stands below the axis of a signal: "time in s", "position in nm", or "samples" where it has no unit."""
-    if unit == SAMPLES:
-        return unit
-    return f"time in {unit}" if unit in _OF_TIME else f"position in {unit}"

@@ -59,13 +59,11 @@ class Orbit(Portable):
         """Raise ValueError, in one sentence, if inputs of this shape cannot be transformed."""
 
     def describe(self) -> Description:
-        """The learned ranges in physical units; without any, the raw parameters by name."""
+        """The learned ranges in physical units; without any, the raw parameters by name, and reaches without their sign."""
         found = {name: interval.quantity() for name, interval in self.named_ranges().items()}
-        raw = {
-            name: Quantity(p.item() if p.numel() == 1 else (p.min().item(), p.max().item()))
-            for name, p in self.named_parameters()
-        }
-        return Description(type(self).__name__, found or raw)
+        raw = {name: p.abs() if name in self.reach else p for name, p in self.named_parameters()}
+        single = {name: p.item() if p.numel() == 1 else (p.min().item(), p.max().item()) for name, p in raw.items()}
+        return Description(type(self).__name__, found or {name: Quantity(value) for name, value in single.items()})
 
     def named_ranges(self) -> dict[str, Range]:
         """The learned ranges. Each has the name of the argument that it is made from."""

@@ -28,7 +28,7 @@ def number(value: float | int, sign: bool = False, decimals: int | None = None) 
 
 
 def _decimals(value: float | int, figures: int = 2) -> int:
-    """Digits after the point that show so many figures."""
+    """Digits after the point that show this many figures."""
     return 0 if value == 0 or not isfinite(value) else max(0, figures - 1 - floor(log10(abs(value))))
 
 
@@ -94,13 +94,15 @@ class Quantity:
 
     def __str__(self) -> str:
         """As in "±17°", "−16° … +40°", "×0.90 … ×1.17", "0.40 px", "±1.0 px", "−1.0 … +2.0 px"."""
-        if isinstance(self.value, tuple) and self.is_symmetric:
-            return "±" + with_unit(self.ends("")[1].lstrip("+"), self.unit)
-        if isinstance(self.value, tuple):
-            ends = list(dict.fromkeys(self.ends("" if self.unit not in _SIGNS else None)))  # one where they read the same
-            return " … ".join(ends) if self.unit in _SIGNS else with_unit(" … ".join(ends), self.unit)
-        counted = not self.unit and float(self.value).is_integer()
-        return ("±" if self.unit == "°" else "") + with_unit(number(self.value, decimals=0 if counted else None), self.unit)
+        if not isinstance(self.value, tuple):
+            counted = not self.unit and float(self.value).is_integer()
+            text = number(self.value, decimals=0 if counted else None)
+        elif self.is_symmetric:
+            text = self.ends("")[1].lstrip("+")
+        else:
+            ends = dict.fromkeys(self.ends("" if self.unit not in _SIGNS else None))  # one where they read the same
+            return with_unit(" … ".join(ends), "" if self.unit in _SIGNS else self.unit)
+        return ("±" if self.is_symmetric else "") + with_unit(text, self.unit)
 
     @property
     def may_be_nothing(self) -> bool:
@@ -135,22 +137,17 @@ class Change(NamedTuple):
 def changes(before: Description, after: Description) -> list[Change]:
     """The quantities that both have, apart from counts. Those that differ in their axis only, as in shift_x and shift_y, share
     a scale. A scale includes the value at which nothing happens."""
-    both = {
-        name: (before.quantities[name], quantity)
-        for name, quantity in after.quantities.items()
-        if name in before and not name.endswith("elements")
-    }
-
-    def limits(name: str) -> tuple[float, float]:
-        family = [pair for other, pair in both.items() if _without_axis(other) == _without_axis(name)]
-        ends = [end for pair in family for quantity in pair for end in (*quantity.span, quantity.neutral)]
-        return min(ends), max(ends)
-
-    return [Change(name, *pair, limits(name)) for name, pair in both.items()]
+    names = [name for name in after if name in before and not name.endswith("elements")]
+    ends: dict[str, list[float]] = {}
+    for name in names:
+        for quantity in (before.quantities[name], after.quantities[name]):
+            ends.setdefault(_without_axis(name), []).extend((*quantity.span, quantity.neutral))
+    limits = {family: (min(values), max(values)) for family, values in ends.items()}
+    return [Change(n, before.quantities[n], after.quantities[n], limits[_without_axis(n)]) for n in names]
 
 
 def _without_axis(name: str) -> str:
-    return name[:-2] if name.endswith(("_x", "_y")) else name
+    return name.removesuffix("_x").removesuffix("_y")
 
 
 class Description(dict[str, Value]):
@@ -179,22 +176,23 @@ class Description(dict[str, Value]):
         """The same with these quantities alone."""
         return Description(self.title, {name: self.quantities[name] for name in names}, self.owners)
 
+    def rows(self) -> list[tuple[str, str]]:
+        """Names, and quantities in words."""
+        return [(name, f"{quantity}{quantity.plausibly}") for name, quantity in self.quantities.items()]
+
     def __repr__(self) -> str:
         width = max((len(name) for name in self), default=0)
-        lines = [f"  {name:<{width}}  {quantity}{quantity.plausibly}" for name, quantity in self.quantities.items()]
-        return "\n".join([self.title, *lines])
+        return "\n".join([self.title, *(f"  {name:<{width}}  {text}" for name, text in self.rows())])
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        rows = [(name, f"{quantity}{quantity.plausibly}") for name, quantity in self.quantities.items()]
-        cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows)
+        cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in self.rows())
         return f"<table><caption>{escape(self.title)}</caption>{cells}</table>"
 
     @classmethod
     def join(cls, parts: Sequence[Description]) -> Description:
         """Several descriptions as one; a name that occurs more than once carries its title, and then a number, in front."""
-        counts = Counter(name for part in parts for name in part)
-        titles = Counter(part.title for part in parts)
+        counts, titles = Counter(name for part in parts for name in part), Counter(part.title for part in parts)
         seen: Counter[str] = Counter()
         joined: dict[str, Quantity] = {}
         owners: dict[str, str] = {}

@@ -31,6 +31,7 @@ PIXELS = 10.0  # one unit of a parameter that is a length: 0.01 of it moves abou
 
 Number = float | int
 Ends = tuple[Number, Number]
+Given = Number | Ends  # what people write for a range: a half-width, a factor or a length, or a (low, high) pair
 
 _ROUNDING = 1e-6  # a pair this close to symmetric, or to ending at zero, counts as such: tanh in float32 has no more digits
 _ONE_SIDED = 20.0  # the skew of a range that ends at zero: its tanh is one in float64
@@ -48,8 +49,8 @@ class Unit(NamedTuple):
     widest: float = inf
     from_zero: bool = False
 
-    def ends(self, value: Number | Ends, name: str) -> tuple[float, float]:
-        """What people write, a half-width, a factor or a (low, high) pair, as a pair."""
+    def ends(self, value: Given, name: str) -> tuple[float, float]:
+        """What people write as a pair."""
         if isinstance(value, float | int):
             low, high = 1 / value if self.sign == "×" and value > 0 else 0.0 if self.from_zero else -value, value
         else:
@@ -95,7 +96,7 @@ class Range(nn.Module):
     centre: Tensor
     skew: nn.Parameter | None
 
-    def __init__(self, value: Number | Ends, unit: Unit = NUMBER, name: str = "range", learn: bool = True) -> None:
+    def __init__(self, value: Given, unit: Unit = NUMBER, name: str = "range", learn: bool = True) -> None:
         super().__init__()
         low, high = (unit.to_parameter(end) for end in unit.ends(value, name))
         if learn and low == high:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.base import Orbit
 from orbitgp.orbits.constants import constant
-from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.ranges import FACTOR, NUMBER, PIXELS, Ends, Number, Range
+from orbitgp.orbits.ranges import FACTOR, NUMBER, PIXELS, Given, Number, Range
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit
 
@@ -48,11 +47,6 @@ class GaussianNoise(Orbit):
         noise: Tensor = self.scale * torch.special.ndtri(u)
         return x[:, None] + noise.reshape(*u.shape[:2], *x.shape[1:])
 
-    def describe(self) -> Description:
-        scale = self.scale.detach().abs()
-        value = float(scale) if scale.ndim == 0 else (float(scale.min()), float(scale.max()))
-        return Description("GaussianNoise", {"scale": Quantity(value)})
-
 
 def _draw(interval: Range, u: Draws, x: Inputs) -> Tensor:
     """One value for each sample, which broadcasts against ``x[:, None]``."""
@@ -68,7 +62,7 @@ class Brightness(Orbit):
 
     num_draws = 1
 
-    def __init__(self, brightness: Number | Ends = 0.1, learn: bool = True) -> None:
+    def __init__(self, brightness: Given = 0.1, learn: bool = True) -> None:
         super().__init__()
         self.brightness = Range(brightness, NUMBER, "brightness", learn)
 
@@ -88,7 +82,7 @@ class Contrast(Orbit):
 
     num_draws = 1
 
-    def __init__(self, contrast: Number | Ends = 1.2, pivot: Number | Literal["mean"] = "mean", learn: bool = True) -> None:
+    def __init__(self, contrast: Given = 1.2, pivot: Number | Literal["mean"] = "mean", learn: bool = True) -> None:
         super().__init__()
         if isinstance(pivot, str) and pivot != "mean":
             raise ValueError(f"pivot must be a number or 'mean', got {pivot!r}.")
@@ -104,14 +98,12 @@ class Contrast(Orbit):
 class Gain(SignalOrbit):
     """x_a = c x with the factor c uniform, in its logarithm, in a learned range, for all channels alike.
 
-    Args:
-        gain: a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. A learned range contains 1.
-        learn: whether the range is learned.
+    ``gain`` is a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. A learned range contains 1.
     """
 
     num_draws = 1
 
-    def __init__(self, gain: Number | Ends = 1.1, learn: bool = True) -> None:
+    def __init__(self, gain: Given = 1.1, learn: bool = True) -> None:
         super().__init__()
         self.gain = Range(gain, FACTOR, "gain", learn)
 
@@ -122,14 +114,12 @@ class Gain(SignalOrbit):
 class Offset(SignalOrbit):
     """x_a = x + b with b uniform in a learned range, for all channels alike.
 
-    Args:
-        offset: a half-width or a (min, max) pair, in the units of the signal. A learned range contains zero.
-        learn: whether the range is learned.
+    ``offset`` is a half-width or a (min, max) pair, in the units of the signal. A learned range contains zero.
     """
 
     num_draws = 1
 
-    def __init__(self, offset: Number | Ends = 0.1, learn: bool = True) -> None:
+    def __init__(self, offset: Given = 0.1, learn: bool = True) -> None:
         super().__init__()
         self.offset = Range(offset, NUMBER, "offset", learn)
 
@@ -141,12 +131,8 @@ class Baseline(SignalOrbit):
     """x_a = x + b(t) for a random polynomial b, one for each channel.
 
     b(t) = baseline / sqrt(degree + 1) * sum_j z_j P_j(t) with z ~ N(0, 1) and Legendre polynomials P_j of mean square one, so
-    ``baseline`` is its root mean square. Degree 0 is an offset, 1 adds a slope, and a high degree is a smooth drift.
-
-    Args:
-        baseline: root mean square, in the units of the signal.
-        degree: of the polynomial.
-        learn: whether it is learned.
+    ``baseline`` is its root mean square, in the units of the signal. Degree 0 is an offset, 1 adds a slope, and a high degree
+    is a smooth drift.
     """
 
     reach = ("baseline",)
@@ -167,9 +153,6 @@ class Baseline(SignalOrbit):
         z = torch.special.ndtri(u).unflatten(2, (-1, self.degree + 1))
         drift = self.baseline * z @ _polynomials(x.shape[-1], self.degree, dtype=x.dtype, device=x.device)
         return x[:, None] + drift.reshape(*u.shape[:2], *x.shape[1:])
-
-    def describe(self) -> Description:
-        return Description("Baseline", {"baseline": Quantity(self.baseline.abs().item())})
 
 
 @constant
@@ -193,9 +176,7 @@ class Smoothing(SignalOrbit):
 
     num_draws = 1
 
-    def __init__(
-        self, width: Number | Ends | None = None, learn: bool = True, interval: Number = 1.0, unit: str = SAMPLES
-    ) -> None:
+    def __init__(self, width: Given | None = None, learn: bool = True, interval: Number = 1.0, unit: str = SAMPLES) -> None:
         super().__init__(interval, unit)
         self.width = Range(self.interval if width is None else width, self.axis(from_zero=True), "width", learn)
 
@@ -228,7 +209,7 @@ class Dropout(SignalOrbit):
 
     def __init__(
         self,
-        gap: Number | Ends | None = None,
+        gap: Given | None = None,
         fill: Number | Literal["mean"] = "mean",
         learn: bool = True,
         interval: Number = 1.0,

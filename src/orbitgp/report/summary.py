@@ -61,8 +61,7 @@ def html(model: Fitted) -> str:
     """The same, with samples of the orbit around a typical input."""
     said, described = finding_of(model).text, model.describe()
     samples = orbit_picture(model.orbit_, model.examples_[0][0]) if described else ""
-    learned = [(name, f"{quantity}{quantity.plausibly}") for name, quantity in described.quantities.items()]
-    return f"<div><p><b>{escape(said)}</b></p>{samples}{table((), [*learned, *_how(model)])}</div>"
+    return f"<div><p><b>{escape(said)}</b></p>{samples}{table((), [*described.rows(), *_how(model)])}</div>"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

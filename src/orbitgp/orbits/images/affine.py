@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.warps import Points, Warp, WarpDraws
-from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Ends, Number, Range, reflected
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, reflected
 
 
 class Rotation(Warp):
@@ -56,20 +56,14 @@ class Rotation(Warp):
         return Description("Rotation", {"degrees": Quantity(degrees(self.folded().item()), "°")})
 
 
-# The unit of each parameter, and its kind: ranges of one kind are learned together where an orbit starts from a simpler one.
-_PARAMETERS = {
-    "angle": (DEGREES, "rotation"), "shear": (NUMBER, "scaling"),
-    "scale": (FACTOR, "scaling"), "scale_x": (FACTOR, "scaling"), "scale_y": (FACTOR, "scaling"),
-    "shift_x": (LENGTH, "shift"), "shift_y": (LENGTH, "shift"),
-}  # fmt: skip
+_UNITS = {"angle": DEGREES, "shear": NUMBER}
+_UNITS |= dict.fromkeys(("scale", "scale_x", "scale_y"), FACTOR) | dict.fromkeys(("shift_x", "shift_y"), LENGTH)
 
 
 class _AffineWarp(Warp):
     """x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with some of the parameters, each drawn from a learned range."""
 
-    def __init__(
-        self, values: dict[str, Number | Ends | None], frozen: Collection[str] = (), without: Collection[str] = ()
-    ) -> None:
+    def __init__(self, values: dict[str, Given | None], frozen: Collection[str], without: Collection[str] = ()) -> None:
         super().__init__()
         for name in (*frozen, *without):
             if name not in values:
@@ -78,7 +72,7 @@ class _AffineWarp(Warp):
         if not kept:
             raise ValueError(f"{type(self).__name__} has nothing left: keep at least one of {', '.join(values)}.")
         self.ranges = nn.ModuleDict(
-            {name: Range(value, _PARAMETERS[name][0], name, learn=name not in frozen) for name, value in kept.items()}
+            {name: Range(value, _UNITS[name], name, learn=name not in frozen) for name, value in kept.items()}
         )
         self.num_draws = len(kept)
 
@@ -96,13 +90,13 @@ class _AffineWarp(Warp):
     def simpler(self) -> list[list[nn.Parameter]]:
         """Rotations, scalings with shears, and shifts, each alone."""
         families: dict[str, list[nn.Parameter]] = {}
-        for name, interval in self.named_ranges().items():
+        for interval in self.named_ranges().values():
             if interval.half_width.requires_grad:
-                families.setdefault(_PARAMETERS[name][1], []).append(interval.half_width)
+                families.setdefault(interval.unit.sign or FACTOR.sign, []).append(interval.half_width)
         return list(families.values()) if len(families) > 1 else []
 
     def saved_arguments(self) -> dict[str, Any]:
-        left_out = [name for name in signature(type(self)).parameters if name in _PARAMETERS and name not in self.ranges]
+        left_out = [name for name in signature(type(self)).parameters if name in _UNITS and name not in self.ranges]
         return {**dict.fromkeys(left_out), **super().saved_arguments()}
 
 
@@ -126,38 +120,36 @@ class Affine(_AffineWarp):
 
     def __init__(
         self,
-        angle: Number | Ends | None = 8.6,
-        scale_x: Number | Ends | None = 1.16,
-        scale_y: Number | Ends | None = 1.16,
-        shear: Number | Ends | None = 0.15,
-        shift_x: Number | Ends | None = 1.0,
-        shift_y: Number | Ends | None = 1.0,
+        angle: Given | None = 8.6,
+        scale_x: Given | None = 1.16,
+        scale_y: Given | None = 1.16,
+        shear: Given | None = 0.15,
+        shift_x: Given | None = 1.0,
+        shift_y: Given | None = 1.0,
         frozen: Collection[str] = (),
         without: Collection[str] = (),
     ) -> None:
-        scales = {"scale_x": scale_x, "scale_y": scale_y}
-        shifts = {"shift_x": shift_x, "shift_y": shift_y}
-        super().__init__({"angle": angle, **scales, "shear": shear, **shifts}, frozen, without)
+        values = (angle, scale_x, scale_y, shear, shift_x, shift_y)
+        names = ("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y")
+        super().__init__(dict(zip(names, values, strict=True)), frozen, without)
 
 
 class Translation(_AffineWarp):
     """Shifted by pixels uniform in learned ranges; a half-width, a (min, max) pair or None for either axis."""
 
-    def __init__(
-        self, shift_x: Number | Ends | None = 1.0, shift_y: Number | Ends | None = 1.0, frozen: Collection[str] = ()
-    ) -> None:
+    def __init__(self, shift_x: Given | None = 1.0, shift_y: Given | None = 1.0, frozen: Collection[str] = ()) -> None:
         super().__init__({"shift_x": shift_x, "shift_y": shift_y}, frozen)
 
 
 class Scale(_AffineWarp):
     """Scaled about the centre by one factor for both axes, uniform in its logarithm in a learned range."""
 
-    def __init__(self, scale: Number | Ends = 1.16, frozen: Collection[str] = ()) -> None:
+    def __init__(self, scale: Given = 1.16, frozen: Collection[str] = ()) -> None:
         super().__init__({"scale": scale}, frozen)
 
 
 class Shear(_AffineWarp):
     """Sheared horizontally (italics): pixels to the right per pixel down, uniform in a learned range."""
 
-    def __init__(self, shear: Number | Ends = 0.15, frozen: Collection[str] = ()) -> None:
+    def __init__(self, shear: Given = 0.15, frozen: Collection[str] = ()) -> None:
         super().__init__({"shear": shear}, frozen)

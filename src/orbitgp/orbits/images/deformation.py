@@ -29,14 +29,32 @@ from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.constants import constant
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.warps import Basis, Coefficients, Grid, Points, Size, Warp, WarpDraws, pixels
+from orbitgp.orbits.images.warps import Basis, Coefficients, Grid, ImageOrbit, Points, Size, Warp, WarpDraws, pixels
 from orbitgp.orbits.ranges import PIXELS, Number
 from orbitgp.orbits.sampling import Draws
 
 Lengths = Number | Sequence[Number]
 
 
-class LocalDeformation(Warp):
+class Deformation(ImageOrbit):
+    """An orbit with a smooth field, and ranges if any."""
+
+    field: SmoothField
+
+    def draws_for(self, features: torch.Size) -> int:
+        self.check(features)
+        height, width = features[-2:]
+        return self.field.draws_for((height, width)) + len(self.named_ranges())
+
+    def describe(self) -> Description:
+        ranges = {name: interval.quantity() for name, interval in self.named_ranges().items()}
+        return Description(type(self).__name__, {**self.field.quantities(), **ranges})
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {**super().saved_arguments(), **self.field.saved_arguments()}
+
+
+class LocalDeformation(Deformation, Warp):
     """x_a(p) = x(p + d(p)) for a smooth Gaussian random field d of displacements.
 
     Args:
@@ -66,23 +84,12 @@ class LocalDeformation(Warp):
         super().__init__()
         self.field = SmoothField(amplitude, smoothness, per_axis, frozen, finest)
 
-    def draws_for(self, features: torch.Size) -> int:
-        self.check(features)
-        height, width = features[-2:]
-        return self.field.draws_for((height, width))
-
     def points(self, p: Points, u: WarpDraws) -> Points:
         cx, cy = self.field.coefficients(u[:, :, 0, 0], p.size)
         if isinstance(p, Grid):
             return p.displaced(cx, cy, self.field.basis(p.size, u))
         dx, dy = self.field.at(p.x, p.y, cx, cy, p.size)
         return p.at(p.x + dx, p.y + dy)
-
-    def describe(self) -> Description:
-        return Description("LocalDeformation", self.field.quantities())
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return self.field.saved_arguments()
 
 
 class SmoothField(nn.Module):

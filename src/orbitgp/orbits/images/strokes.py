@@ -14,20 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from math import ceil, inf
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from orbitgp.orbits.description import Description
-from orbitgp.orbits.images.deformation import Lengths, SmoothField
+from orbitgp.orbits.images.deformation import Deformation, Lengths, SmoothField
 from orbitgp.orbits.images.warps import ImageOrbit
-from orbitgp.orbits.ranges import LENGTH, PIXELS, Ends, Number, Range
+from orbitgp.orbits.ranges import LENGTH, PIXELS, Given, Number, Range
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 
-class TangentDeformation(ImageOrbit):
+class TangentDeformation(Deformation):
     """x_a = x + f_x t_x + f_y t_y + beta |t| with beta uniform in a learned range.
 
     Args:
@@ -42,7 +40,7 @@ class TangentDeformation(ImageOrbit):
         self,
         amplitude: Lengths = 1.0,
         smoothness: Lengths = 6.0,
-        thickness: Number | Ends | None = 0.3,
+        thickness: Given | None = 0.3,
         per_axis: bool = False,
         blur: Number = 0.9,
         frozen: Collection[str] = (),
@@ -55,11 +53,6 @@ class TangentDeformation(ImageOrbit):
         self.field = SmoothField(amplitude, smoothness, per_axis, set(frozen) - {"thickness"}, finest)
         learn = "thickness" not in frozen
         self.thickness = None if thickness is None else Range(thickness, LENGTH, "thickness", learn)
-
-    def draws_for(self, features: torch.Size) -> int:
-        self.check(features)
-        height, width = features[-2:]
-        return self.field.draws_for((height, width)) + (self.thickness is not None)
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
@@ -75,13 +68,6 @@ class TangentDeformation(ImageOrbit):
             length = (tx**2 + ty**2 + torch.finfo(x.dtype).tiny).sqrt()
             xa = xa + (PIXELS * self.thickness(u[..., :1]))[..., None] * length
         return xa.reshape(rows, samples, *x.shape[1:])
-
-    def describe(self) -> Description:
-        ranges = {name: interval.quantity() for name, interval in self.named_ranges().items()}
-        return Description("TangentDeformation", {**self.field.quantities(), **ranges})
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return {**super().saved_arguments(), **self.field.saved_arguments()}
 
 
 def tangents(x: Inputs, blur: float) -> tuple[Inputs, Inputs]:
@@ -120,7 +106,7 @@ class Thickness(ImageOrbit):
 
     num_draws = 1
 
-    def __init__(self, thickness: Number | Ends = 0.3, learn: bool = True) -> None:
+    def __init__(self, thickness: Given = 0.3, learn: bool = True) -> None:
         super().__init__()
         self.thickness = Range(thickness, LENGTH, "thickness", learn)
 

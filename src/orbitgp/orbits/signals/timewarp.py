@@ -20,6 +20,7 @@ from math import floor, inf, log, pi
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -79,7 +80,7 @@ class TimeWarp(SignalWarp):
         like = self.log_smoothness
         k = frequencies(length, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
         s = PIXELS * self.amplitude.abs() * (0.5 * log_spectrum(like.exp(), k)).exp()
-        return s, torch.cat([k.new_zeros(1), k])
+        return s, F.pad(k, (1, 0))
 
     def times(self, t: Times, u: WarpDraws) -> Times:
         length = t.shape[-1]
@@ -91,13 +92,10 @@ class TimeWarp(SignalWarp):
         # d' = sum_j k_j (b_j cos k_j t - a_j sin k_j t).
         slope = sines @ phase.cos() - (cosines * k)[..., 1:] @ phase.sin()
         speed = (slope - 0.5 * (s * k).square().sum()).exp()
-        passed = torch.cumulative_trapezoid(speed, dim=-1)
-        passed = torch.cat([torch.zeros_like(passed[..., :1]), passed], -1)
+        passed = F.pad(torch.cumulative_trapezoid(speed, dim=-1), (1, 0))
         middle = 0.5 * (passed[..., (length - 1) // 2] + passed[..., length // 2])
         warped = passed + (cosines.sum(-1) - middle)[..., None]
-        if t.ndim == 1:
-            return warped
-        return _between(warped.expand(t.shape), t + (length - 1) / 2)
+        return warped if t.ndim == 1 else _between(warped.expand(t.shape), t + (length - 1) / 2)
 
     def describe(self) -> Description:
         lengths = {"amplitude": PIXELS * self.amplitude.abs().item(), "smoothness": self.log_smoothness.exp().item()}

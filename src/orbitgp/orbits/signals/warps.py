@@ -31,7 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit, Parts
-from orbitgp.orbits.ranges import FACTOR, PIXELS, Ends, Number, Range, Unit
+from orbitgp.orbits.ranges import FACTOR, PIXELS, Given, Number, Range, Unit
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 SAMPLES = "samples"
@@ -137,7 +137,7 @@ class TimeShift(SignalWarp):
 
     def __init__(
         self,
-        shift: Number | Ends | None = None,
+        shift: Given | None = None,
         border: Border = "edge",
         interpolation: Interpolation = "linear",
         learn: bool = True,
@@ -163,7 +163,7 @@ class TimeScale(SignalWarp):
 
     def __init__(
         self,
-        stretch: Number | Ends = 1.1,
+        stretch: Given = 1.1,
         border: Border = "edge",
         interpolation: Interpolation = "linear",
         learn: bool = True,

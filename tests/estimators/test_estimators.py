@@ -322,6 +322,7 @@ class TestInputs:
         assert fitted.model_.inducing.min() > -0.2
         assert fitted.model_.inducing.max() < 1.2
 
+    @pytest.mark.filterwarnings("ignore:few rows")
     def test_one_row_and_constant_targets(self) -> None:
         fitted = InvariantGPRegressor(max_steps=2, random_state=0).fit([[1.0, 2.0]], [3.0])
         assert_allclose(fitted.predict([[1.0, 2.0]]), [3.0], atol=0.1)

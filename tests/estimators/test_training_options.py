@@ -168,6 +168,7 @@ class TestWhatATrainerGets:
         assert trainer_settings(arguments, Identity(), 0).num_samples is None
         assert trainer_settings(arguments, Permutation([[0, 1, 2], [1, 2, 0], [2, 0, 1]]), 0).num_samples == 2
 
+    @pytest.mark.filterwarnings("ignore:few rows")
     def test_options_reach_the_model(self) -> None:
         training = TrainingOptions(inducing_samples=3, jitter=1e-3, sampler="iid")
         model = InvariantGPRegressor(GaussianNoise(0.3), training=training, **QUICK).fit(X, y)

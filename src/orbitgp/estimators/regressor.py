@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
@@ -12,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy import stats
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -23,6 +25,7 @@ from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, N
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
 MIN_NOISE = 1e-6  # the least variance of noise, as a share of that of the targets: without it, constant targets have no top
+FEW_ROWS = 10  # up to which the targets tell too little of their own variance
 
 
 @dataclass(eq=False, repr=False)
@@ -89,14 +92,15 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of a new observation in each row and, if asked for, its standard deviation (of f and noise together).
 
-        A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32).
+        A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32). Ten training
+        rows or fewer say little of the scale of y: standard deviations and quantiles are then widened, and ``fit`` warns.
         """
         check_is_fitted(self)
         if isinstance(self.likelihood_, Noise) and not return_std:  # the mean is that of f, which costs less than a variance
             return self._in_units(self._latent_mean(X))
         law = self._law(X)
         mean = self._in_units(law.mean)
-        return (mean, self._shaped(law.std.numpy() * self.target_scale_)) if return_std else mean
+        return (mean, self._shaped(law.std.numpy() * self._interval_scale())) if return_std else mean
 
     def predict_quantiles(
         self, X: Any, levels: Sequence[float] | Float[np.ndarray, " levels"] = (0.05, 0.5, 0.95)
@@ -105,12 +109,17 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         if np.ndim(levels) != 1 or not len(levels):
             raise ValueError(f"levels must be probabilities between 0 and 1, as in (0.05, 0.5, 0.95), got {levels!r}.")
         law = self._law(X)
-        columns = [law.quantile(float(level)).numpy() * self.target_scale_ + self.target_mean_ for level in levels]
-        return np.stack([self._shaped(column) for column in columns], axis=-1)
+        middle, scale = law.mean.numpy(), self._interval_scale()
+        around = [(law.quantile(float(level)).numpy() - middle) * scale for level in levels]
+        return np.stack([self._shaped(middle * self.target_scale_ + self.target_mean_ + a) for a in around], axis=-1)
 
     def _law(self, X: Any) -> ScaleMixture:
         mean, variance = self._latent(X)
         return cast(ScaleMixture, self.likelihood_.predictive(mean, variance))
+
+    def _interval_scale(self) -> Float[np.ndarray, " outputs"]:
+        """Units of y for one unit of a standard deviation of the model, which few rows underestimate."""
+        return self.target_scale_ * few_rows_factor(self.evidence_.num_data)
 
     def _in_units(self, mean: Float[Tensor, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return self._shaped(mean.numpy() * self.target_scale_ + self.target_mean_)
@@ -133,13 +142,18 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         y = torch.tensor((values - self.target_mean_) / self.target_scale_)
         variance = float(np.square(unit / self.target_scale_).mean())
         likelihood = self._likelihood(y, variance)
+        if len(y) <= FEW_ROWS:
+            warnings.warn(
+                f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are widened by a "
+                f"factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
+            )
         return Problem(y, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
 
     def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
         outputs = y.shape[1]
         if isinstance(self.likelihood, str):
             likelihood = make_likelihood(AUTO if self.likelihood == "auto" else self.likelihood, num_outputs=outputs)
-            _start_noise(likelihood, variance)
+            _start_noise(likelihood, variance, MIN_NOISE if len(y) > FEW_ROWS else len(y) ** -2)
             return likelihood
         if not isinstance(self.likelihood, Likelihood) or isinstance(self.likelihood, Classification):
             raise TypeError(f"likelihood must be a name or a likelihood for regression, got {self.likelihood!r}.")
@@ -153,12 +167,25 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         return tags
 
 
+def few_rows_factor(rows: int) -> float:
+    """By how much standard deviations of few rows are widened; 1 where there are more.
+
+    Evidence that is maximised takes the scale of the targets for known. Integrated over an unknown mean and scale, predictions
+    are Student's: 90 % of new values lie within t s sqrt((n + 1) / (n - 1)), where the targets have standard deviation s and t
+    is a quantile with n - 1 degrees of freedom. One row counts as two.
+    """
+    if rows > FEW_ROWS:
+        return 1.0
+    rows = max(rows, 2)
+    return float(stats.t.ppf(0.95, rows - 1) / stats.norm.ppf(0.95) * sqrt((rows + 1) / (rows - 1)))
+
+
 @torch.no_grad()
-def _start_noise(likelihood: Likelihood, variance: float) -> None:
-    """Named likelihoods start for targets of unit variance: move them to the variance there is, and keep them above zero."""
+def _start_noise(likelihood: Likelihood, variance: float, least: float) -> None:
+    """Named likelihoods start for targets of unit variance: move them to the variance there is, above a ``least`` share."""
     if isinstance(likelihood, Gaussian):
         likelihood.log_noise.add_(log(variance))
-        likelihood.min_noise = MIN_NOISE * variance
+        likelihood.min_noise = least * variance
     elif isinstance(likelihood, StudentT | Laplace):
         likelihood.log_scale.add_(0.5 * log(variance))
-        likelihood.min_scale = sqrt(MIN_NOISE * variance)
+        likelihood.min_scale = sqrt(least * variance)

@@ -22,7 +22,7 @@ from experiments import harness
 from experiments.harness import Record, Records
 from orbitgp import metrics
 from orbitgp.datasets import Dataset, digits
-from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.inference.elbo import Batch, elbo_of_all
 from orbitgp.inference.evidence import measure_evidence
 from orbitgp.inference.inducing_points import initial_inducing

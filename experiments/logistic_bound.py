@@ -28,7 +28,7 @@ from torch import Tensor
 from experiments import harness
 from experiments.harness import Record, Records, Settings
 from experiments.toy import maximise
-from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Moments

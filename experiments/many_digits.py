@@ -20,7 +20,7 @@ import torch
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.datasets import mnist
-from orbitgp.estimators import stored
+from orbitgp.estimators import data as estimator_data
 from orbitgp.inference.rows import StoredRows
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
     write(options.folder, x, rounds, torch.device(options.device))
     labels = np.tile(y, rounds)
     test = (255 * data.x_test, data.y_test)
-    stored.LOADED_BYTES = 0  # however few they are
+    estimator_data.LOADED_BYTES = 0  # however few they are
     say(f"{len(labels):,} digits in {rounds} files; {peak():.2f} GB at the peak so far")
     fit(f"{len(labels):,} from disk", options, options.folder, labels, test)
     say(f"peak of resident memory: {peak():.2f} GB")

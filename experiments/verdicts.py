@@ -33,7 +33,7 @@ import orbitgp
 from experiments import harness
 from experiments.harness import Claims, Record, Records, Settings
 from orbitgp.datasets import digits
-from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.likelihoods.classification import Classification

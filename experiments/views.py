@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from experiments import harness
 from experiments.harness import Record, Records, Settings
-from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels import Frame, OrientedGradients, SideBySide
 from orbitgp.likelihoods import Dirichlet

@@ -9,7 +9,7 @@ import pytest
 
 from orbitgp import datasets
 from orbitgp.comparison import refine
-from orbitgp.estimators import base
+from orbitgp.estimators import initialise
 from orbitgp.training.ladder import Ladder
 
 MOST_STEPS = 6
@@ -25,7 +25,7 @@ def few_data(monkeypatch):
     def few_steps(max_steps, **settings):
         return Ladder(max_steps=min(max_steps or MOST_STEPS, MOST_STEPS), **settings)
 
-    monkeypatch.setattr(base, "Ladder", few_steps)
+    monkeypatch.setattr(initialise, "Ladder", few_steps)
     whole = datasets.digits()
     few = replace(
         whole, x_train=whole.x_train[:60], y_train=whole.y_train[:60], x_test=whole.x_test[:50], y_test=whole.y_test[:50]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
-from orbitgp.estimators import stored
+from orbitgp.estimators import data as estimator_data
 
 
 def peak(folder: Path, rows: int) -> float:
@@ -24,5 +24,5 @@ def peak(folder: Path, rows: int) -> float:
 def measure(folder: Path, result: Path, *numbers_of_rows: int) -> None:
     """Write the peaks to a file."""
     torch.set_num_threads(1)
-    stored.LOADED_BYTES = 0
+    estimator_data.LOADED_BYTES = 0
     result.write_text(" ".join(str(peak(folder, rows)) for rows in numbers_of_rows))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orbitgp import InvariantGPClassifier, compare
-from orbitgp.estimators.images import channels_first, check_images
+from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.orbits import Flip, Rotation
 
 rng = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import orbitgp.estimators.base
 import orbitgp.estimators.evidence
+import orbitgp.estimators.initialise
 import orbitgp.estimators.session
 from orbitgp import InvariantGPRegressor
 from orbitgp.estimators.evidence import sparse_evidence
@@ -27,7 +28,7 @@ from orbitgp.training import run as learning_run
 from orbitgp.training.trainer import Trainer
 
 CLOCKED = (
-    orbitgp.estimators.base,
+    orbitgp.estimators.initialise,
     orbitgp.estimators.session,
     ladder,
     learning_run,

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
-from orbitgp.estimators import stored
+from orbitgp.estimators import data as estimator_data
 from orbitgp.inference.rows import Minibatches, StoredRows, minibatches
 from orbitgp.orbits import Rotation
 from tests import new_process
@@ -53,7 +53,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "LOADED_BYTES", 0)
+    monkeypatch.setattr(estimator_data, "LOADED_BYTES", 0)
 
 
 def on_disk(kind: str, x: np.ndarray, folder: Path) -> Any:
@@ -127,7 +127,7 @@ def test_batches_are_read_once_and_beforehand(data: tuple[np.ndarray, np.ndarray
 
 def test_small_arrays_are_loaded(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data
-    monkeypatch.setattr(stored, "LOADED_BYTES", 2**20)
+    monkeypatch.setattr(estimator_data, "LOADED_BYTES", 2**20)
     model = InvariantGPClassifier(max_steps=2).fit(Items(x[:30]), y[:30])
     assert model.inference_ == "exact"
 

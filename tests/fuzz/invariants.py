@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from orbitgp.estimators.defaults import prior_variance
+from orbitgp.estimators.initialise import prior_variance
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP

@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
-from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.kernels import OrientedGradients, covariance
 from orbitgp.likelihoods import Dirichlet
 from orbitgp.orbits import Brightness, GaussianNoise, Pairing, Permutation, Rotation

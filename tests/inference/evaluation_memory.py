@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits.parse import make_orbit

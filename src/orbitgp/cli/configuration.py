@@ -132,7 +132,7 @@ def orbit_for(config: dict[str, Any], orbit: str, data: Data) -> Orbit:
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings as arguments of an estimator."""
-    from orbitgp.estimators.defaults import ard_kernel
+    from orbitgp.estimators.initialise import ard_kernel
 
     settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
     settings["random_state"] = settings.pop("seed")

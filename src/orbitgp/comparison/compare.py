@@ -17,7 +17,7 @@ from orbitgp.comparison.result import Comparison, Profile
 from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.estimators.images import channels_first, check_images
+from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit, quantity_names, with_fixed
 

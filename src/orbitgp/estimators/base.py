@@ -7,7 +7,6 @@ A fit copies the orbit and the kernel, places inducing points on orbit samples o
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
@@ -19,16 +18,23 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from orbitgp.estimators.beginning import Fit, Problem, Seeds, exact_model, sparse_model
-from orbitgp.estimators.data import ChecksData, Inputs, parts
-from orbitgp.estimators.defaults import initial_kernel
+from orbitgp.estimators.data import ChecksData, Inputs, check_images, parts
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
-from orbitgp.estimators.images import check_images
+from orbitgp.estimators.initialise import (
+    Fit,
+    Problem,
+    Seeds,
+    exact_engine,
+    exact_model,
+    initial_kernel,
+    sparse_engine,
+    sparse_model,
+)
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
@@ -54,20 +60,15 @@ from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, Plan, make_plan, many_inducing, sparse_plan
-from orbitgp.planning.sparse_cost import for_learning
-from orbitgp.planning.time_limit import exact_limit
 from orbitgp.report.summary import html, summary, typical_rows
 from orbitgp.training.engine import Engine
-from orbitgp.training.ladder import Ladder
 from orbitgp.training.plausible import plausible_ranges
 from orbitgp.training.records import Callback
-from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
-CHECKED_IMAGES = 10_000  # that are looked at for a background that is not 0
-EXAMPLE_ROWS = 60_000  # that typical ones are chosen from
+SEEN_ROWS = 10_000  # that are checked as images, and that examples are chosen from
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 Predicted = TypeVar("Predicted")
@@ -138,7 +139,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
     def save(self, path: StrPath) -> None:
         """Write all that was learned, and the arguments, into one safetensors file, whole or not at all."""
         check_is_fitted(self)
-        save_estimator(self, Path(path), _kind(type(self)))
+        save_estimator(self, Path(path))
 
     @classmethod
     def load(
@@ -155,7 +156,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         rebuild: hand in one that was built like the one that was fitted; its parameters are taken from the file.
         """
         handed_in = {"orbit": orbit, "kernel": kernel, "likelihood": likelihood, "feature_map": feature_map}
-        return load_estimator(cls, Path(path), _kind(cls), handed_in)
+        return load_estimator(cls, Path(path), handed_in)
 
     def describe(self) -> Description:
         """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
@@ -208,7 +209,8 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         arguments = check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
         x, targets = self._training_data(X, y, device)
-        seeds = Seeds(*processes.broadcast(run.seeds(self._new_seeds(), self.random_state)))
+        drawn = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
+        seeds = Seeds(*processes.broadcast(run.seeds(drawn, self.random_state)))
         at_start = torch.Generator(device).manual_seed(seeds.start)
 
         orbit = self._initial_orbit(x)
@@ -223,9 +225,8 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
         exact = exact_model(x, fit) if isinstance(x, Tensor) else None
         self.plan_ = self._plan(exact, fit)
-        self.inference_ = self.plan_.inference
         logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
-        if exact is not None and self.inference_ == "exact":
+        if exact is not None and self.plan_.inference == "exact":
             self._fit_exact(exact, fit)
         else:
             if exact is not None and arguments["num_inducing"] is None:
@@ -233,8 +234,10 @@ class InvariantEstimator(ChecksData, BaseEstimator):
                 fit = fit._replace(arguments={**arguments, "num_inducing": points})
             check_sparse_memory(x, orbit, fit.arguments["num_inducing"], settings)
             self._fit_sparse(sparse_model(fit, at_start), fit)
-        self.interrupted_ = run.interrupted
-        self.examples_ = _examples(x, targets)
+        self.inference_, self.interrupted_ = self.plan_.inference, run.interrupted
+        some, labels = first(x, SEEN_ROWS).cpu().numpy(), np.asarray(targets)[:SEEN_ROWS]
+        shown = typical_rows(some, labels)
+        self.examples_ = some[shown], labels[shown]
 
     def _plan(self, exact: ExactGP | None, fit: Fit) -> Plan:
         """Exact or sparse, and why; there is no exact model where the data are not one tensor."""
@@ -247,59 +250,30 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         return make_plan(self.inference, fit.problem.likelihood, exact, fit.settings, samples, sparse)
 
     def _fit_exact(self, model: ExactGP, fit: Fit) -> None:
-        """Climb the evidence of as many data as was planned, condition on all, and keep what was found."""
-        likelihood, settings, plan = fit.problem.likelihood, fit.settings, self.plan_
-        several = settings.start_rows > 0
-        climber = Ladder(
-            model=model,
-            likelihood=likelihood,
-            x=model.x,
-            y=fit.problem.y,
-            rungs=plan.ladder if several else plan.ladder[-1:],
-            options=settings,
-            several=several,
-            limit=exact_limit(model, likelihood, settings.max_seconds, plan.learn_rows, plan.draws),
-            max_steps=fit.arguments["max_steps"],
-            progress=bool(self.verbose),
-        )
-        with fit.run.around(climber, list(fit.seeds), fit.problem.shift):
-            solution = climber.run()
-            evidence = exact_evidence(climber, solution)
-            plausible = plausible_ranges(climber)
-        self._keep(model, climber, evidence, fit.problem.shift)
+        """Learn from as many rows as was planned, and condition on all."""
+        engine = exact_engine(model, fit, self.plan_)
+        with fit.run.around(engine, list(fit.seeds), fit.problem.shift):
+            evidence = exact_evidence(engine, engine.run())
+            plausible = plausible_ranges(engine)
+        self._keep(model, engine, evidence, fit.problem.shift)
         self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
-        """Learn by the bound, and keep where that leads."""
-        problem, settings, free = fit.problem, for_learning(fit.settings), fit.arguments["max_steps"] is None
-        trainer = Trainer(
-            model,
-            problem.likelihood,
-            fit.x,
-            problem.y,
-            settings,
-            progress=bool(self.verbose),
-            free_steps=free,
-            seconds=time.perf_counter() - fit.run.begun,
-        )
+        """Learn by the bound, and measure it on fresh draws."""
+        engine = sparse_engine(model, fit)
         finite = isinstance(model.orbit, FiniteOrbit)
-        self.plan_ = sparse_plan(self.plan_, len(model.inducing), trainer.size, trainer.options, finite)
-        fresh = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
+        self.plan_ = sparse_plan(self.plan_, len(model.inducing), engine.size, engine.options, finite)
         try:
-            with fit.run.around(trainer, list(fit.seeds), problem.shift):
-                trainer.run()
-                evidence = sparse_evidence(trainer, fresh)
+            with fit.run.around(engine, list(fit.seeds), fit.problem.shift):
+                engine.run()
+                evidence = sparse_evidence(engine, torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise FloatingPointError(
-                f"the covariance of the inducing points is not positive definite with jitter={settings.jitter:g}: raise jitter."
+                "the covariance of the inducing points is not positive definite with "
+                f"jitter={fit.settings.jitter:g}: raise jitter."
             ) from error
-        self._keep(model, trainer, replace(evidence, converged=trainer.converged), problem.shift)
+        self._keep(model, engine, replace(evidence, converged=engine.converged), fit.problem.shift)
         self.plausible_ = {}
-
-    def _new_seeds(self) -> list[int]:
-        """Seeds from the user's random state: of training, of where it starts, and of the evidence."""
-        seeds: list[int] = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
-        return seeds
 
     def _initial_orbit(self, x: Inputs) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
@@ -308,7 +282,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         orbit.check(x.shape[1:])
         if x.ndim > 2:
-            check_images(first(x, CHECKED_IMAGES).cpu().numpy(), orbit)
+            check_images(first(x, SEEN_ROWS).cpu().numpy(), orbit)
         return orbit
 
     def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
@@ -351,17 +325,6 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _examples(x: Inputs, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A few inputs that stand for all of them, and their targets, for reports."""
-    some, labels = first(x, EXAMPLE_ROWS).cpu().numpy(), np.asarray(targets)[:EXAMPLE_ROWS]
-    shown = typical_rows(some, labels)
-    return some[shown], labels[shown]
-
-
-def _kind(cls: type) -> str:
-    return "classifier" if issubclass(cls, ClassifierMixin) else "regressor"
 
 
 def _on(device: torch.device, model: InvariantGP | ExactGP) -> InvariantGP | ExactGP:

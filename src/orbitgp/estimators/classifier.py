@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.beginning import Problem
 from orbitgp.estimators.data import Inputs
+from orbitgp.estimators.initialise import Problem
 from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 

@@ -1,31 +1,40 @@
-"""The data of an estimator: as scikit-learn checks them, in memory, on disk, or shared by several processes."""
+"""The data of an estimator: as scikit-learn checks them, in memory, on disk, or shared by several processes.
+
+Images become (N, H, W) or (N, C, H, W), or are refused in a sentence. Memory maps, HDF5 and Zarr arrays, folders of ``.npy``
+files and PyTorch data sets stay on disk. They are read a batch at a time, in their own small numbers, and become floats on the
+device. What is small enough is loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import mmap
+import warnings
+from collections.abc import Callable, Iterator
 from math import prod
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length, validate_data
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from orbitgp.estimators.images import channels_first
-from orbitgp.estimators.stored import Stored, stored
 from orbitgp.estimators.validation import check_same_everywhere, image_shape, training_options
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, SharedRows, StoredRows
+from orbitgp.orbits import Orbit
+from orbitgp.orbits.images.warps import Warp, border_level
 from orbitgp.planning.options import TrainingOptions
 
-PREDICT_BYTES = 2**28  # of inputs on disk that are predicted at once
+LOADED_BYTES = 2**28  # arrays on disk up to this size, as single-precision numbers, are loaded
 
 Inputs = Float[Tensor, "rows *features"] | RowSource
 
@@ -68,7 +77,7 @@ class ChecksData(BaseEstimator):
         if issparse(y):
             raise TypeError("y must be a dense array, got a sparse one.")
         shape = image_shape(self.image_shape)
-        images = shape is not None or _rank(X) > 2
+        images = shape is not None or np.ndim(X) > 2
         # Tables are small and their columns may be far from zero; images are many and between 0 and 1.
         dtype = training_options(self.training).dtype
         name = dtype if dtype != "auto" else "float32" if images else "float64"
@@ -95,7 +104,7 @@ class ChecksData(BaseEstimator):
 
     def _flat(self, X: Any, shape: tuple[int, ...] | None, dtype: str) -> tuple[Any, tuple[int, ...] | None]:
         """Images as rows, with their shape; whatever else is left as it is."""
-        rank = _rank(X)
+        rank = np.ndim(X)
         if rank <= 2:
             return X, shape
         X = channels_first(X)
@@ -113,10 +122,124 @@ def parts(X: Any) -> Iterator[Any]:
         yield X
         return
     rows = on_disk.shape[0]
-    step = max(1, PREDICT_BYTES // (4 * prod(on_disk.shape[1:])))
+    step = max(1, 2**26 // prod(on_disk.shape[1:]))  # 256 MB of single-precision numbers
     for start in range(0, rows, step):
         yield on_disk.read(np.arange(start, min(rows, start + step)))
 
 
-def _rank(X: Any) -> int:
-    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+def channels_first(X: Any) -> Any:
+    """Images (N, H, W, C), as Pillow and matplotlib have them, as (N, C, H, W); whatever else is left as it is."""
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    shape = tuple(X.shape)
+    if len(shape) != 4 or shape[-1] not in (1, 3, 4) or shape[1] in (1, 3, 4):
+        return X
+    if shape[-1] == 4:
+        raise ValueError(
+            f"X has shape {shape}, images with an alpha channel: blend them with their background first, or leave out "
+            "the last channel where all is opaque, X[..., :3]."
+        )
+    return np.moveaxis(np.asarray(X), -1, 1)
+
+
+def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> None:
+    """Refuse images that show nothing. Warn of values that pixels do not have, and where an orbit brings in zeros that are not
+    the background."""
+    if (np.ptp(x.reshape(len(x), -1), axis=1) == 0).all():
+        raise ValueError("every image in X is of one colour all over: there is nothing to learn from.")
+    low, high = float(x.min()), float(x.max())
+    if max(-low, high) > 255:
+        warnings.warn(
+            f"the pixels of X go from {low:.3g} to {high:.3g}, and those of images from 0 to 1 or to 255: bring them to "
+            "0 to 1, as by X / X.max(), in which units orbits of brightness and noise start."
+        )
+    warps = any(isinstance(part, Warp) for orbit in orbits for part in orbit.modules())
+    if warps and (level := border_level(x)) is not None:
+        warnings.warn(
+            f"the border of these images is about {level:.3g}, and what lies outside an image counts as 0: bring the "
+            "background to 0, as by 1 - X for dark ink on white, and do not standardise pixels."
+        )
+
+
+class Stored(NamedTuple):
+    """An array on disk: its shape, and how to read some of its rows."""
+
+    shape: tuple[int, ...]
+    read: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it may as well be loaded."""
+        return 4 * prod(self.shape) <= LOADED_BYTES
+
+    def loaded(self) -> np.ndarray:
+        """All rows."""
+        return self.read(np.arange(self.shape[0]))
+
+
+def stored(X: Any) -> Stored | None:
+    """These inputs as an array on disk, None if they are something else."""
+    if isinstance(X, np.memmap):
+        return Stored(X.shape, lambda rows: _mapped(X, rows))
+    if isinstance(X, str | Path):
+        return _shards(Path(X))
+    if isinstance(X, Dataset):
+        return _dataset(X)
+    if hasattr(X, "chunks") and hasattr(X, "shape"):  # HDF5 or Zarr
+        take = getattr(X, "oindex", X)
+        return Stored(tuple(X.shape), lambda rows: np.asarray(take[rows]))
+    return None
+
+
+def _shards(folder: Path) -> Stored:
+    paths = [folder] if folder.is_file() else sorted(folder.glob("*.npy"))
+    if not paths:
+        raise FileNotFoundError(f"X is the folder {folder}, which holds no .npy files.")
+    arrays = [_opened(path) for path in paths]
+    ends = np.cumsum([len(array) for array in arrays])
+    for path, array in zip(paths, arrays, strict=True):
+        if array.shape[1:] != arrays[0].shape[1:] or array.dtype != arrays[0].dtype:
+            expected, got = (f"{a.dtype} rows of shape {a.shape[1:]}" for a in (arrays[0], array))
+            raise ValueError(
+                f"all files of X must hold the same kind of rows: {paths[0].name} has {expected}, {path.name} {got}."
+            )
+
+    def read(rows: np.ndarray) -> np.ndarray:
+        found = np.empty((len(rows), *arrays[0].shape[1:]), arrays[0].dtype)
+        which = np.searchsorted(ends, rows, side="right")
+        for i in np.unique(which):
+            found[which == i] = _mapped(arrays[i], rows[which == i] - (ends[i] - len(arrays[i])))
+        return found
+
+    return Stored((int(ends[-1]), *arrays[0].shape[1:]), read)
+
+
+def _opened(path: Path) -> np.memmap:
+    """The memory map of a file."""
+    try:
+        array: np.memmap = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
+        raise ValueError(f"{path} cannot be read as an array of numbers: {reason}.") from None
+    if array.ndim < 2 or not len(array):
+        raise ValueError(f"{path} holds an array of shape {array.shape}, but X needs rows: leave it out.")
+    return array
+
+
+def _mapped(array: np.memmap, rows: np.ndarray) -> np.ndarray:
+    """Some rows of a memory map. Pages that were read go back to the system, which keeps them while it has room."""
+    found = np.asarray(array[rows])
+    memory = array.base
+    while isinstance(memory, np.ndarray):  # where the array is a view of another
+        memory = memory.base
+    if array.mode == "r" and isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED)
+    return found
+
+
+def _dataset(X: Dataset[Any]) -> Stored:
+    if not hasattr(X, "__len__") or not len(X):
+        raise ValueError("X is a data set without a length, or without rows: it must know how many rows it has.")
+    first = X[0]
+    if isinstance(first, tuple | list):
+        raise TypeError("X is a data set whose items are pairs: its items must be inputs alone, and the targets go to y.")
+    return Stored((len(X), *np.asarray(first).shape), lambda rows: np.stack([np.asarray(X[int(row)]) for row in rows]))

@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.beginning import Problem
 from orbitgp.estimators.data import Inputs
+from orbitgp.estimators.initialise import Problem
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, Noise, ScaleMixture, StudentT, make_likelihood
 
 AUTO = "gaussian"  # the likelihood that "auto" stands for
@@ -144,8 +144,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         likelihood = self._likelihood(y, variance)
         if len(y) <= FEW_ROWS:
             warnings.warn(
-                f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are widened by a "
-                f"factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
+                f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are widened "
+                f"by a factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
             )
         return Problem(y, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
 

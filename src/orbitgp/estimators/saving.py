@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
+from sklearn.base import ClassifierMixin
 from torch import Tensor, nn
 
 from orbitgp.inference.evidence import Evidence
@@ -56,7 +57,7 @@ def _plan(ladder: list[list[Any]], **rest: Any) -> Plan:
 add(Plan, "Plan", lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]}, _plan)
 
 
-def save_estimator(estimator: Any, path: Path, kind: str) -> None:
+def save_estimator(estimator: Any, path: Path) -> None:
     """Write a fitted estimator, whole or not at all."""
     tensors: Tensors = {}
     given = estimator.get_params(deep=False)
@@ -79,15 +80,15 @@ def save_estimator(estimator: Any, path: Path, kind: str) -> None:
     tensors["probes"] = _probes(estimator.model_, estimator.likelihood_)
     if name := _undefined(tensors):
         raise ValueError(f"the model cannot be saved: {name!r} holds a number that is not finite.")
-    write(path, kind, config, tensors)
+    write(path, _kind(type(estimator)), config, tensors)
 
 
-def load_estimator(cls: type[Loaded], path: Path, kind: str, handed_in: Mapping[str, nn.Module | None]) -> Loaded:
+def load_estimator(cls: type[Loaded], path: Path, handed_in: Mapping[str, nn.Module | None]) -> Loaded:
     """The estimator in this file, with objects that the file cannot rebuild taken from ``handed_in``."""
     contents = read(path)
     if contents.kind not in KINDS:
         raise SavedFileError(f"{path} holds a {contents.kind}, not a model: give it to fit as resume=….")
-    if contents.kind != kind:
+    if contents.kind != _kind(cls):
         raise SavedFileError(f"{path} holds a {contents.kind}: load it with {KINDS[contents.kind]}.load.")
     if name := _undefined(contents.tensors):
         raise SavedFileError(f"{path} is damaged: {name!r} holds a number that is not finite.")
@@ -97,6 +98,10 @@ def load_estimator(cls: type[Loaded], path: Path, kind: str, handed_in: Mapping[
         if isinstance(error, SavedFileError) and str(path) in str(error):
             raise
         raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
+
+
+def _kind(cls: type) -> str:
+    return "classifier" if issubclass(cls, ClassifierMixin) else "regressor"
 
 
 def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mapping[str, nn.Module]) -> Loaded:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from orbitgp.inference import processes
 from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import RowSource
+from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.planning.checks import one_of, positive_number, whole_number
@@ -33,7 +34,6 @@ from orbitgp.planning.plan import NUM_INDUCING, POINTS_PER_DATUM, InferenceName,
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
-_MOST_DIFFERENT, _ROUNDING = 1e3, 1e-10
 _COUNTS = ("num_inducing", "num_samples", "batch_size", "max_steps")
 _OBJECTS = (
     ("orbit", Orbit | str, "an orbitgp.orbits.Orbit, its name"),
@@ -175,10 +175,59 @@ def warn_of_scales(x: Float[Tensor, "rows *features"]) -> None:
     if x.ndim > 2:
         return
     spread, centre = torch.std_mean(x.double(), 0, correction=0)
-    spread = spread[spread > _ROUNDING * centre.abs()]  # without those that do not vary
-    if len(spread) > 1 and float(spread.max() / spread.min()) > _MOST_DIFFERENT:
+    spread = spread[spread > 1e-10 * centre.abs()]  # without those that do not vary
+    if len(spread) > 1 and float(spread.max() / spread.min()) > 1000:
         warnings.warn(
             f"the columns of X spread by {float(spread.min()):.2g} to {float(spread.max()):.2g}, and one lengthscale for all "
             "sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or give a kernel with "
             "ard_num_dims."
         )
+
+
+def check_map(feature_map: nn.Module, x: Float[Tensor, "rows *features"]) -> None:
+    """Refuse a feature map that does not take these inputs to vectors, each on its own."""
+    name, shape = type(feature_map).__name__, tuple(x.shape[1:])
+    try:
+        mapped, first = feature_map(x.double()), feature_map(x[:1].double())
+    except Exception as error:
+        raise ValueError(f"the feature map {name} cannot be evaluated on inputs of shape {shape}: {_reason(error)}") from error
+    if not isinstance(mapped, Tensor) or mapped.ndim < 2 or len(mapped) != len(x) or not mapped[0].numel():
+        got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
+        raise ValueError(f"the feature map {name} must take {len(x)} inputs to vectors ({len(x)}, D), but gives {got}.")
+    if not mapped.isfinite().all():
+        raise ValueError(f"the feature map {name} takes the first inputs to numbers that are not finite.")
+    if not torch.allclose(first, mapped[:1], rtol=1e-4, atol=1e-4 * float(mapped.abs().max())):
+        raise ValueError(
+            f"the feature map {name} takes an input alone to other numbers than with another beside it, or at another time: "
+            "put it into evaluation mode, with .eval()."
+        )
+
+
+@torch.no_grad()
+def check_kernel(kernel: Kernel, x: Float[Tensor, "rows dim"]) -> None:
+    """Refuse a kernel that cannot be evaluated on these rows, or that has several outputs."""
+    dim = x.shape[1]
+    _check_lengthscales(kernel, dim)
+    try:
+        shape = tuple(kernel(x).to_dense().shape)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ValueError(f"the kernel cannot be evaluated on inputs of {dim} features: {_reason(error)}") from error
+    if shape != (len(x), len(x)):
+        raise ValueError(
+            f"the kernel must be of one output, without a batch shape; for {len(x)} inputs it gives shape {shape}."
+        )
+
+
+def _check_lengthscales(part: nn.Module, dim: int) -> None:
+    """Refuse lengthscales for another number of features than this part of a kernel sees: some columns, or all."""
+    if isinstance(part, Kernel):
+        dim = dim if part.active_dims is None else len(part.active_dims)
+        if part.ard_num_dims not in (None, 1, dim):
+            raise ValueError(f"the kernel has lengthscales for {part.ard_num_dims} features, but the inputs have {dim}.")
+    if not isinstance(part, FeatureMapKernel):  # behind it are the features of its map
+        for inner in part.children():
+            _check_lengthscales(inner, dim)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,201 @@
+"""Where a fit starts: the problem as a model sees it, the kernel, the models and the engines, before their first step.
+
+A kernel that the user gave keeps its values, priors and constraints. Without one, k_g is an RBF kernel whose lengthscale is the
+median distance between inputs and whose variance is that of the targets. So the scale of the data does not matter, and inputs
+need no standardising, which would spoil images whose background is 0.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.constraints import Positive
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.estimators.data import Inputs
+from orbitgp.estimators.session import Run
+from orbitgp.estimators.validation import check_kernel, check_map, inducing_count
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.inducing_points import initial_inducing
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import fetch, first
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.plan import Plan, inducing_samples
+from orbitgp.planning.sparse_cost import for_learning
+from orbitgp.planning.time_limit import exact_limit
+from orbitgp.training.ladder import Ladder
+from orbitgp.training.trainer import Trainer
+
+_MANY_ROWS = 1000  # rows whose distances determine their median
+
+
+class Seeds(NamedTuple):
+    """Three seeds: what is fitted to the draws of one is scored on those of another."""
+
+    training: int
+    start: int
+    evidence: int
+
+
+class Problem(NamedTuple):
+    """What is to be learned, as the model sees it: targets, their likelihood, and where the prior of f starts."""
+
+    y: Float[Tensor, "rows outputs"]
+    likelihood: Likelihood
+    variance: float
+    mean: Float[Tensor, " latents"]
+    log_scale: float = 0.0  # sum over outputs of the log of what targets were divided by
+
+    @property
+    def shift(self) -> float:
+        """By how much bounds of the scaled targets lie above those in the units of y."""
+        return len(self.y) * self.log_scale
+
+    def to(self, device: torch.device) -> Problem:
+        return self._replace(y=self.y.to(device), likelihood=self.likelihood.to(device))
+
+
+class Fit(NamedTuple):
+    """A fit before its first step: data, orbit, kernel, problem, the arguments of the estimator, and the run."""
+
+    x: Inputs
+    orbit: Orbit
+    kernel: Kernel
+    problem: Problem
+    arguments: Mapping[str, Any]
+    settings: TrainerSettings
+    run: Run
+    seeds: Seeds
+
+
+def initial_kernel(
+    kernel: Kernel | None, x: Inputs, variance: float, generator: torch.Generator, feature_map: nn.Module | None = None
+) -> Kernel:
+    """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
+    rows = (first(x, 2) if kernel is not None else _random_rows(x, generator)).flatten(1).double()
+    if feature_map is None:
+        return _kernel_of_vectors(kernel, rows, variance)
+    shape = tuple(x.shape[1:]) if x.ndim > 2 else None
+    mapped = FeatureMapKernel(RBFKernel(), deepcopy(feature_map), shape).double().to(x.device)
+    with torch.no_grad():
+        check_map(mapped.feature_map, first(x, 2))
+        rows = mapped.map(rows)
+    # Features are rounded as the inputs are: those of nearly equal inputs differ by chance.
+    mapped.base_kernel = _kernel_of_vectors(kernel, rows, variance, rounding=10 * torch.finfo(x.dtype).eps)
+    return mapped
+
+
+def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], variance: float, rounding: float = 0.0) -> Kernel:
+    if kernel is not None:
+        kernel = deepcopy(kernel).double().to(x.device)
+        check_kernel(kernel, x)
+        return kernel
+    distances = torch.pdist(x)
+    distances = distances[distances > rounding * float(x.norm(dim=1).max())]  # without rows that differ by rounding alone
+    return _rbf(float(distances.median()) if len(distances) else 1.0, variance if variance > 0 else 1.0).to(x.device)
+
+
+def _rbf(lengthscale: float, variance: float, dim: int | None = None) -> ScaleKernel:
+    """Learned on the log scale: a step of the optimiser changes it by the same factor whatever the units of the data."""
+    log_scale = {"transform": torch.exp, "inv_transform": torch.log}
+    inner = RBFKernel(ard_num_dims=dim, lengthscale_constraint=Positive(**log_scale))
+    kernel = ScaleKernel(inner, outputscale_constraint=Positive(**log_scale)).double()
+    kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, variance
+    return kernel
+
+
+def ard_kernel(dim: int) -> ScaleKernel:
+    """An RBF kernel with a lengthscale for each of these standardised inputs (automatic relevance determination)."""
+    return _rbf(math.sqrt(2 * dim), 1.0, dim)  # about the distance between two rows
+
+
+def _random_rows(x: Inputs, generator: torch.Generator) -> Float[Tensor, "some *features"]:
+    """All rows, or some of them at random."""
+    if len(x) <= _MANY_ROWS:
+        return first(x, len(x))
+    order = torch.randperm(len(x), generator=generator, device=generator.device)
+    return fetch(x, order[:_MANY_ROWS].to(x.device))
+
+
+@torch.no_grad()
+def prior_variance(kernel: Kernel, x: Inputs) -> float:
+    """The prior variance of g, averaged over the first data."""
+    return float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())
+
+
+def exact_model(x: Float[Tensor, "rows *features"], fit: Fit) -> ExactGP:
+    """The exact model before the first step; nothing has been computed yet."""
+    model = ExactGP(fit.kernel, fit.orbit, x, fit.problem.likelihood.num_latents, fit.arguments["mean"]).to(x.device)
+    _start_mean(model, fit)
+    return model
+
+
+def sparse_model(fit: Fit, generator: torch.Generator) -> InvariantGP:
+    """The sparse model before the first step: mean as the targets suggest, inducing points from the data."""
+    x, orbit, kernel, likelihood = fit.x, fit.orbit, fit.kernel, fit.problem.likelihood
+    averaged = inducing_samples(fit.settings.inducing_samples, orbit)
+    size = inducing_count(fit.arguments["num_inducing"], len(x), orbit, averaged)
+    model = InvariantGP(
+        kernel,
+        orbit,
+        initial_inducing(x, orbit, kernel, size, None, generator, averaged),
+        num_latents=likelihood.num_latents,
+        mean=fit.arguments["mean"],
+        shared_covariance=likelihood.shares_curvature,
+        jitter=fit.settings.jitter * prior_variance(kernel, x),
+        inducing_samples=averaged,
+    ).to(x.device)
+    _start_mean(model, fit)
+    return model
+
+
+@torch.no_grad()
+def _start_mean(model: InvariantGP | ExactGP, fit: Fit) -> None:
+    """The prior mean as the targets suggest, in units of what g sees: orbit samples of the data."""
+    if fit.arguments["mean"] == "linear":
+        samples = None if isinstance(model.orbit, FiniteOrbit) else 4
+        model.prior_mean.place(model.orbit.shared_samples(first(fit.x, _MANY_ROWS), samples).points.flatten(0, 2).flatten(1))
+    if fit.arguments["mean"] != "zero":
+        model.prior_mean.bias.copy_(fit.problem.mean)
+
+
+def exact_engine(model: ExactGP, fit: Fit, plan: Plan) -> Ladder:
+    """Learns the exact model, on the rungs of the plan."""
+    likelihood, settings = fit.problem.likelihood, fit.settings
+    several = settings.start_rows > 0
+    return Ladder(
+        model=model,
+        likelihood=likelihood,
+        x=model.x,
+        y=fit.problem.y,
+        rungs=plan.ladder if several else plan.ladder[-1:],
+        options=settings,
+        several=several,
+        limit=exact_limit(model, likelihood, settings.max_seconds, plan.learn_rows, plan.draws),
+        max_steps=fit.arguments["max_steps"],
+        progress=bool(fit.arguments["verbose"]),
+    )
+
+
+def sparse_engine(model: InvariantGP, fit: Fit) -> Trainer:
+    """Learns the sparse model, by its bound."""
+    return Trainer(
+        model,
+        fit.problem.likelihood,
+        fit.x,
+        fit.problem.y,
+        for_learning(fit.settings),
+        progress=bool(fit.arguments["verbose"]),
+        free_steps=fit.arguments["max_steps"] is None,
+        seconds=time.perf_counter() - fit.run.begun,
+    )

@@ -14,8 +14,7 @@ import pytest
 pytest.importorskip("typer")
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.cli.begin import claim, create
-from orbitgp.cli.run_folder import RunFolder
+from orbitgp.cli.run import Run as CommandRun
 from orbitgp.comparison.parallel import train
 from orbitgp.datasets import digits
 from orbitgp.orbits import Identity
@@ -174,14 +173,14 @@ def test_a_model_that_cannot_be_written_goes_elsewhere(some, here, monkeypatch):
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up_before_the_model_without_invariance_is_done(some, here, monkeypatch):
-    save, write = InvariantGPRegressor.save, RunFolder.write_json
+    save, write = InvariantGPRegressor.save, CommandRun.write_json
 
     def full(self, path, *args):
         if Path(path).name in ("baseline.json", "model.safetensors") and Path(path).parent.name == "run":
             raise OSError(28, "No space left on device", str(path))
-        (write if isinstance(self, RunFolder) else save)(self, path, *args)
+        (write if isinstance(self, CommandRun) else save)(self, path, *args)
 
-    monkeypatch.setattr(RunFolder, "write_json", lambda self, path, content, new=False: full(self, path, content, new))
+    monkeypatch.setattr(CommandRun, "write_json", lambda self, path, content, new=False: full(self, path, content, new))
     monkeypatch.setattr(InvariantGPRegressor, "save", full)
     monkeypatch.setattr("tempfile.tempdir", str(here))
     result = call("learn", some / "table.csv", "--target", "sum", "-q", "-o", "swap(0, 1)", "--out", "run")
@@ -230,15 +229,19 @@ def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
     np.testing.assert_array_equal(a.predict_proba(x), b.predict_proba(x))
 
 
+CONFIG = {"command": "learn", "data": {"data": "data.npz"}, "orbit": "flip"}
+
+
 def test_runs_side_by_side_have_folders_of_their_own(here):
     with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: create(None, "data.npz", "flip").path, range(40)))
+        folders = list(pool.map(lambda _: CommandRun.create(None, CONFIG).path, range(40)))
     assert len(set(folders)) == 40
 
 
 def test_a_folder_belongs_to_the_first_run_that_claims_it(here):
-    first, second = (create(here / "run", "data.npz", "flip") for _ in range(2))
-    claim(first, {"command": "learn"})
+    (here / "run").mkdir()
+    first, second = (CommandRun(here / "run", {**CONFIG, "command": command}) for command in ("learn", "compare"))
+    first.claimed()
     with pytest.raises(FileExistsError, match="exists already: choose another --out"):
-        claim(second, {"command": "compare"})
-    assert first.config.read_text() == json.dumps({"command": "learn"}, indent=1) + "\n"
+        second.claimed()
+    assert (here / "run/config.json").read_text() == json.dumps(CONFIG, indent=1) + "\n"

@@ -15,9 +15,8 @@ import pytest
 pytest.importorskip("typer")
 
 from orbitgp import InvariantGPClassifier
-from orbitgp.cli.begin import Run
 from orbitgp.cli.progress import Progress, print_estimate
-from orbitgp.cli.run_folder import RunFolder
+from orbitgp.cli.run import Run
 from orbitgp.comparison.parallel import Job
 from orbitgp.datasets.files import load
 from orbitgp.orbits import Affine, Identity, Rotation
@@ -99,7 +98,9 @@ def test_the_time_left_of_a_resumed_run_counts_its_own_steps_only(capsys):
 
 
 def estimate(data, config, orbits):
-    print_estimate(Run(RunFolder(Path("run")), config, data, quiet=False), orbits)
+    run = Run(Path("run"), config, quiet=False)
+    run.data = data
+    print_estimate(run, orbits)
 
 
 def test_long_work_is_announced(capsys):

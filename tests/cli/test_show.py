@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("typer")
 
-from orbitgp.cli.run_folder import RunFolder
+from orbitgp.cli.run import Run
 from orbitgp.datasets import digits
 from tests.cli.calling import call
 
@@ -55,6 +55,5 @@ def test_a_damaged_run_is_one_sentence(learned, here):
 def test_a_configuration_that_is_none_is_one_sentence(here, text):
     (here / "run").mkdir()
     (here / "run/config.json").write_text(text)
-    folder = RunFolder.open(here / "run")
     with pytest.raises(ValueError, match=r"config\.json is damaged: .*\.$"):
-        folder.read_config()
+        Run.open(here / "run")

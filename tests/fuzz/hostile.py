@@ -26,8 +26,8 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.configuration import configuration, estimator_settings
 from orbitgp.cli.own import check_named_again
-from orbitgp.cli.predict import _open
-from orbitgp.cli.run_folder import RunFolder, load_model
+from orbitgp.cli.predict import _open, load_model
+from orbitgp.cli.run import Run
 from orbitgp.datasets.files import ReadOptions, load, load_inputs
 from orbitgp.orbits import Flip, GaussianNoise
 from orbitgp.saving.container import read, write
@@ -86,7 +86,7 @@ def _read_config(path: Path) -> None:
     shutil.copy(path, run / "config.json")
     shutil.copy(originals() / "sparse.safetensors", run / "model.safetensors")
     _open(run)
-    _, config = RunFolder.unfinished(run, "learn")
+    config = Run.unfinished(run, "learn").config
     DataOptions(**config["data"]).read_options()
     check_named_again(config, [], "none")
     estimator_settings(config)

@@ -11,12 +11,13 @@ from typer import Option
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.begin import Run, begin, stoppable
+from orbitgp.cli.begin import begin, stoppable
 from orbitgp.cli.cluster import cluster
 from orbitgp.cli.configuration import estimator_settings, orbit_for, orbit_text
 from orbitgp.cli.own import is_own
 from orbitgp.cli.progress import Progress, print_estimate
 from orbitgp.cli.results import finish, print_next
+from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
@@ -68,7 +69,7 @@ def compare(
     asked = {"refine_seconds": refine_seconds, "profile": profile, "profile_values": profile_values}
     _numbers(profile_values)
     run = begin("compare", options, settings, orbit or [], asked, out, resume, quiet)
-    with stoppable(run.folder), cluster(backend, scheduler):
+    with stoppable(run), cluster(backend, scheduler):
         _compare(run, _workers(jobs, backend, run.config["settings"]["device"]), json_)
 
 
@@ -122,10 +123,10 @@ def _workers(jobs: int | None, backend: str | None, device: str) -> int:
 def _compare(run: Run, workers: int, json_: bool) -> None:
     from orbitgp import comparison
 
-    config, data, folder = run.config, run.data, run.folder
+    config, data = run.config, run.data
     named, held = _orbits(config, data), _profiled(config, data)
     steps, live = config["settings"]["max_steps"], workers == 1
-    common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, "keep": folder.models}
+    common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"
@@ -142,10 +143,10 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
     plain = None if behind is None else model.evidence_.value - behind.nats
-    folder.write_json(folder.config, config)
+    run.write_json(run.path / "config.json", config)
     certain = ranking.plain not in ranking.tied
     result = finish(run, model, starts[ranking.best], plain, certain, comparison=ranking, profile=curve)
-    shutil.rmtree(folder.models, ignore_errors=True)
+    shutil.rmtree(run.models, ignore_errors=True)
     if json_:
         typer.echo(json.dumps(result, indent=1))
         return
@@ -155,4 +156,4 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     if curve is not None:
         typer.echo(f"\n{curve}")
     typer.echo(f"\n{ranking.best}: {result['summary']}\n")
-    print_next(folder, config)
+    print_next(run)

@@ -13,12 +13,13 @@ import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.begin import Run, begin, stoppable
+from orbitgp.cli.begin import begin, stoppable
 from orbitgp.cli.configuration import estimator_settings, orbit_for
 from orbitgp.cli.errors import INTERRUPTED
 from orbitgp.cli.processes import leave, own_rows, process_group, rank
 from orbitgp.cli.progress import Progress, print_estimate
 from orbitgp.cli.results import finish, print_result
+from orbitgp.cli.run import Run, read_json
 
 if TYPE_CHECKING:
     from orbitgp.inference.evidence import Evidence
@@ -54,7 +55,7 @@ def learn(
     orbits = [] if orbit is None else [orbit]
     with process_group():
         run = begin("learn", options, settings, orbits, {"baseline": baseline}, out, resume, quiet)
-        with stoppable(run.folder):
+        with stoppable(run):
             _train(run, json_)
 
 
@@ -82,16 +83,16 @@ def _train(run: Run, json_: bool) -> None:
     stopped = model.interrupted_ or (wants_plain and plain is None)
     result = finish(run, model, start, None if plain is None else plain.value, certain, stopped)
     if not stopped:
-        run.folder.checkpoint.unlink(missing_ok=True)
+        run.checkpoint.unlink(missing_ok=True)
     if json_:
         typer.echo(json.dumps(result, indent=1))
     else:
-        print_result(result, run.folder, config)
+        print_result(result, run)
     if stopped:
         of_all = "" if budget is None else f" of {budget:,}"
         after = f"after {result['steps']:,}{of_all} steps"
         when = after if model.interrupted_ else "before the end of the model without invariance"
-        typer.echo(f"stopped {when}: go on with {run.folder.resume_command()}", err=True)
+        typer.echo(f"stopped {when}: go on with {run.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -111,8 +112,8 @@ def _fitted(run: Run, orbit: Any, progress: Progress) -> Any:
     from orbitgp.report.finding import nats_needed
     from orbitgp.report.words import nats
 
-    name, checkpoint, settings = run.config["orbit"], run.folder.checkpoint, run.config["settings"]
-    progress.begin_at(name, run.folder.steps_done())
+    name, checkpoint, settings = run.config["orbit"], run.checkpoint, run.config["settings"]
+    progress.begin_at(name, run.steps_done())
     model = _fit(run, orbit, progress, name, checkpoint=checkpoint, checkpoint_every=30.0, resume=True)
     if settings["ard"] != "auto" or model.interrupted_:
         return model
@@ -129,14 +130,13 @@ def _plain_evidence(run: Run, progress: Progress) -> Evidence | None:
     """The evidence of the model without invariance, which an earlier part of the run may have trained; None if stopped."""
     from orbitgp.inference.evidence import Evidence
 
-    folder = run.folder
-    if folder.baseline.is_file():
-        return Evidence(**folder.read_json(folder.baseline, Evidence))
+    if run.baseline.is_file():
+        return Evidence(**read_json(run.baseline, Evidence))
     model = _fit(run, None, progress, "no invariance")
     if model.interrupted_:
         return None
     if rank() == 0:
         with suppress(OSError):  # a full disk: the model is worth more, and is still to be written
-            folder.write_json(folder.baseline, asdict(model.evidence_))
+            run.write_json(run.baseline, asdict(model.evidence_))
     evidence: Evidence = model.evidence_
     return evidence

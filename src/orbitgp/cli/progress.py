@@ -14,7 +14,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitgp.cli.begin import Run
+    from orbitgp.cli.run import Run
     from orbitgp.comparison.parallel import Job
 
 _LONG = 20.0  # seconds, above which a person is told beforehand

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from orbitgp.cli.own import named_again
-from orbitgp.cli.run_folder import RunFolder
+from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:
-    from orbitgp.cli.begin import Run
     from orbitgp.comparison import Comparison, Profile
     from orbitgp.datasets.files import Data
     from orbitgp.orbits.description import Description
@@ -39,7 +38,7 @@ def finish(
     from orbitgp.report.words import noise_in_units
 
     run.say("writing the report …")
-    folder, config, data, options = run.folder, run.config, run.data, run.data.read_options
+    config, data, options = run.config, run.data, run.data.read_options
     made, scales = provenance(config["settings"]["device"]), options.scales or ()
     content = Content(
         title=data.name,
@@ -80,10 +79,10 @@ def finish(
             scored = {row.orbit: score(comparison.models[row.orbit], data.x_test, data.y_test, 0) for row in comparison.rows}
             errors = {orbit: " ".join(found.headline) for orbit, found in scored.items()}
         result["comparison"] = {**comparison.to_dict(), "test": errors}
-    _save_model(model, folder.model)
-    folder.write_json(folder.history, model.history_)
-    write_report(folder.report, content)
-    folder.write_json(folder.result, result)
+    _save_model(model, run.model)
+    run.write_json(run.history, model.history_)
+    write_report(run.report, content)
+    run.write_json(run.result, result)
     return result
 
 
@@ -135,7 +134,7 @@ def _result(content: Content, run: Run) -> dict[str, Any]:
         "steps": last["step"],
         "seconds": last["seconds"],
         "test": None if scores is None else {"count": scores.count, **scores.plain},
-        "folder": str(run.folder.path),
+        "folder": str(run.path),
         "again": config["again"],
     }
     if content.profile is not None:
@@ -165,23 +164,23 @@ def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, text) for name, text in lines if text]
 
 
-def print_result(result: dict[str, Any], folder: RunFolder, config: dict[str, Any]) -> None:
+def print_result(result: dict[str, Any], run: Run) -> None:
     """Print the sentence, a few numbers, and what to do next."""
     for sentence in (result["summary"], *result["remarks"], ""):
         typer.echo(sentence)
     for name, text in result["lines"]:
         print_line(name, text)
     typer.echo("")
-    print_next(folder, config)
+    print_next(run)
 
 
-def print_next(folder: RunFolder, config: dict[str, Any]) -> None:
+def print_next(run: Run) -> None:
     """Print where things are, and what to type next."""
-    run = shlex.quote(str(folder.path))
-    print_line("report", str(folder.report))
-    print_line("model", str(folder.model))
-    print_line("open the report", f"orbitgp show {run} --open")
-    print_line("predict", f"orbitgp predict {run} INPUT{named_again([config['orbit']], config['settings'])}")
+    config, path = run.config, shlex.quote(str(run.path))
+    print_line("report", str(run.report))
+    print_line("model", str(run.model))
+    print_line("open the report", f"orbitgp show {path} --open")
+    print_line("predict", f"orbitgp predict {path} INPUT{named_again([config['orbit']], config['settings'])}")
     tried = config["settings"]["ard"] != "no" or config.get("settings_reason")
     if config["command"] == "learn" and config["read_options"].get("scales") and not tried:
         print_line("try also", "--ard auto: a lengthscale for each column, if the evidence prefers it")

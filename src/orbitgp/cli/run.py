@@ -1,0 +1,168 @@
+"""A run and its folder: the model, how it was made, how it went, and the report.
+
+    config.json              all that is needed to repeat the run, written first
+    checkpoint.safetensors   the state of an unfinished run
+    model.safetensors        the model
+    history.json             bound and ranges over time
+    baseline.json            the evidence without invariance (``orbitgp learn``)
+    report.html              the result for people
+    models/                  the models of a comparison that is not finished yet
+    result.json              the result for scripts, with the ranking of ``orbitgp compare``; written last
+
+Each file is complete or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+import typer
+
+from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.configuration import Configuration
+from orbitgp.cli.own import named_again
+from orbitgp.forms import misfit
+
+if TYPE_CHECKING:
+    from orbitgp.datasets.files import Data, ReadOptions
+
+
+class Result(TypedDict):
+    """What commands read of ``result.json``."""
+
+    summary: str
+    remarks: list[str]
+    lines: list[tuple[str, str]]  # of the terminal, each with its name
+    interrupted: bool
+    again: str
+    comparison: NotRequired[dict[str, Any]]
+
+
+class Run:
+    """The files of one run by name, the content of its ``config.json``, and its data while it trains."""
+
+    data: Data
+
+    def __init__(self, path: Path, config: dict[str, Any], quiet: bool = True) -> None:
+        self.path, self.config, self.quiet = path, config, quiet
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.model = path / "model.safetensors"
+        self.history = path / "history.json"
+        self.baseline = path / "baseline.json"
+        self.result = path / "result.json"
+        self.report = path / "report.html"
+        self.models = path / "models"
+
+    @classmethod
+    def create(cls, out: Path | None, config: dict[str, Any]) -> Run:
+        """A run in a new folder: ``out``, or runs/DATA-ORBIT with a number if that exists."""
+        if out is not None:
+            if out.exists() and (not out.is_dir() or any(out.iterdir())):
+                raise _taken(out)
+            out.mkdir(parents=True, exist_ok=True)
+            return cls(out, config).claimed()
+        data, what = config["data"]["data"], config["orbit"] if config["command"] == "learn" else "compare"
+        stem, number = f"{_slug(Path(data).stem or data)}-{_slug(what)}", 1
+        while True:
+            path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+            try:
+                path.mkdir(parents=True)
+                return cls(path, config).claimed()
+            except FileExistsError:  # another run may take the name at the same moment
+                number += 1
+
+    def claimed(self) -> Run:
+        """The same run, whose configuration is written, which makes the folder that of this run and of no other."""
+        try:
+            self.write_json(self.path / "config.json", self.config, new=True)
+        except FileExistsError:
+            raise _taken(self.path) from None
+        return self
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """An earlier run. Settings that an older version did not have take their defaults."""
+        if not path.is_dir():
+            raise FileNotFoundError(f"there is no run folder {path}.")
+        if not (path / "config.json").is_file():
+            raise FileNotFoundError(f"{path} is not a run folder: it has no config.json.")
+        config = read_json(path / "config.json", Configuration)
+        return cls(path, {**config, "settings": asdict(TrainingSettings(**config["settings"]))})
+
+    @classmethod
+    def unfinished(cls, path: Path, command: str) -> Run:
+        """A run that this command began and did not end."""
+        run = cls.open(path)
+        run.read_options()
+        if run.config["command"] != command:
+            raise ValueError(f"{path} was not made by orbitgp {command}: there is nothing to resume.")
+        if run.result.is_file() and not read_json(run.result, Result)["interrupted"]:
+            raise ValueError(f"{path} is finished: there is nothing to resume; orbitgp show {path} says what came out.")
+        return run
+
+    def read_options(self) -> ReadOptions:
+        """How the inputs of this run were read."""
+        from orbitgp.datasets.files import ReadOptions  # loads torch, which ``orbitgp show`` need not wait for
+
+        saved, damaged = self.config["read_options"], f"{self.path / 'config.json'} is damaged"
+        if problem := misfit(saved, ReadOptions, "read_options"):
+            raise ValueError(f"{damaged}: {problem}.")
+        try:
+            DataOptions(**self.config["data"]).read_options()  # as a run that goes on reads them
+        except typer.BadParameter as error:
+            option = str(error.param_hint).strip("-").replace("-", "_")
+            raise ValueError(f"{damaged}: 'data.{option}' is of the wrong kind.") from None
+        return ReadOptions(**{name: _tuples(value) for name, value in saved.items()})
+
+    def resume_command(self) -> str:
+        """What to type to go on with this run; classes of the user's own are named again."""
+        again = named_again(self.config["orbits"], self.config["settings"])
+        return f"orbitgp {self.config['command']} --resume {shlex.quote(str(self.path))}{again}"
+
+    def steps_done(self) -> int:
+        """The steps of the checkpoint, if there is one."""
+        from orbitgp.training.checkpoint import read_checkpoint
+
+        return read_checkpoint(self.checkpoint).steps if self.checkpoint.is_file() else 0
+
+    def say(self, text: str) -> None:
+        """Tell a person who watches how far the run is."""
+        if not self.quiet:
+            typer.echo(text, err=True)
+
+    def write_json(self, path: Path, content: Any, new: bool = False) -> None:
+        """Write one of the JSON files; with ``new``, only if it does not exist."""
+        from orbitgp.saving.atomic import write_json  # loads torch, which a help page need not wait for
+
+        write_json(path, content, new)
+
+
+def read_json(path: Path, form: Any) -> Any:
+    """The content of one of the JSON files, which must have this form (:mod:`orbitgp.forms`)."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from None
+    if problem := misfit(content, form):
+        raise ValueError(f"{path} is damaged: {problem}.")
+    return content
+
+
+def _tuples(value: Any) -> Any:
+    """Lists of a JSON file as the tuples that they were."""
+    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
+
+
+def _taken(path: Path) -> FileExistsError:
+    return FileExistsError(
+        f"{path} exists already: choose another --out, or go on with it, --resume {path}, if it was stopped."
+    )
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "run"

@@ -96,7 +96,7 @@ def test_a_finding_names_apart_what_may_be_nothing():
     )
     learned["shear"] = Quantity((-0.0016, 0.0016), "", (Quantity((0.0, 0.0)), Quantity((-0.004, 0.004))))
     said = finding(Description("Affine", learned), 10.0, num_data=100).text
-    assert "(no shears; scaling sideways and shifts sideways not determined)" in said
+    assert "(no shears, scaling sideways and shifts sideways not determined)" in said
     learned["shear"] = Quantity((-0.0016, 0.0016), "", (Quantity((0.0, 0.0)), Quantity((-0.02, 0.02))))
     del learned["degrees"], learned["scale_x"], learned["shift_x"]
     said = finding(Description("Shear", learned), 10.0, num_data=100).text

@@ -23,6 +23,7 @@ from orbitgp.datasets import digits
 from orbitgp.inference.evidence import Evidence
 from orbitgp.metrics import ece, error_rate
 from orbitgp.orbits import Identity
+from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.plotting.figures import new_axes
 from orbitgp.report import charts
@@ -282,6 +283,23 @@ def test_a_regressor_on_vectors(regressor):
     assert all(a <= b for a, b in zip(scores.calibration.happened, scores.calibration.happened[1:], strict=False))
 
 
+def test_the_heading_of_the_samples_claims_no_more_than_the_verdict(regressor, monkeypatch):
+    model, x, y, start = regressor
+    monkeypatch.setattr(model, "converged_", True)
+    for gain, claims in ((50.0, True), (0.1, False), (None, False)):
+        plain = None if gain is None else model.evidence_.value - gain
+        headings = re.findall("<h2>(.*?)</h2>", page(Content("vectors", model, x, y, start, plain=plain)))
+        assert ("What the model does not care about" in headings) is claims
+        assert ("What the model averages over" in headings) is not claims
+
+
+def test_a_range_of_no_size_is_called_none(classifier, monkeypatch):
+    model, x, y, *_, start = classifier
+    for degrees, said in ((0.2, "none"), (17.0, "±17°")):
+        monkeypatch.setattr(model, "describe", lambda angle=degrees: Description("Rotation", {"degrees": Quantity(angle, "°")}))
+        assert re.findall(r'class="now">([^<\n]*)', page(Content("digits", model, x, y, start))) == [said]
+
+
 def test_without_test_data_it_says_how_to_have_some(regressor):
     model, x, y, start = regressor
     assert "--test-fraction" in "".join(checked(page(Content("vectors", model, x, y, start))).text)
@@ -341,6 +359,13 @@ def test_grey_dots_are_explained_where_there_are_some(classifier, monkeypatch, f
     without = {**with_orbit, "rows": few, "climb": 2, "without_orbit": True}
     monkeypatch.setattr(model, "history_", [without] * 9 + [with_orbit] * 9)
     assert ("Grey dots are without the orbit" in page(Content("digits", model, x, y, start))) is said
+
+
+def test_a_chart_begins_where_its_records_do():
+    history = [{"step": 400 + i, "bound": float(i)} for i in range(40)]  # those of fewer data were before
+    with matplotlib.rc_context(STYLE):
+        ticks = re.findall(r">(\d+)</text>", bound_chart(history))
+    assert min(step for step in map(int, ticks) if step > 50) >= 390  # the others are of the bound
 
 
 def test_evaluations_without_the_orbit_are_grey():

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isfinite
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from orbitgp.comparison.parallel import Estimator, Job, Kept, Trained, Watch, column_names, train_all
+from orbitgp.comparison.parallel import Estimator, Job, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison, Profile
-from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.data import channels_first, check_images
@@ -70,7 +69,9 @@ def compare(
         check_images(X, *named.values())
     # Expensive models first, so that workers end at about the same time.
     costly = {name: named[name] for name in sorted(named, key=lambda name: isinstance(named[name], Identity))}
-    standings, models = _trained(costly, X, y, task, refine_seconds, n_jobs, random_state, watch, keep, settings)
+    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
+    jobs = _jobs(costly, y, task, random_state, settings)
+    standings, models = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs)
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(standings, models, plain)
 
@@ -108,7 +109,8 @@ def profile(
         raise ValueError("a profile needs at least one value.")
     unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
     held = {f"{quantity} = {value:.12g}": with_fixed(orbit, quantity, value, shape, columns) for value in chosen}
-    standings, _ = _trained(held, X, y, task, refine_seconds, n_jobs, random_state, watch, keep, settings)
+    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
+    standings, _ = train_and_refine(_jobs(held, y, task, random_state, settings), len(X), train, refine_seconds, n_jobs)
     highs = [standing.high if isfinite(standing.high) else None for standing in standings]
     return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
 
@@ -122,23 +124,15 @@ def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[st
     return [start**multiple if found.unit == "×" else start * multiple for multiple in MULTIPLES]
 
 
-def _trained(
-    orbits: Mapping[str, Orbit],
-    X: np.ndarray,
-    y: np.ndarray,
-    task: Task | Literal["auto"],
-    refine_seconds: float | None,
-    n_jobs: int | None,
-    random_state: int,
-    watch: Watch | None,
-    keep: str | PathLike[str] | None,
-    settings: dict[str, Any],
-) -> tuple[list[Standing], dict[str, list[Trained]]]:
-    """A model for each orbit, and more where they decide; the arguments are those of :func:`compare`."""
-    kind = _estimator_for(y, task)
-    jobs = [Job(name, orbit, random_state, kind, settings) for name, orbit in orbits.items()]
-    keeper = None if keep is None else Kept(Path(keep), X, y)
-    return train_and_refine(jobs, len(X), lambda jobs: train_all(jobs, X, y, n_jobs, watch, keeper), refine_seconds, n_jobs)
+def _jobs(
+    orbits: Mapping[str, Orbit], y: np.ndarray, task: Task | Literal["auto"], seed: int, settings: dict[str, Any]
+) -> list[Job]:
+    """A model of each orbit: a classifier or a regressor, by the task or by the type of y."""
+    if task not in ("auto", "classification", "regression"):
+        raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
+    found = task_of(y) if task == "auto" else task
+    kind: type[Estimator] = InvariantGPClassifier if found == "classification" else InvariantGPRegressor
+    return [Job(name, orbit, seed, kind, settings) for name, orbit in orbits.items()]
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] = ()) -> dict[str, Orbit]:
@@ -174,11 +168,3 @@ def _orbit(value: str | Orbit | None, shape: tuple[int, ...], columns: Sequence[
 def _features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one input, as the orbit sees it."""
     return tuple(settings.get("image_shape") or X.shape[1:])
-
-
-def _estimator_for(y: np.ndarray, task: Task | Literal["auto"]) -> type[Estimator]:
-    """Classifier or regressor, by the task or by the type of y."""
-    if task not in ("auto", "classification", "regression"):
-        raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
-    found = task_of(y) if task == "auto" else task
-    return InvariantGPClassifier if found == "classification" else InvariantGPRegressor

@@ -6,7 +6,6 @@ joblib runs the workers. By default they are processes of this machine (loky). U
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
@@ -66,28 +65,21 @@ class Trained:
 
 def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     """Train one model."""
+
+    def tell(record: Record) -> None:
+        if watch is not None:
+            watch(job, record)
+
+    tell.only_complete = True  # type: ignore[attr-defined]  # a comparison needs every model, so Ctrl-C keeps none
     begin = time.perf_counter()
     model = job.kind(deepcopy(job.orbit), random_state=job.seed, **job.settings)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the border of these images|the pixels of X")
-            model.fit(X, y, callback=_Watched(job, watch))
+            model.fit(X, y, callback=tell)
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
     return Trained(job, model.evidence_.value, model.evidence_.stderr, time.perf_counter() - begin, model)
-
-
-@dataclass
-class _Watched:
-    """Shows the records of a job to the caller of a comparison."""
-
-    job: Job
-    watch: Watch | None
-    only_complete = True  # a comparison needs every model, so Ctrl-C keeps none
-
-    def __call__(self, record: Record) -> None:
-        if self.watch is not None:
-            self.watch(self.job, record)
 
 
 class Kept:
@@ -99,13 +91,13 @@ class Kept:
     def __init__(self, folder: Path, X: Any, y: Any) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.data = _digest(repr(column_names(X)), _content(X), _content(y))
+        self.data = joblib.hash((column_names(X), np.asarray(X), np.asarray(y)))
 
     def path(self, job: Job) -> Path:
         """Where the model of this job is kept."""
-        settings = [f"{name} {_described(value)}" for name, value in sorted(job.settings.items())]
-        words = [self.data, job.name, str(job.seed), job.kind.__name__, job.purpose, *settings, digest_module(job.orbit)]
-        return self.folder / f"{_digest(*words)[:24]}.safetensors"
+        settings = [(name, _described(value)) for name, value in sorted(job.settings.items())]
+        told = [self.data, job.name, job.seed, job.kind.__name__, job.purpose, settings, digest_module(job.orbit)]
+        return self.folder / f"{joblib.hash(told)}.safetensors"
 
     def save(self, trained: Trained) -> None:
         """Keep a model that is done. If that fails, the comparison goes on without."""
@@ -138,27 +130,17 @@ def _described(value: Any) -> str:
     return digest_module(value) if isinstance(value, torch.nn.Module) else repr(value)
 
 
-def _content(values: Any) -> str:
-    """Tells arrays apart by what they hold. The memory of an array of objects holds their addresses."""
-    array = np.asarray(values)
-    held = repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
-    return f"{array.dtype} {array.shape} {hashlib.sha256(held).hexdigest()}"
-
-
-def _digest(*words: str) -> str:
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()
-
-
 def train_all(
     jobs: Sequence[Job],
     X: Any,
     y: Any,
     n_jobs: int | None = None,
     watch: Watch | None = None,
-    keeper: Kept | None = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> list[Trained]:
-    """All of them, in their order, apart from those that a keeper has. Keeper and ``watch`` are called in this process; a
+    """All of them, in their order; those in the folder ``keep`` are not trained again. ``watch`` is called in this process: a
     worker's records arrive when its model is done."""
+    keeper = None if keep is None else Kept(Path(keep), X, y)
     results = {number: found for number, job in enumerate(jobs) if keeper is not None and (found := keeper.load(job))}
     todo = [number for number in range(len(jobs)) if number not in results]
     live = runs_here(n_jobs, len(todo))
@@ -181,15 +163,9 @@ def as_done(
 ) -> Iterator[tuple[int, Result]]:
     """The results of a task, each with the number of its item, in the order in which they are done.
 
-    What a lost worker had in hand is handed in once more, unless the engine has done so by itself.
-
-    Args:
-        task: a function that can be pickled.
-        items: its argument, one for each call.
-        n_jobs: how many to run at a time, as for scikit-learn: 1 runs them in this process, -1 takes all cores, None takes what
-            ``joblib.parallel_config`` says, or 1. The threads of this process are shared among its workers; on a cluster, the
-            engine says how many a worker has.
-        given: further arguments, the same for each call, which an engine may send to its workers once.
+    What a lost worker had in hand is handed in once more, unless the engine has done so by itself. ``n_jobs`` is that of
+    :func:`orbitgp.compare`. The threads of this process are shared among its workers; on a cluster, the engine says how many a
+    worker has. ``given`` are further arguments, the same for each call, which an engine may send to its workers once.
     """
     if runs_here(n_jobs, len(items)):
         yield from enumerate(task(item, **given) for item in items)

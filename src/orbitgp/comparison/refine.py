@@ -173,14 +173,7 @@ def _exact(trained: Trained, rows: int) -> Refinement | None:
 def train_and_refine(
     jobs: Sequence[Job], rows: int, train: Train, seconds: float | None = None, n_jobs: int | None = None
 ) -> tuple[list[Standing], dict[str, list[Trained]]]:
-    """Train a model for each orbit, then more where they decide, until the best orbit is certain or the time is up.
-
-    Args:
-        jobs: one for each orbit.
-        rows: the data.
-        train: trains jobs.
-        seconds: for more models; by default SHARE times those of the first, and LEAST_SECONDS at least.
-        n_jobs: how many models are trained at a time, as for scikit-learn.
+    """Train a model for each orbit, then more where they decide, until the best orbit is certain or ``seconds`` are over.
 
     Returns the standing of each orbit, and all models by the name of their orbit.
     """

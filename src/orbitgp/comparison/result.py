@@ -110,12 +110,10 @@ class Comparison:
             "  ".join([name.ljust(first), *(text.rjust(width) for text, width in zip(texts, widths, strict=True))])
             for name, *texts in cells
         ]
-        said = {name: self.learned(name) for name in self.tied}
-        if len(said) > 1 and any(said.values()):
-            tied = ["They have learned:", *(f"  {name:<{first}}  {words or 'nothing'}" for name, words in said.items())]
-        else:
-            tied = []
-        return "\n".join([*lines, "", *self.sentences, *tied])
+        tied = [(name, self.learned(name)) for name in self.tied]
+        said = [f"  {name:<{first}}  {words or 'nothing'}" for name, words in tied]
+        several = len(tied) > 1 and any(words for _, words in tied)
+        return "\n".join([*lines, "", *self.sentences, *(["They have learned:", *said] if several else [])])
 
     __repr__ = __str__
 
@@ -207,16 +205,11 @@ def _model(trained: Trained) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Profile:
-    """The evidence with one quantity of an orbit held at each of several values, all else learned.
+    """The evidence with one quantity of an orbit held at each of several values, all else learned: ``bounds``, in nats, and
+    what it lies between (None: not known).
 
     A learner should find the top of this curve. The curve also shows how sharp the top is: values whose intervals reach as high
     as the top cannot be told from it.
-
-    Attributes:
-        orbit, quantity, unit: what was held.
-        values: at which it was held.
-        bounds: the evidence at each of them, in nats.
-        lows, highs: what it lies between (None: not known).
     """
 
     orbit: str

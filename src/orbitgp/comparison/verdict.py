@@ -18,28 +18,17 @@ from orbitgp.report.finding import nats_needed
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of the log evidence of one orbit, in nats.
-
-    Attributes:
-        name: of the orbit.
-        value: the evidence of its best model.
-        low, high: what the log evidence at the best hyperparameters lies between; ``high`` may be infinite.
-        reason: why the interval is as wide as it is, in a few words.
-        needs: what would narrow it, in a few words; empty where nothing would.
-        converged: whether the training of its best model came to its end.
-        learned: the learned parameters of the orbit.
-        tried: how many orbits were compared with none.
-    """
+    """What is known of the log evidence of one orbit, in nats."""
 
     name: str
-    value: float
-    low: float
-    high: float
-    reason: str = ""
-    needs: str = ""
-    converged: bool = True
-    learned: int = 0
-    tried: int = 1
+    value: float  # the evidence of its best model
+    low: float  # what the log evidence at the best hyperparameters lies between
+    high: float  # or infinite
+    reason: str = ""  # why the interval is as wide as it is, in a few words
+    needs: str = ""  # what would narrow it; empty where nothing would
+    converged: bool = True  # whether the training of its best model came to its end
+    learned: int = 0  # parameters of the orbit
+    tried: int = 1  # orbits that were compared with none
 
     @property
     def width(self) -> float:

@@ -101,7 +101,8 @@ def _classes(model: Classifies, x: Any, y: Any, cases: int, notes: list[str]) ->
 
     missed, doubtful = np.flatnonzero(guess != labels), np.flatnonzero(confidence < CERTAIN)
     certain = f"None: even the least certain prediction has a confidence of {percent(confidence.min())}."
-    error = f"{100 * plain['error']:.{_places(len(y))}f} %"
+    places = max(0, ceil(log10(len(y) / 100)))  # that tell one case
+    error = f"{100 * plain['error']:.{places}f} %"
     return Scores(
         count=len(y),
         headline=("test error", error),
@@ -111,13 +112,24 @@ def _classes(model: Classifies, x: Any, y: Any, cases: int, notes: list[str]) ->
             "Brier score": _four_places(plain["brier"]),
             "Expected calibration error": f"{100 * plain['ece']:.1f} %",
         },
-        calibration=reliability(confidence, guess == labels),
+        calibration=_reliability(confidence, guess == labels),
         uncertain=[case(i) for i in doubtful[_highest(entropy[doubtful])][:cases].tolist()],
         wrong=[case(i) for i in missed[_highest(confidence[missed])][:cases].tolist()],
         notes=notes,
         all_certain="" if len(doubtful) else certain,
         plain=plain,
     )
+
+
+def _reliability(confidence: Float[np.ndarray, " rows"], right: Shaped[np.ndarray, " rows"]) -> Calibration:
+    """Accuracy against confidence, in bins of confidence."""
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    counts = np.bincount(bins)
+    used = counts > 0
+    said, happened = (np.bincount(bins, weights)[used] / counts[used] for weights in (confidence, right))
+    weights = counts[used].astype(float)
+    labels = "confidence of the prediction", "how often it was right"
+    return Calibration(said.tolist(), happened.tolist(), weights.tolist(), *labels)
 
 
 def _highest(values: Float[np.ndarray, "*shape"]) -> list[int]:
@@ -134,31 +146,17 @@ def percent(probability: float | int) -> str:
     return ">99.99 %" if probability > 0.5 else "<0.01 %"
 
 
-def _places(count: int) -> int:
-    """Digits after the point of a percentage that tell one case of so many."""
-    return max(0, ceil(log10(count / 100)))
-
-
 def _four_places(value: float) -> str:
     return f"{value:.4f}" if value >= 5e-5 else "<0.0001"
-
-
-def reliability(confidence: Float[np.ndarray, " rows"], right: Shaped[np.ndarray, " rows"]) -> Calibration:
-    """Accuracy against confidence, in bins of confidence."""
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    counts = np.bincount(bins)
-    used = counts > 0
-    said, happened = (np.bincount(bins, weights)[used] / counts[used] for weights in (confidence, right))
-    weights = counts[used].astype(float)
-    labels = "confidence of the prediction", "how often it was right"
-    return Calibration(said.tolist(), happened.tolist(), weights.tolist(), *labels)
 
 
 def _values(model: Regresses, x: Any, y: Any, cases: int, notes: list[str]) -> Scores:
     mean, std = model.predict(x, return_std=True)
     rmse = float(np.sqrt(np.mean((mean - y) ** 2)))
     spread = float(np.std(y)) or 1.0
-    covered = _coverage(model, x, y)
+    quantiles = model.predict_quantiles(x, [end for level in LEVELS for end in (0.5 - level / 2, 0.5 + level / 2)])
+    inside = (quantiles[..., 0::2] <= y[..., None]) & (y[..., None] <= quantiles[..., 1::2])
+    covered = [float(share) for share in inside.reshape(-1, len(LEVELS)).mean(0)]
     plain = {"rmse": rmse, "relative_rmse": rmse / spread, "coverage_90": covered[LEVELS.index(0.9)]}
     numbers = {
         "Root mean square error": f"{number(rmse)} ({100 * rmse / spread:.1f} % of the targets' spread)",
@@ -183,10 +181,3 @@ def _values(model: Regresses, x: Any, y: Any, cases: int, notes: list[str]) -> S
         notes=notes,
         plain=plain,
     )
-
-
-def _coverage(model: Regresses, x: Any, y: Any) -> list[float]:
-    ends = [end for level in LEVELS for end in (0.5 - level / 2, 0.5 + level / 2)]
-    quantiles = model.predict_quantiles(x, ends)
-    inside = (quantiles[..., 0::2] <= y[..., None]) & (y[..., None] <= quantiles[..., 1::2])
-    return [float(v) for v in inside.reshape(-1, len(LEVELS)).mean(0)]

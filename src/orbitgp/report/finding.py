@@ -61,15 +61,8 @@ def finding(
 ) -> Finding:
     """One rule for the terminal, the report and the summary: nothing is called a finding that the evidence does not support.
 
-    Args:
-        description: what was learned.
-        over_plain: nats over the same model without invariance; None where that was not trained.
-        num_data: the data that it was learned from.
-        certain: whether the difference is known well enough (:func:`is_certain`, or the verdict of a comparison).
-        needed: nats that chance alone may give (:func:`nats_needed`).
-        steps: of training.
-        stopped: whether the run was stopped by hand.
-        converged: whether it came to its end, and not to a limit.
+    ``over_plain`` are nats over the same model without invariance (None: not trained), and ``certain`` says whether they are
+    known well enough (:func:`is_certain`, or the verdict of a comparison). ``needed`` are those that chance alone may give.
     """
     what = learned_sentence(description)
     if stopped or not converged:

@@ -42,12 +42,9 @@ _LEAST = {"rotations": 0.5, "scaling": 0.02, "shears": 0.01, "shifts": 0.05}  # 
 
 def nats(value: float | int, sign: bool = False) -> str:
     """Three figures, as in "+41,200 nats". Below a thousand, all figures before the point."""
-    size = abs(value)
-    digits = 0 if size < 1000 else max(0, len(f"{size:.0f}") - 3)
-    rounded = round(value, -digits) if size >= 10 else round(value, 1)
-    rounded = rounded or 0.0  # no minus before a zero
-    text = f"{rounded:{'+' if sign else ''},.{0 if size >= 10 else 1}f}".replace("-", "−")
-    return f"{text} nats"
+    places = 0 if abs(value) >= 10 else 1
+    rounded = float(f"{value:.3g}") if abs(value) >= 1000 else round(value, places) or 0.0  # no minus before a zero
+    return f"{rounded:{'+' if sign else ''},.{places}f} nats".replace("-", "−")
 
 
 class _Name(NamedTuple):
@@ -106,7 +103,7 @@ def learned_sentence(description: Description) -> str:
     labels = [quantity_label(key, description) for key in doubtful]
     apart = [listed(_without(absent, description))] if absent else []
     apart += [f"{listed(labels)} not determined"] if labels else []
-    return listed(_phrases(_with_few_plausible(clear))) + (f" ({'; '.join(apart)})" if apart else "")
+    return listed(_phrases(_with_few_plausible(clear))) + (f" ({', '.join(apart)})" if apart else "")
 
 
 def _without(absent: Sequence[str], description: Description) -> list[str]:
@@ -166,13 +163,7 @@ def _extent(value: Quantity) -> str:
 
 
 def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausible: Mapping[str, Any]) -> str:
-    """Why nothing is said of what else is plausible; empty where it is said, or where there is nothing to say it of.
-
-    Args:
-        inference: exact or sparse.
-        learned: what was learned, by name.
-        plausible: the ``plausible_`` of a fitted estimator.
-    """
+    """Why nothing is said of what else is plausible; empty where it is said, or where there is nothing to say it of."""
     if inference == "sparse" and learned:
         return "known for exact inference alone"
     return not_determined([name for name, ends in plausible.items() if ends is None])

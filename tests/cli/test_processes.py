@@ -85,11 +85,11 @@ def test_an_error_of_another_process_says_whose_it_is(
     monkeypatch.setattr(sys, "__stderr__", sys.stderr)
 
     @print_errors
-    def command() -> None:
+    def learn() -> None:
         raise ValueError("this cannot be")
 
     with pytest.raises(errors.typer.Exit):
-        command()
+        learn()
     assert capfd.readouterr().err == "error in process 1: this cannot be.\n"
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import orbitgp
 from orbitgp.cli.arguments import expand_options
 from orbitgp.cli.compare import compare
-from orbitgp.cli.errors import ERROR, print_errors
+from orbitgp.cli.errors import print_errors
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
-from orbitgp.cli.processes import count
 from orbitgp.cli.show import show
 
 HELP = """Learn from data what a function should not care about.
@@ -38,22 +35,8 @@ app = typer.Typer(
 )
 
 
-def _in_one_process(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, refused where torchrun has started several processes."""
-
-    @wraps(command)
-    def run(**options: Any) -> None:
-        if count() > 1:
-            typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process.", err=True)
-            raise typer.Exit(ERROR)
-        command(**options)
-
-    return run
-
-
-app.command()(expand_options(print_errors(learn)))
-for command in (compare, predict, show):
-    app.command()(expand_options(_in_one_process(print_errors(command))))
+for command in (learn, compare, predict, show):
+    app.command()(expand_options(print_errors(command)))
 
 
 def _version(wanted: bool) -> bool:

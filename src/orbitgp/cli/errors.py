@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from orbitgp.cli.processes import rank
+from orbitgp.cli.processes import count, rank
 
 ERROR, INTERRUPTED = 1, 130
 _EXPECTED = (ValueError, TypeError, OSError, ArithmeticError, ImportError, MemoryError, RuntimeError)
@@ -24,10 +24,13 @@ _PATIENCE = 3.0  # seconds
 
 
 def print_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command print its errors as sentences and exit with a code."""
+    """Let a command print its errors as sentences and exit with a code; only ``learn`` runs in several processes."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
+        if count() > 1 and command.__name__ != "learn":
+            typer.echo(f"error: torchrun is for orbitgp learn: orbitgp {command.__name__} runs in one process.", err=True)
+            raise typer.Exit(ERROR)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="the border of these images|the pixels of X")  # the notes say it

@@ -52,8 +52,8 @@ def load(
     train = _read(spec, options or ReadOptions(), training=True)
     task, held_out, (name, source) = task_of(train.y), train.test, train.source
     if test is None and held_out is None and train.options.signal and Path(spec).stem.endswith("_TRAIN"):
-        beside = Path(spec).with_stem(Path(spec).stem.removesuffix("TRAIN") + "TEST")  # as in the signal archive
-        test = beside if beside.is_file() else None
+        sibling = Path(spec).with_stem(Path(spec).stem.removesuffix("TRAIN") + "TEST")  # as in the signal archive
+        test = sibling if sibling.is_file() else None
     if test is not None:
         held_out = load_inputs(test, train.options)
         if held_out.y is None or held_out.with_target is not None:

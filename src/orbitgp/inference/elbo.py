@@ -3,20 +3,13 @@
 This is the only place where a bound is put together. Training, evidence and tests call :func:`elbo`, or :func:`elbo_of_all`
 where the data are streamed. The data terms alone are :func:`expected_log_likelihood`.
 
-The bound loses two things (:func:`slack`). The inducing variables do not determine f: each datum pays for the variance that
-they leave,
+The inducing variables do not determine f. Each datum pays for the variance that they leave (:func:`slack`):
 
     1/2 sum_nl lam_nl (k_ff(x_n) - q_ff(x_n)),    q_ff = k_fu Kuu^-1 k_uf,
 
-which is unbiased over orbit samples, as every product of two expectations is paired. And q(v) = N(m, S) need not be the best
-one. The bound is quadratic in f. With S*^-1 = I + sum_n lam_n a_n a_n^T and m* = S* sum_n (eta_n - lam_n p_n) a_n, q(v) loses
-
-    KL(q || q*) = 1/2 [ (m - m*)^T S*^-1 (m - m*) + tr S*^-1 S - log|S*^-1 S| - M ],
-
-the collapsed bound less the bound at q. With enumerated orbits and fixed draws both are exact. With fresh draws S* and m* are
-noisy, and the second reads a little high. Their sum is an estimate, not a bound: the log evidence less the sparse bound is this
-sum less 1/2 log|I + X| (X is what the inducing variables leave, in units of the noise) plus what the fit to the targets gains
-from Q in place of K_f.
+which is unbiased over orbit samples, as every product of two expectations is paired. It is an estimate of what the bound loses,
+not a bound: at the best q(u), the log evidence less the bound is this sum less 1/2 log|I + X| (X is what the inducing variables
+leave, in units of the noise) plus what the fit to the targets gains from Q in place of K_f.
 """
 
 from __future__ import annotations
@@ -31,8 +24,6 @@ from torch import Tensor
 from orbitgp.inference import processes
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import pair_product
-from orbitgp.inference.natural_gradient import Statistics, precision, statistics, total
-from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Samples
 
@@ -99,47 +90,21 @@ def expected_log_likelihood(
     return likelihood.quadratic(y, local).expectation(moments)
 
 
-class Slack(NamedTuple):
-    """Nats that the bound loses: to the variance that the inducing variables leave, and to q(u)."""
-
-    variance: float
-    posterior: float
-
-    def __float__(self) -> float:
-        return self.variance + self.posterior
-
-
 @torch.no_grad()
 def slack(
     model: InvariantGP,
     likelihood: Likelihood,
     batches: Iterable[Batch],
     factor: Float[Tensor, "inducing inducing"] | None = None,
-) -> Slack:
-    """The slack of the bound of all data, from batches that together hold every datum once (``factor``: model.factor()).
+) -> float:
+    """Nats that the bound of all data loses to the variance that the inducing variables leave, about.
 
-    Where the likelihood couples latent functions, each loses against its own optimum with the others as they are.
+    Batches together hold every datum once (``factor``: model.factor()).
     """
-    factor = model.factor() if factor is None else factor
-    variance, stats = 0.0, list[Statistics]()
+    factor, lost = model.factor() if factor is None else factor, 0.0
     for samples, y, local in batches:
-        means, quadratic = model.whitened_means(samples, factor), likelihood.quadratic(y, local)
-        lam = quadratic.lam if quadratic.lam.ndim == 2 else quadratic.lam.diagonal(dim1=-2, dim2=-1)
+        means, lam = model.whitened_means(samples, factor), likelihood.quadratic(y, local).lam
+        lam = lam if lam.ndim == 2 else lam.diagonal(dim1=-2, dim2=-1)
         left = means.kff - pair_product(means.a, means.a, means.pairing).sum(-1)
-        variance += 0.5 * float((lam.sum(1) * left).sum())
-        stats = [total([*stats, statistics(model, means, quadratic, len(y))])]
-    return Slack(variance, _loss_of_posterior(model, stats[0]))
-
-
-def _loss_of_posterior(model: InvariantGP, stats: Statistics) -> float:
-    """KL(q(v) || q*(v)), over all latent functions."""
-    inverse, _ = precision(stats)  # (C, M, M)
-    size, latents = model.q_mean.shape
-    factor = cholesky(inverse).lower
-    best = torch.cholesky_solve(stats.linear.mT[..., None], factor)[..., 0].mT
-    away = (model.q_mean - best).mT[..., None]
-    means = (factor.mT @ away).square().sum()
-    spread = (factor.mT @ model.q_sqrt).square().sum()
-    logdets = factor.diagonal(dim1=-2, dim2=-1).log().sum() + model.q_sqrt.diagonal(dim1=-2, dim2=-1).abs().log().sum()
-    copies = latents / len(inverse)
-    return 0.5 * float(means + copies * (spread - 2 * logdets) - latents * size)
+        lost += 0.5 * float((lam.sum(1) * left).sum())
+    return lost

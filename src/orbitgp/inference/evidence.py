@@ -202,15 +202,11 @@ def measure_evidence(
         num_data=len(x),
         num_samples=None if enumerated else num_samples,
         likelihood=type(likelihood).__name__,
-        slack=None if lost is None else max(0.0, float(lost)),
+        slack=None if lost is None else max(0.0, lost),
     )
 
 
 def _combined(parts: list[Moments], combine: Callable[[list[Tensor]], Tensor]) -> Moments:
     """The moments of which ``parts`` are pieces or repetitions, combined tensor by tensor."""
-    cross = [part.cross for part in parts if part.cross is not None]
-    return Moments(
-        combine([part.mean for part in parts]),
-        combine([part.second for part in parts]),
-        combine(cross) if cross else None,
-    )
+    mean, second, cross = (list(terms) for terms in zip(*parts, strict=True))
+    return Moments(combine(mean), combine(second), None if cross[0] is None else combine(cross))

@@ -108,23 +108,16 @@ def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
     return pairing.off * ((total * weight[:, None]).mT @ total) + (pairing.diag - pairing.off) * same
 
 
-def precision(stats: Statistics) -> tuple[Float[Tensor, "covariances inducing inducing"], float]:
-    """S^-1, and how much of the biased estimate had to be blended in to keep it above I/2."""
-    identity = torch.eye(stats.unbiased.shape[-1], dtype=stats.unbiased.dtype, device=stats.unbiased.device)
+@torch.no_grad()
+def set_posterior(model: InvariantGP, stats: Statistics) -> float:
+    """Set q(u) from its statistics, and return how much of the biased estimate had to be blended in to keep S^-1 above I/2."""
+    identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
     second, blend = stats.unbiased, 0.0
     while blend < 1.0 and torch.linalg.cholesky_ex(second + 0.5 * identity).info.any():
         blend = min(1.0, 2 * blend or 0.05)
         second = torch.lerp(stats.unbiased, stats.positive, blend)
-    return identity + second, blend
-
-
-@torch.no_grad()
-def set_posterior(model: InvariantGP, stats: Statistics) -> float:
-    """Set q(u) from its statistics, and return how much of the biased estimate had to be blended in (:func:`precision`)."""
-    inverse_covariance, blend = precision(stats)
-    identity = torch.eye(len(model.q_mean), dtype=torch.float64, device=model.q_mean.device)
     # S^-1 = U U^T with U upper triangular (a Cholesky factor of the reversed matrix), so that U^-T is lower triangular.
-    upper = cholesky(inverse_covariance.flip(-2, -1)).lower.flip(-2, -1)
+    upper = cholesky((identity + second).flip(-2, -1)).lower.flip(-2, -1)
     root = torch.linalg.solve_triangular(upper, identity.expand_as(upper), upper=True).mT.contiguous()
     model.q_sqrt.copy_(root)
     linear = stats.linear.mT[..., None]  # (L, M, 1)

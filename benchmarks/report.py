@@ -14,7 +14,7 @@ from typing import Any
 import gpytorch
 import torch
 
-from orbitgp.saving import atomic as files
+from orbitgp.saving import container as files
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -33,7 +33,7 @@ from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.kernels.oriented_gradients import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.summary import provenance
-from orbitgp.saving import atomic
+from orbitgp.saving import container
 from orbitgp.training.records import hyperparameters
 
 Record = dict[str, Any]
@@ -203,7 +203,7 @@ def store(path: Path, records: Iterable[Record]) -> None:
     """Write the records, a line each; a reader finds the old file or the new one, never a part."""
     text = "".join(json.dumps(rounded(record), ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.replace(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    container.replace(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
 def execute(runs: Sequence[Run], path: Path, device: str = "cpu", jobs: int = 1) -> list[Record]:
@@ -480,4 +480,4 @@ def save_figure(figure: Any, path: Path, dpi: int = 130) -> None:
     # This method keeps rare colours, such as the ends of a colour scale.
     picture = Image.open(buffer).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.replace(path, lambda beside: picture.save(beside, format="PNG", optimize=True))
+    container.replace(path, lambda beside: picture.save(beside, format="PNG", optimize=True))

@@ -27,7 +27,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Identity, Permutation
-from orbitgp.saving import atomic
+from orbitgp.saving import container
 
 SMALL = Toy(num_train=24, half_width=2.0, grid=9, num_inducing=10)
 ORBITS = [Permutation.swap(0, 1), Identity()]
@@ -143,18 +143,18 @@ def test_the_posterior_mean_comes_from_the_record():
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
     path = tmp_path / "toy.json"
-    atomic.replace(path, lambda beside: beside.write_text("old"))
+    container.replace(path, lambda beside: beside.write_text("old"))
 
     def broken(beside):
         beside.write_text("half")
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        atomic.replace(path, broken)
+        container.replace(path, broken)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
     with path.open() as reader:  # a reader that has the old file keeps it
-        atomic.replace(path, lambda beside: beside.write_text("new"))
+        container.replace(path, lambda beside: beside.write_text("new"))
         assert reader.read() == "old"
     assert path.read_text() == "new"
 

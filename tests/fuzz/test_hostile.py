@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from orbitgp.datasets.files import arrays, load
-from orbitgp.saving.atomic import replace, write_json
-from orbitgp.saving.container import read, write
+from orbitgp.saving.container import read, replace, write, write_json
 from orbitgp.training.checkpoint import read_checkpoint
 from tests.fuzz.faults import run, workplace
 from tests.fuzz.hostile import READERS, bad_file, case, judged, nested, originals

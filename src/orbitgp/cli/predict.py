@@ -52,7 +52,7 @@ def predict(
     """
     from orbitgp.datasets.files import as_trained, load_inputs, read_option
     from orbitgp.report.cases import score
-    from orbitgp.saving.atomic import replace
+    from orbitgp.saving.container import replace
 
     kinds = (".json",) if json_ else (".csv", ".json")
     form = kinds[0] if out is None else out.suffix.lower()

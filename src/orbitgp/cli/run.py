@@ -137,7 +137,7 @@ class Run:
 
     def write_json(self, path: Path, content: Any, new: bool = False) -> None:
         """Write one of the JSON files; with ``new``, only if it does not exist."""
-        from orbitgp.saving.atomic import write_json  # loads torch, which a help page need not wait for
+        from orbitgp.saving.container import write_json  # loads torch, which a help page need not wait for
 
         write_json(path, content, new)
 

@@ -15,7 +15,6 @@ ten classes 198 MB.
 from __future__ import annotations
 
 import logging
-import platform
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -35,26 +34,22 @@ from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import Plan
 from orbitgp.planning.rungs import Rung
 from orbitgp.saving.container import Contents, SavedFileError, read, versions, write
-from orbitgp.saving.modules import build, load_state, pack, pack_arguments, pack_state, unpack
+from orbitgp.saving.modules import load_state, pack, pack_state, unpack
 from orbitgp.saving.registry import Inexpressible, Tensors, add, class_name, decode, encode, register
 
 Loaded = TypeVar("Loaded")
 
 KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegressor"}
 _LEARNED = ("model_", "orbit_", "kernel_", "likelihood_")
-_PROBE_SAMPLES = 16
-_LONGEST = 200  # characters of a reason why a file cannot be loaded
 
 logger = logging.getLogger("orbitgp")
 register(TrainingOptions, lambda given: {name: getattr(given, name) for name in sorted(given.changed())}, "TrainingOptions")
-
-
-def _plan(ladder: list[list[Any]], **rest: Any) -> Plan:
-    """A plan from what a file holds of it."""
-    return Plan(ladder=tuple(Rung(*rung) for rung in ladder), **rest)
-
-
-add(Plan, "Plan", lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]}, _plan)
+add(
+    Plan,
+    "Plan",
+    lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]},
+    lambda ladder, **rest: Plan(ladder=tuple(Rung(*rung) for rung in ladder), **rest),
+)
 
 
 def save_estimator(estimator: Any, path: Path) -> None:
@@ -68,14 +63,13 @@ def save_estimator(estimator: Any, path: Path) -> None:
     config = {
         "given": {name: _encode(name, value, tensors) for name, value in given.items() if not isinstance(value, nn.Module)},
         "modules": {
-            **{name: pack_arguments(part, tensors, name) for name, part in parts.items()},  # their tensors are the model's
+            **{name: pack(part, tensors, name, state=False) for name, part in parts.items()},  # their tensors are the model's
             **{name: pack(module, tensors, name) for name, module in modules.items()},
         },
         "model": {**_model_arguments(estimator.model_), **pack_state(estimator.model_, tensors, "model")},
         "noted": {name: _encode(name, value, tensors) for name, value in noted.items() if name != "evidence_"},
         "evidence": asdict(estimator.evidence_),
         "versions": versions("torch", "gpytorch", "scikit-learn", "numpy"),
-        "python": platform.python_version(),
     }
     tensors["probes"] = _probes(estimator.model_, estimator.likelihood_)
     if name := _undefined(tensors):
@@ -111,9 +105,7 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
     learned: dict[str, Any] = {}
     for name, packed in config["modules"].items():
         owner, _, part = name.partition(".")
-        has_tensors = "fixed" in packed
-        module = (unpack if has_tensors else build)(packed, tensors, name, handed_in.get(part))
-        (given if owner == "given" else learned)[part] = module
+        (given if owner == "given" else learned)[part] = unpack(packed, tensors, name, handed_in.get(part))
     if "feature_map" in learned:
         shape = tuple(noted["input_shape_"])
         learned["kernel"] = FeatureMapKernel(learned["kernel"], learned["feature_map"], shape if len(shape) > 1 else None)
@@ -122,9 +114,8 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
         names = " and ".join(handed_in)
         raise SavedFileError(f"{path} was not fitted with the {names} handed in: it predicts something else with it.")
     estimator: Any = cls(**{**given, "device": "cpu"})
-    evidence = Evidence(**config["evidence"])
     fitted = {"model_": model, "orbit_": model.orbit, "kernel_": model.kernel, "likelihood_": likelihood, **noted}
-    for name, value in {**fitted, "evidence_": evidence}.items():
+    for name, value in {**fitted, "evidence_": Evidence(**config["evidence"])}.items():
         if hasattr(estimator, name):
             raise ValueError(f"{name!r} is no attribute that fit sets.")
         setattr(estimator, name, value)
@@ -208,7 +199,7 @@ def _probes(model: InvariantGP | ExactGP, likelihood: Any) -> Float[Tensor, " nu
     if isinstance(model, ExactGP):
         mean, variance = model.probe()
     else:
-        mean, variance = model.predict(model.inducing.detach()[[0, -1]], _PROBE_SAMPLES)
+        mean, variance = model.predict(model.inducing.detach()[[0, -1]], 16)
     law = likelihood.predictive(mean, variance)
     said = [getattr(law, name) for name in ("probs", "mean", "std") if hasattr(law, name)]
     return torch.cat([part.flatten().double() for part in (mean, variance, *said)])
@@ -222,5 +213,5 @@ def _undefined(tensors: Tensors) -> str | None:
 
 def _first_line(error: Exception) -> str:
     text = next(iter(str(error).splitlines()), class_name(type(error)))
-    text = text if len(text) < _LONGEST else f"{text[:_LONGEST]}…"
+    text = text if len(text) < 200 else f"{text[:200]}…"
     return f"{text} is missing." if isinstance(error, KeyError) else f"{text.removesuffix('.')}."

@@ -28,7 +28,7 @@ from orbitgp.report.finding import Finding, finding_of
 from orbitgp.report.fitted import Compared, Fitted, Profiled
 from orbitgp.report.summary import typical_rows
 from orbitgp.report.words import is_absent, nats, not_determined, quantity_label
-from orbitgp.saving.atomic import replace
+from orbitgp.saving.container import replace
 from orbitgp.training.records import Record
 
 _ONE_LINE = 60  # characters of a headline

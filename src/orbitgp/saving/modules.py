@@ -22,39 +22,33 @@ from orbitgp.saving.registry import Inexpressible, Tensors, class_name, decode, 
 _PASSING = {*vars(nn.Module()), "_initial_value", "distance_module"}
 
 
-def pack(module: nn.Module, tensors: Tensors, path: str) -> dict[str, Any]:
-    """``module`` as JSON; its tensors go into ``tensors`` under names that start with ``path``."""
-    return {**pack_arguments(module, tensors, path), **pack_state(module, tensors, path)}
+def pack(module: nn.Module, tensors: Tensors, path: str, state: bool = True) -> dict[str, Any]:
+    """How to build a module like this one, or what of it cannot be built; and its ``state``, unless that is another module's.
 
-
-def unpack(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Module | None = None) -> nn.Module:
-    """The module that was packed, or a copy of ``given``, with the tensors of the file in it."""
-    module = build(packed, tensors, path, given)
-    load_state(module, packed, tensors, path)
-    return module
-
-
-def pack_arguments(module: nn.Module, tensors: Tensors, path: str) -> dict[str, Any]:
-    """How to build a module like this one, or what of it cannot be built."""
+    Tensors go into ``tensors`` under names that start with ``path``.
+    """
     arguments: Tensors = {}
     lacks = f"{class_name(type(module))}, changed after it was made"
+    packed: dict[str, Any] = pack_state(module, tensors, path) if state else {}
     try:
         saved = encode(module, arguments, f"{path}!")
         if outline(decode(saved, arguments)) == outline(module):
             tensors.update(arguments)
-            return {"build": saved}
+            return {"build": saved, **packed}
     except Inexpressible as error:
         lacks = str(error)
     except (TypeError, ValueError, RuntimeError):
         pass
-    return {"build": None, "lacks": lacks}
+    return {"build": None, "lacks": lacks, **packed}
 
 
-def build(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Module | None = None) -> nn.Module:
-    """A module like the one that was packed, or a copy of ``given``, with other values in its tensors."""
+def unpack(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Module | None = None) -> nn.Module:
+    """The module that was packed, or a copy of ``given``, with its state where the file has one."""
     module = decode(packed["build"], tensors) if given is None else deepcopy(given)
     if not isinstance(module, nn.Module):
         raise ValueError(f"{path} is no module")
+    if "fixed" in packed:
+        load_state(module, packed, tensors, path)
     return module
 
 
@@ -78,15 +72,15 @@ def load_state(module: nn.Module, packed: Mapping[str, Any], tensors: Tensors, p
     state = {name.removeprefix(f"{path}."): tensor for name, tensor in tensors.items() if name.startswith(f"{path}.")}
     try:
         module.load_state_dict(state)  # in the module's own precision
-        for name, tensor in module.state_dict(keep_vars=True).items():
-            if isinstance(tensor, nn.Parameter):
-                tensor.data = state[name]
-            else:  # not in place: GPyTorch's priors also keep the tensor elsewhere, in another precision
-                owner, attribute = _owner(module, name)
-                owner.register_buffer(attribute, state[name])
     except RuntimeError as error:
         last = str(error).splitlines()[-1].strip()
         raise SavedFileError(f"{class_name(type(module))} does not fit: {last}") from error
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if isinstance(tensor, nn.Parameter):
+            tensor.data = state[name]
+        else:  # not in place: GPyTorch's priors also keep the tensor elsewhere, in another precision
+            owner, attribute = _owner(module, name)
+            owner.register_buffer(attribute, state[name])
     for name, first in packed["shared"].items():
         setattr(*_owner(module, name), getattr(*_owner(module, first)))
     for name, parameter in module.named_parameters():

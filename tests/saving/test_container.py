@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitgp.saving.atomic import replace
+from orbitgp.saving.container import replace
 
 
 def test_an_error_of_the_system_names_the_file_that_the_user_knows(tmp_path: Path) -> None:

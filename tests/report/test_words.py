@@ -9,7 +9,7 @@ import pytest
 from orbitgp.orbits.description import Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.finding import finding
-from orbitgp.report.words import nats, quantity_label, why_not_plausible
+from orbitgp.report.words import learned, nats, quantity_label, why_not_plausible
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,8 @@ from orbitgp.report.words import nats, quantity_label, why_not_plausible
         ("affine(scale_x=(0.9999, 1), scale_y=(0.9, 1.1))", " (no scaling sideways); not compared"),
         ("affine(scale_x=(0.99, 1.01), scale_y=(0.99, 1.01), shear=(-0.0016, 0.0016))", " (no scaling and no shears); not"),
         ("scale(1.001)", "Learned no scaling; not compared"),
+        ("deformation(0.01, 9)", "Learned no local displacements; not compared"),
+        ("rotation(17)*deformation(0.01, 9)", "Learned rotations within ±17° (no local displacements);"),
     ],
 )
 def test_words(text, said):
@@ -118,3 +120,8 @@ def test_why_nothing_is_plausible():
     assert why_not_plausible("exact", {"shear": 0.1, "gain": 1.2}, {"shear": None, "gain": None}) == (
         "the data do not determine shear and gain"
     )
+
+
+@pytest.mark.parametrize(("unit", "said"), [("s", "shifts within ±0.030 s"), ("px", "no shifts")])
+def test_what_is_small_depends_on_the_unit(unit, said):
+    assert learned(Description("Shift", {"shift": Quantity((-0.03, 0.03), unit)})) == [said]

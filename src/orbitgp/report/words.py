@@ -37,7 +37,14 @@ _SETS = {
 }
 _AXES = {"_x": "sideways", "_y": "up and down"}
 _MOST_PLAUSIBLE = 2  # quantities whose plausible ranges a sentence gives, or nobody could read it
-_LEAST = {"rotations": 0.5, "scaling": 0.02, "shears": 0.01, "shifts": 0.05}  # that is worth a word: degrees, share, pixels
+# Less than this is not worth a word.
+_LEAST = {
+    ("rotations", "°"): 0.5,
+    ("scaling", "×"): 0.02,
+    ("shears", ""): 0.01,
+    ("shifts", "px"): 0.05,
+    ("local displacements", "px"): 0.05,
+}
 
 
 def nats(value: float | int, sign: bool = False) -> str:
@@ -81,7 +88,8 @@ def quantity_label(key: str, description: Description) -> str:
 
 def is_absent(key: str, description: Description) -> bool:
     """Whether a quantity is too small to be worth a word, and so is what else is plausible of it."""
-    quantity, least = description.quantities[key], _LEAST.get(_name(key, description).noun)
+    quantity = description.quantities[key]
+    least = _LEAST.get((_name(key, description).noun, quantity.unit))
     widest = quantity if quantity.plausible is None else quantity.plausible[1]
     small = least is not None and all(abs(end - quantity.neutral) < least for end in (*quantity.span, *widest.span))
     return small or (quantity.is_nothing and widest.is_nothing)
@@ -98,12 +106,13 @@ def learned_sentence(description: Description) -> str:
     absent = [key for key in description if is_absent(key, description)]
     doubtful = [key for key, value in description.quantities.items() if value.may_be_nothing and key not in absent]
     clear = description.only([key for key in description if key not in (*absent, *doubtful)])
-    if not clear:
+    phrases = _phrases(_with_few_plausible(clear))
+    if not phrases:
         return listed(learned(_with_few_plausible(description))) if description else ""
     labels = [quantity_label(key, description) for key in doubtful]
     apart = [listed(_without(absent, description))] if absent else []
     apart += [f"{listed(labels)} not determined"] if labels else []
-    return listed(_phrases(_with_few_plausible(clear))) + (f" ({', '.join(apart)})" if apart else "")
+    return listed(phrases) + (f" ({', '.join(apart)})" if apart else "")
 
 
 def _without(absent: Sequence[str], description: Description) -> list[str]:
@@ -113,7 +122,7 @@ def _without(absent: Sequence[str], description: Description) -> list[str]:
     labels = {
         description.owners[key] if kind == "own" else quantity_label(key, description) if noun in present else noun: None
         for key, (kind, noun, _) in names.items()
-        if key in absent
+        if key in absent and kind != "smoothness"
     }
     return [f"no {label}" for label in labels]
 

@@ -7,7 +7,7 @@ for the orbit: a finite one, and a model of its own.
 from __future__ import annotations
 
 from copy import copy
-from typing import Literal, Self
+from typing import Literal, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -64,6 +64,9 @@ class PriorMean(nn.Module):
         if self.weight is None:
             return self.bias.expand(*xa.shape[:2], -1)
         return (xa.mean(2).double() - self.centre) / self.unit @ self.weight + self.bias
+
+
+Prior = TypeVar("Prior", bound="FinitePrior")
 
 
 class FinitePrior(nn.Module):
@@ -124,7 +127,9 @@ class FinitePrior(nn.Module):
         inner = [p for p in (*self.orbit.parameters(), *self.covariance.parameters()) if id(p) not in vectors]
         return any(p.requires_grad for p in inner)
 
-    def restricted(self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None) -> Self:
+    def restricted(
+        self: Prior, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None
+    ) -> Prior:
         """The same model of other data, draws or another orbit. Parameters are shared."""
         view = copy(self)
         view._modules, view._buffers = dict(self._modules), dict(self._buffers)

@@ -3,10 +3,11 @@
 A checkpoint is the whole state of a :class:`~orbitgp.training.engine.Engine` between two steps, with the state of its random
 generator, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
 threads, a run that continues from a checkpoint takes exactly the steps that it would have taken. A run that climbs, by the
-exact evidence or by the collapsed bound, goes on from the beginning of the stage that it was in.
+exact evidence or by the collapsed bound, goes on from the beginning of the climb that it was in.
 
-The first checkpoint is written when the start is chosen, then one every so many seconds, one when the run is stopped by Ctrl-C,
-and one after the last step. It holds a fingerprint of the data and the settings, because it continues its own run and no other.
+The first checkpoint is written when the start is chosen, then one at equal intervals of time, one when the run is stopped by
+Ctrl-C, and one after the last step. It holds a fingerprint of the data and the settings, because it continues its own run and
+no other.
 """
 
 from __future__ import annotations
@@ -139,6 +140,11 @@ def read_checkpoint(path: Path) -> Saved:
 def fingerprint(engine: Engine) -> dict[str, Any]:
     """Everything that a run depends on, by name, before its first step: data as digests, settings as they are."""
     model = engine.model
+    if isinstance(model, InvariantGP):
+        own = {"inference": "sparse", "num_inducing": len(model.inducing), "jitter": model.jitter}
+        own["inducing_samples"] = model.inducing_samples
+    else:
+        own = {"inference": "exact", "num_samples": model.num_samples, "learn_rows": engine.learn_rows}
     settings = asdict(engine.options)
     settings["random_state"] = settings.pop("seed")
     for name in ("num_predict_samples", "dtype"):  # predictions come after the run, and the digest of X tells its precision
@@ -151,23 +157,11 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
         "kernel": digest_module(model.kernel),
         "likelihood": digest_module(engine.likelihood),
         "mean": digest_module(model.prior_mean, with_values=False),
-        **_inference(engine),
+        **own,
         "device": engine.x.device.type,
         "versions": versions("torch", "gpytorch"),
         "threads": torch.get_num_threads(),
         "card": torch.cuda.get_device_name(engine.x.device) if engine.x.is_cuda else None,
-    }
-
-
-def _inference(engine: Engine) -> dict[str, Any]:
-    model = engine.model
-    if not isinstance(model, InvariantGP):
-        return {"inference": "exact", "num_samples": model.num_samples, "learn_rows": engine.learn_rows}
-    return {
-        "inference": "sparse",
-        "num_inducing": len(model.inducing),
-        "inducing_samples": model.inducing_samples,
-        "jitter": model.jitter,
     }
 
 
@@ -194,7 +188,7 @@ def digest_module(module: nn.Module, with_values: bool = True) -> str:
 
 
 def _remove_remains(path: Path) -> None:
-    """Remove the unfinished file that a run leaves beside its checkpoint if it is killed while it writes."""
+    """Remove the unfinished file that a run leaves next to its checkpoint if it is killed while it writes."""
     for remains in path.parent.glob(f".{escape(path.stem)}.*{escape(path.suffix)}"):
         if remains.name.removeprefix(f".{path.stem}.").removesuffix(path.suffix).isdigit():
             remains.unlink(missing_ok=True)

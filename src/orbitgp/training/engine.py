@@ -25,18 +25,7 @@ from orbitgp.training.records import Callback, Record
 
 
 @runtime_checkable
-class Stateful(Protocol):
-    """A part of a run that can be saved and continued."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the part's future depends on."""
-
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
-        """Continue from a state."""
-
-
-@runtime_checkable
-class Engine(Stateful, Protocol):
+class Engine(Protocol):
     """A run that learns from where its model is, with its clock, its history, and the state from which it continues.
 
     ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``steps`` are
@@ -80,6 +69,12 @@ class Engine(Stateful, Protocol):
 
     def summary(self) -> str:
         """What happened, in words."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Continue from a state of the same run."""
 
 
 def copied_to(device: torch.device, state: Any) -> Any:

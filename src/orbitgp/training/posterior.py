@@ -37,7 +37,7 @@ class PosteriorUpdates:
 
     ``sample(rows, num_samples)`` draws from the orbits of these data; ``enumerated`` says that it gives whole orbits. ``stats``
     are the statistics that q(u) was made from, ``blend`` is the share of their biased part, and ``rounds`` is how often q(u)
-    is set in one update, in turns with the local parameters or with the means of coupled functions.
+    is set in one update.
     """
 
     def __init__(
@@ -52,9 +52,8 @@ class PosteriorUpdates:
         self.model, self.likelihood, self.x, self.y = local.setting
         self.local, self.options, self.diagnostics = local, options, diagnostics
         self.sample, self.enumerated = sample, enumerated
-        # Turns with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
-        follows = local.follows_posterior or self.likelihood.couples
-        self.rounds = _ROUNDS if enumerated and follows else 1
+        # Rounds with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
+        self.rounds = _ROUNDS if enumerated and (local.follows_posterior or self.likelihood.couples) else 1
         self.minibatches = minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
@@ -62,7 +61,7 @@ class PosteriorUpdates:
 
     @property
     def size(self) -> int:
-        """How many data an update sees."""
+        """Data that an update sees."""
         return min(len(self.x), self.options.posterior_rows)
 
     def rho(self, slow: float = 1.0, partial: bool | None = None) -> float:
@@ -81,21 +80,27 @@ class PosteriorUpdates:
     @in_smaller_chunks
     @torch.no_grad()
     def update(self, rho: float, size: int | None = None) -> None:
-        """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of so many data."""
-        size = size or self.size
+        """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of ``size`` data.
+
+        Where local parameters or coupled functions follow q(u), several rounds with the same samples let q(u) follow them. The
+        gradient then sees the bound at its best, which lets the kernel move in long steps.
+        """
+        size, before = size or self.size, self.stats
         pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
             factor = self.factor()
-            means = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in self._drawn(pieces))
-            if self.rounds == 1:
-                stats = self._total(self._statistics(*piece) for piece in means)
-                self._set(stats.scale(scale), rho, self.stats)
-            else:
-                self._take_turns(list(means), scale, rho)
+            drawn = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in self._drawn(pieces))
+            means = drawn if self.rounds == 1 else list(drawn)
+            for _ in range(self.rounds):
+                stats = self._total(self._statistics(*piece) for piece in means).scale(scale)
+                # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
+                last = self.stats if self.likelihood.couples else before
+                self.stats = stats if last is None else last.mix(stats, rho)
+                self.blend = set_posterior(self.model, self.stats)
         self.diagnostics.saw_update(self.blend)
 
     def polish(self, passes: int, rows: int) -> None:
-        """With all else fixed, q(u) from an average over passes over so many data: noise out, nothing else changed.
+        """With all else fixed, q(u) from an average over passes over ``rows`` data: noise out, nothing else changed.
 
         The running average of the last updates counts as some passes. It lags a little behind, and is less noisy than one pass.
         """
@@ -110,8 +115,7 @@ class PosteriorUpdates:
             return
         with self.model.cached_inducing_features():
             factor = self.model.factor()
-            index = torch.arange(len(self.x), device=self.x.device)
-            pieces = [index[rows] for rows in chunks(self.x, self.model, self.options.num_samples)]
+            pieces = [self._all_rows()[rows] for rows in chunks(self.x, self.model, self.options.num_samples)]
             for rows, samples in self._drawn(pieces, self.options.num_samples):
                 means = self.model.whitened_means(samples, factor)
                 self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
@@ -134,14 +138,16 @@ class PosteriorUpdates:
 
     @property
     def num_samples(self) -> int | None:
-        """How many orbit samples of each datum an update sees; None for whole orbits."""
+        """Orbit samples of each datum that an update sees; None for whole orbits."""
         return self.options.posterior_samples or self.options.num_samples
 
     def _pieces(self, size: int) -> list[RowIndex]:
         """The rows of one update, in pieces whose samples fit into memory."""
-        count = len(self.x)
-        rows = self.minibatches.take(size) if size < count else torch.arange(count, device=self.x.device)
+        rows = self.minibatches.take(size) if size < len(self.x) else self._all_rows()
         return [rows[piece] for piece in chunks(self.x, self.model, self.num_samples, size)]
+
+    def _all_rows(self) -> RowIndex:
+        return torch.arange(len(self.x), device=self.x.device)
 
     def _drawn(self, pieces: list[RowIndex], num_samples: int | None = None) -> Iterator[tuple[RowIndex, Samples]]:
         """Fresh orbit samples of each piece, or of what this process holds of it."""
@@ -174,22 +180,6 @@ class PosteriorUpdates:
         if self.likelihood.num_locals:
             local = self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
         return statistics(self.model, means, self.likelihood.quadratic(self.y[rows], local), num_data=len(rows))
-
-    def _take_turns(self, means: list[tuple[RowIndex, WhitenedMeans]], scale: float, rho: float) -> None:
-        """Set q(u) several times with the same samples: local parameters and coupled functions follow it, and it follows them.
-
-        The gradient then sees the bound at its best, which lets the kernel move in long steps.
-        """
-        before = self.stats
-        for _ in range(self.rounds):
-            stats = self._total(self._statistics(*piece) for piece in means)
-            # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
-            self._set(stats.scale(scale), rho, self.stats if self.likelihood.couples else before)
-
-    def _set(self, stats: Statistics, rho: float, last: Statistics | None) -> None:
-        """q(u) from these statistics, mixed with the last ones."""
-        self.stats = stats if last is None else last.mix(stats, rho)
-        self.blend = set_posterior(self.model, self.stats)
 
 
 @torch.no_grad()

@@ -24,8 +24,8 @@ from torch import Tensor
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowSource, fetch, first
+from orbitgp.inference.local_parameters import Setting
+from orbitgp.inference.rows import fetch, first
 from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
@@ -51,14 +51,9 @@ def needs_start(likelihood: Likelihood, options: TrainerSettings) -> bool:
     return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
 
 
-def start_ladder(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"] | RowSource,
-    y: Float[Tensor, "rows *outputs"],
-    options: TrainerSettings,
-) -> Ladder:
+def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
     """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model."""
+    model, likelihood, x, y = setting
     orbit = model.orbit
     elements = min(orbit.size, FIRST_DRAWS) if isinstance(orbit, FiniteOrbit) else None
     learns_orbit = not likelihood.num_locals and any(parameter.requires_grad for parameter in orbit.parameters())
@@ -73,7 +68,8 @@ def start_ladder(
     count = work.most_rows(seconds, memory, len(x))
     if count < options.start_rows:  # these take as long as they take; two have an evidence, whatever their memory
         count = max(2, work.most_rows(inf, memory, min(options.start_rows, len(x)), step=1))
-    x, y = _representative(x, y, count, options.seed)
+    rows = representative_rows(y, count, options.seed).to(x.device)
+    x, y = fetch(x, rows), y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents, num_samples=elements, by_bound=True).to(x.device)
     exact.prior_mean = model.prior_mean
     most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
@@ -89,24 +85,19 @@ def start_ladder(
 
 
 @torch.no_grad()
-def raise_noise(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"] | RowSource,
-    y: Float[Tensor, "rows *outputs"],
-    seed: int,
-) -> None:
+def raise_noise(setting: Setting, seed: int) -> None:
     """Multiply a learned Gaussian noise as long as the bound of some rows rises, at its best q(u).
 
     The noise that fits some rows exactly is too small for a bound with slack. It may even have run off to its least value,
     where it has no slope.
     """
+    model, likelihood, x, y = setting
     learned = [part for part in likelihood.modules() if isinstance(part, Gaussian) and part.log_noise.requires_grad]
     if not learned:
         return
-    x, y = _representative(x, y, min(len(x), ROWS_A_POINT * len(model.inducing)), seed)
+    rows = representative_rows(y, min(len(x), ROWS_A_POINT * len(model.inducing)), seed).to(x.device)
     enumerates = isinstance(model.orbit, FiniteOrbit) and model.orbit.size <= FIRST_DRAWS
-    collapsed = CollapsedGP(model, x, None if enumerates else FIRST_DRAWS)
+    collapsed, y = CollapsedGP(model, fetch(x, rows), None if enumerates else FIRST_DRAWS), y[rows]
 
     def bound() -> float:
         try:
@@ -122,22 +113,16 @@ def raise_noise(
         part.log_noise.copy_(best)
 
 
-def collapsed_ladder(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    x: Float[Tensor, "rows *features"],
-    y: Float[Tensor, "rows *outputs"],
-    options: TrainerSettings,
-    size: ClimbSize,
-) -> Ladder:
+def collapsed_ladder(setting: Setting, options: TrainerSettings, size: ClimbSize) -> Ladder:
     """The climb of a collapsed bound from where the model is.
 
     The noise that an exact start has found is too small for a bound with slack, and must rise before the inducing points have
     anything to say. So these stay where they are on the first rung.
     """
-    finite = isinstance(model.orbit, FiniteOrbit)
-    fixed = options.climb_samples is not None
-    rising = rungs(size.rows, None if finite else size.draws, several=False, fixed_draws=fixed)
+    model, likelihood, x, y = setting
+    assert isinstance(x, Tensor)
+    draws = None if isinstance(model.orbit, FiniteOrbit) else size.draws
+    rising = rungs(size.rows, draws, several=False, fixed_draws=options.climb_samples is not None)
     learns_noise = any(parameter.requires_grad for parameter in likelihood.parameters())
     if model.inducing.requires_grad and learns_noise:
         rising = [rising[-1]._replace(draws=rising[0].draws, holds_points=True), *rising]
@@ -177,15 +162,7 @@ def pace_of(climb: Ladder) -> float:
     return climb.condition_seconds / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)
 
 
-def _representative(
-    x: Float[Tensor, "rows *features"] | RowSource, y: Float[Tensor, "rows *outputs"], count: int, seed: int
-) -> tuple[Float[Tensor, "some *features"], Float[Tensor, "some *outputs"]]:
-    """Rows at random, with labels in their proportions."""
-    rows = representative_rows(y, count, seed).to(x.device)
-    return fetch(x, rows), y[rows]
-
-
 def representative_rows(y: Float[Tensor, "rows *outputs"], count: int, seed: int) -> Int[Tensor, " some"]:
-    """The first rows of an order whose every beginning stands for the whole, or for some rows of very many."""
+    """Rows at random, with labels in their proportions, among all rows or some of very many."""
     some = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[: max(count, _SORTED_ROWS)]
     return some[representative_order(y[some.to(y.device)], seed)[:count]]

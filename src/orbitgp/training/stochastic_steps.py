@@ -32,24 +32,10 @@ from orbitgp.orbits import Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
-from orbitgp.training.engine import Stateful
 from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule, set_rates
 from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.records import Diagnostics, Record, headline, hyperparameters, progress_bar
-
-
-class GeneratorState:
-    """The state of a random generator. PyTorch keeps it on the CPU, wherever the generator draws."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"state": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["state"].cpu())
 
 
 @dataclass
@@ -185,22 +171,18 @@ class StochasticSteps:
         self.seconds, self.stopped = float(clock[0]) / processes.count(), bool(clock[1])
 
     def polish(self, rest: TimeLeft) -> None:
-        """With all else fixed, q(u) from an average over passes over all data.
+        """With all else fixed, q(u) from an average over passes over all data, if there is time.
 
-        Where data are many, all passes together see at most a quarter as many data as the updates during training saw. Where
-        that is less than one pass, it is a part of one for data on disk; others are all seen, if there is time.
+        Where data are many, all passes together see at most a quarter as many data as the updates during training saw, but no
+        fewer than one update, and all of them once if they are not on disk.
         """
-        seen = self.steps * self.posterior.size
-        enough = seen // (4 * len(self.x)) if self.posterior.size < len(self.x) else _POLISH_PASSES
-        rows = min(len(self.x), max(self.posterior.size, seen // 4)) if on_disk(self.x) and not enough else len(self.x)
-        passes = min(_POLISH_PASSES, max(1, enough))
-
-        def seconds(rows: int) -> float:
-            return pass_seconds(self.model, self.likelihood, self.x, rows, self.posterior.num_samples)
-
-        within = min(float(passes), rest.share() / seconds(rows))
-        rows, passes = max(min(rows, self.posterior.size), int(min(1.0, within) * rows)), max(1, int(within))
-        with rest.timed(passes * seconds(rows)):
+        count, size = len(self.x), self.posterior.size
+        seen = self.steps * size // 4 if size < count else _POLISH_PASSES * count
+        wanted = min(_POLISH_PASSES * count, max(seen, size if on_disk(self.x) else count))
+        a_pass = pass_seconds(self.model, self.likelihood, self.x, count, self.posterior.num_samples)
+        data = int(min(wanted, count * rest.share() / a_pass))
+        passes, rows = max(1, data // count), max(size, min(data, count))
+        with rest.timed(a_pass * passes * rows / count):
             self.posterior.polish(passes, rows)
 
     def record(self) -> Record:
@@ -247,14 +229,13 @@ class StochasticSteps:
     def _learned(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
-    def _parts(self) -> dict[str, Stateful]:
+    def _parts(self) -> dict[str, Any]:
         """The parts of the run that change from step to step. Each owns its state."""
         return {
             "model": self.model,
             "likelihood": self.likelihood,
             "local": self.local,
             "optimizer": self.optimizer,
-            "generator": GeneratorState(self.generator),
             "minibatches": self.minibatches,
             "posterior": self.posterior,
             "diagnostics": self.diagnostics,
@@ -267,6 +248,7 @@ class StochasticSteps:
             **{name: part.state_dict() for name, part in self._parts().items()},
             **{name: getattr(self, name) for name in _PROGRESS},
             "bounds": torch.stack(self.bounds) if self.bounds else torch.empty(0),
+            "generator": self.generator.get_state().numpy().tobytes().hex(),  # on the CPU, wherever the generator draws
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -276,6 +258,7 @@ class StochasticSteps:
         for name in _PROGRESS:
             setattr(self, name, state[name])
         self.bounds = list(state["bounds"])
+        self.generator.set_state(torch.frombuffer(bytearray.fromhex(state["generator"]), dtype=torch.uint8))
 
     def _sample(self, own: Owned, num_samples: int | None) -> Samples:
         options, x = self.options, self.x[own.rows]

@@ -32,7 +32,7 @@ from orbitgp.planning.sparse_cost import affordable_steps, default_steps, rest_o
 from orbitgp.training.engine import copied_to
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.posterior import fit_jitter
-from orbitgp.training.records import Callback, Record, progress_bar
+from orbitgp.training.records import Callback, Record
 from orbitgp.training.sparse_ladders import (
     collapsed_ladder,
     needs_start,
@@ -68,6 +68,7 @@ class Trainer:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        self._setting = Setting(self.model, self.likelihood, self.x, self.y)
         sized = self.model, self.likelihood, self.x
         self.size = climb_size(*sized, self.options)
         if self.size is None:
@@ -86,19 +87,17 @@ class Trainer:
         """Stochastic steps from where the model is. Once they are asked for, the run takes no others."""
         if not isinstance(self.engine, StochasticSteps):
             with self._held():
-                problem = self.model, self.likelihood, self.x, self.y, self.options
-                self.engine = StochasticSteps(*problem, self._report, self.progress, lambda _: self._step_done())
+                watching = self.callback, self.progress, lambda _: self._step_done()
+                self.engine = StochasticSteps(*self._setting, self.options, *watching)
             self.engine.seconds, self.engine.stopped = self.seconds, self._asked_to_stop
             self.size = self._begin = None
         return self.engine
 
     def _ladder(self, size: ClimbSize) -> Ladder:
         """A climb of the bound from where the model is."""
-        assert isinstance(self.x, Tensor)
-        problem = self.model, self.likelihood, self.x, self.y, self.options
         with self._held():
-            ladder = collapsed_ladder(*problem, size)
-        ladder.callback, ladder.progress, ladder.after_step = self._report, self.progress, lambda _: self._step_done()
+            ladder = collapsed_ladder(self._setting, self.options, size)
+        ladder.callback, ladder.progress, ladder.after_step = self.callback, self.progress, lambda _: self._step_done()
         return ladder
 
     @contextmanager
@@ -118,54 +117,43 @@ class Trainer:
 
     @property
     def max_steps(self) -> int:
-        """The most steps that the run may take."""
         return self.options.max_steps
 
     @property
     def learn_rows(self) -> int | None:
-        """How many rows a climb learns from; None where steps are stochastic, and see all of them in turn."""
         return None if self.size is None else self.size.rows
 
     @property
     def steps(self) -> int:
-        """Steps so far, or evaluations of the bound."""
         return 0 if self.engine is None else self.engine.steps
 
     @property
     def history(self) -> list[Record]:
-        """What the bound and the parameters were along the way."""
         return [] if self.engine is None else self.engine.history
 
     @property
     def stopped(self) -> bool:
-        """Whether the run was asked to stop."""
         return self._asked_to_stop if self.engine is None else self.engine.stopped
 
     @property
     def converged(self) -> bool:
-        """Whether the bound had stopped rising before the budget was spent."""
         return self.engine is not None and self.engine.converged
 
     def stop(self) -> None:
-        """Let the run end after the step that it is in, short of its budget."""
         self._asked_to_stop = True
         if self.engine is not None:
             self.engine.stop()
 
     def fraction(self) -> float:
-        """How much of the run is over."""
         return 0.0 if self.engine is None else self.engine.fraction()
 
     def summary(self) -> str:
-        """What happened, in words."""
-        return self.stochastic.summary() if self.engine is None else self.engine.summary()
+        return "" if self.engine is None else self.engine.summary()
 
     def run(self) -> list[Record]:
         """Train until the bound has stopped rising or the budget is spent, find the last q(u), and return the history."""
         if not self.screened:
-            with progress_bar(self.progress, "evaluations") as bar:
-                bar.set_postfix_str("choosing a start")
-                self.choose_start(lambda record: bar.update(record["step"] - bar.n))
+            self.choose_start()
             self._step_done()
         with self._held():
             if self.size is not None and not self.stopped:
@@ -175,22 +163,15 @@ class Trainer:
         self.polish()
         return self.history
 
-    def choose_start(self, watch: Callable[[Record], object] = lambda _: None) -> None:
+    def choose_start(self) -> None:
         """Leave kernel, likelihood, prior mean and orbit at the best start, and draw the inducing points from its orbit.
 
-        ``watch`` is called with every record on the way. A run that is stopped has made no choice.
+        A run that is stopped has made no choice.
         """
-        model, problem = self.model, (self.model, self.likelihood, self.x, self.y)
-        origin, begun = self._parameters(), time.perf_counter()
-
-        def watched(record: Record) -> None:
-            watch(record)
-            if self.stopped:
-                ladder.stop()
-
+        model, origin, begun = self.model, self._parameters(), time.perf_counter()
         try:
-            ladder = start_ladder(*problem, self.options)
-            ladder.callback = watched
+            ladder = start_ladder(self._setting, self.options)
+            ladder.progress, ladder.callback = self.progress, lambda _: ladder.stop() if self.stopped else None
             ladder.learn()
         except FloatingPointError:  # the run itself may do better with other data or samples
             self._set_parameters(origin)
@@ -202,7 +183,7 @@ class Trainer:
                 size = len(model.inducing), None, generator, model.inducing_samples
                 with torch.no_grad():
                     model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, *size))
-                raise_noise(*problem, self.options.seed)
+                raise_noise(self._setting, self.options.seed)
                 self.screened, self.keeps_orbit = True, not self.likelihood.num_locals
         self.seconds += time.perf_counter() - begun
 
@@ -211,7 +192,7 @@ class Trainer:
         if not isinstance(self.engine, Ladder):
             self._begin, self.engine = self._parameters(), self._ladder(size)
             self.engine.seconds = self.seconds
-        fit_jitter(Setting(self.model, self.likelihood, self.x, self.y), self.options.jitter)
+        fit_jitter(self._setting, self.options.jitter)
         try:
             self.engine.learn()
         except FloatingPointError:
@@ -227,10 +208,6 @@ class Trainer:
         else:
             self.rest.spent, self.rest.pace = self.stochastic.seconds, self.stochastic.pace
             self.stochastic.polish(self.rest)
-
-    def _report(self, record: Record) -> None:
-        if self.callback is not None:
-            self.callback(record)
 
     def _step_done(self) -> None:
         if self.after_step is not None:

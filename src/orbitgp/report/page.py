@@ -29,8 +29,8 @@ from orbitgp.report.fitted import Compared, Fitted, Profiled
 from orbitgp.report.summary import typical_rows
 from orbitgp.report.words import is_absent, nats, not_determined, quantity_label
 from orbitgp.saving.container import replace
-from orbitgp.training.records import Record
 
+_HYPERPARAMETERS = ("outputscale", "lengthscale", "noise", "scale")
 _ONE_LINE = 60  # characters of a headline
 _PLAUSIBLE = re.compile(r" \((plausible [^)]*)\)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -84,8 +84,7 @@ def page(content: Content) -> str:
     """The report as text."""
     model = content.model
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
-    learned = model.describe()
-    scores = content.scores
+    learned, scores, last = model.describe(), content.scores, model.history_[-1]
     comparable, some_data = charts.of_the_same_data(model.history_)
     profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
     template = Environment(
@@ -120,16 +119,11 @@ def page(content: Content) -> str:
             some_data=some_data,
             tried_without=any(record.get("without_orbit") for record in comparable),
             exact=model.inference_ == "exact",
-            hyperparameters=_hyperparameters(model.history_[-1]),
+            hyperparameters={name: f"{last[name]:.4g}" for name in _HYPERPARAMETERS if isinstance(last.get(name), float)},
             scores=scores,
             x_test=None if content.test is None else np.asarray(content.test[0]).reshape(-1, *model.input_shape_),
         )
     return _CONTROL.sub("\ufffd", rendered)  # names from files may hold anything
-
-
-def _hyperparameters(record: Record) -> dict[str, str]:
-    known = ("outputscale", "lengthscale", "noise", "scale")
-    return {name: f"{record[name]:.4g}" for name in known if isinstance(record.get(name), float)}
 
 
 def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from jaxtyping import Int64, Shaped
 
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.orbits import Orbit
 from orbitgp.plotting import show
 from orbitgp.report.finding import finding_of
 from orbitgp.report.fitted import Fitted
@@ -60,7 +59,10 @@ def seen_by_g(model: Fitted) -> str:
 def html(model: Fitted) -> str:
     """The same, with samples of the orbit around a typical input."""
     said, described = finding_of(model).text, model.describe()
-    samples = orbit_picture(model.orbit_, model.examples_[0][0]) if described else ""
+    try:
+        samples = picture(show(model.orbit_, model.examples_[0][0]), "samples of the orbit") if described else ""
+    except ImportError:  # without matplotlib
+        samples = ""
     return f"<div><p><b>{escape(said)}</b></p>{samples}{table((), [*described.rows(), *_how(model)])}</div>"
 
 
@@ -74,14 +76,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     head = f"<thead>{line(header, 'th')}</thead>" if header else ""
     return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
-
-
-def orbit_picture(orbit: Orbit, x: Any) -> str:
-    """Samples of an orbit around an input, as an element of a page; nothing without matplotlib."""
-    try:
-        return picture(show(orbit, x), "samples of the orbit")
-    except ImportError:
-        return ""
 
 
 def picture(figure: Any, alt: str) -> str:

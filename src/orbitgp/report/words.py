@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
 
@@ -54,30 +54,25 @@ def nats(value: float | int, sign: bool = False) -> str:
     return f"{rounded:{'+' if sign else ''},.{places}f} nats".replace("-", "−")
 
 
-class _Name(NamedTuple):
-    """What a quantity is called: its kind (range, size, set, own, or a key of _FIELDS), a noun, and its axis."""
+def _name(key: str, description: Description) -> tuple[str, str, str]:
+    """What a quantity is called: its kind (range, size, set, own, or a key of _FIELDS), a noun, and its axis.
 
-    kind: str
-    noun: str
-    axis: str = ""
-
-
-def _name(key: str, description: Description) -> _Name:
-    """ "own" are quantities of an orbit that does not come with the package, for which no phrase is known."""
+    Quantities of an orbit that does not come with the package are its own: no phrase is known for them.
+    """
     name, owner = key.rsplit(".", 1)[-1], description.owners[key]
     stem, axis = (name[:-2], _AXES[name[-2:]]) if name[-2:] in _AXES else (name, "")
     field = next((start for start in _FIELDS if name.startswith(start)), None)
     if (owner, name) in _SIZES:
-        return _Name("size", _SIZES[owner, name][1])
+        return "size", _SIZES[owner, name][1], ""
     if field is not None:
-        return _Name(field, _FIELDS[field], name[len(field) :].replace("_", " ").strip())
+        return field, _FIELDS[field], name[len(field) :].replace("_", " ").strip()
     if name == "elements":
         if owner.startswith("Permutation of "):
-            return _Name("set", owner.replace("Permutation", "exchanges", 1))
-        return _Name("set", _SETS.get(owner, f"a set of {description.quantities[key]} transformations"))
+            return "set", owner.replace("Permutation", "exchanges", 1), ""
+        return "set", _SETS.get(owner, f"a set of {description.quantities[key]} transformations"), ""
     if stem in _RANGES and (stem != "scale" or description.quantities[key].unit == "×"):
-        return _Name("range", _RANGES[stem], axis)
-    return _Name("own", key.replace("_", " "))
+        return "range", _RANGES[stem], axis
+    return "own", key.replace("_", " "), ""
 
 
 def quantity_label(key: str, description: Description) -> str:
@@ -89,7 +84,7 @@ def quantity_label(key: str, description: Description) -> str:
 def is_absent(key: str, description: Description) -> bool:
     """Whether a quantity is too small to be worth a word, and so is what else is plausible of it."""
     quantity = description.quantities[key]
-    least = _LEAST.get((_name(key, description).noun, quantity.unit))
+    least = _LEAST.get((_name(key, description)[1], quantity.unit))
     widest = quantity if quantity.plausible is None else quantity.plausible[1]
     small = least is not None and all(abs(end - quantity.neutral) < least for end in (*quantity.span, *widest.span))
     return small or (quantity.is_nothing and widest.is_nothing)
@@ -118,7 +113,7 @@ def learned_sentence(description: Description) -> str:
 def _without(absent: Sequence[str], description: Description) -> list[str]:
     """As in "no shears" and, where there is some up and down, "no scaling sideways"."""
     names = {key: _name(key, description) for key in description}
-    present = {name.noun for key, name in names.items() if key not in absent}
+    present = {noun for key, (_, noun, _) in names.items() if key not in absent}
     labels = {
         description.owners[key] if kind == "own" else quantity_label(key, description) if noun in present else noun: None
         for key, (kind, noun, _) in names.items()

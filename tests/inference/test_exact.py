@@ -212,10 +212,10 @@ def test_blocks_that_are_kept_give_the_same_gradient_as_those_made_again(name, m
     model = ExactGP(kernel(), ORBITS[name]().double(), x, num_samples=None if name in ("none", "flip") else 3)
     likelihood, y, found = Gaussian(1, 0.1), torch.randn(9, 1, dtype=torch.float64), []
     made = []
-    values = orbit_gram._values
-    monkeypatch.setattr(orbit_gram, "_values", lambda *args: made.append(0) or values(*args))
+    block = orbit_gram.Block
+    monkeypatch.setattr(orbit_gram, "Block", lambda *args: made.append(0) or block(*args))
     for kept in (4, 0):
-        monkeypatch.setattr(orbit_gram, "_KEPT", kept)
+        monkeypatch.setattr(orbit_gram, "_KEPT_CHUNKS", kept)
         model.zero_grad()
         made.clear()
         solution = model.evidence_with_gradient(likelihood, y)

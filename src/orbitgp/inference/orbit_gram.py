@@ -23,8 +23,7 @@ Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
 
 _LEAST_BLOCK = 2**21  # values of k_g; smaller blocks take longer than they save
-_KEPT = 5  # times as many numbers as an intermediate may have are kept for the gradient
-_KEPT_COPIES = 3  # of what g sees of all samples: each block has its own of its columns
+_KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the gradient
 
 
 class Block(NamedTuple):
@@ -52,8 +51,8 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
 def kept_elements(rows: int, samples: int, dim: int, device: torch.device) -> int:
     """How many numbers are kept for the gradient: all values of k_g for few data, and none for many."""
     points = rows * samples
-    numbers = points**2 // 2 + _KEPT_COPIES * points * dim
-    return numbers if numbers <= _KEPT * chunk_elements(device) else 0
+    numbers = points**2 // 2 + 3 * points * dim  # each block has copies of what g sees of its columns
+    return numbers if numbers <= _KEPT_CHUNKS * chunk_elements(device) else 0
 
 
 @in_smaller_chunks
@@ -101,30 +100,16 @@ def _filled(seen: Seen, blocks: Iterable[Block]) -> Float[Tensor, "rows rows"]:
 
 
 def _blocks(covariance: Covariance, seen: Seen) -> Iterator[Block]:
-    """K_f, block by block."""
-    for rows, columns in _slices(seen):
-        yield Block(rows, columns, _values(covariance, seen[rows], seen[columns]))
-
-
-def _values(covariance: Covariance, left: Seen, right: Others) -> Float[Tensor, "rows others"]:
-    """K_f between some data and all up to the last of them. A datum with itself is exact: no distance is rounded."""
-    means, own = covariance.expectations(left[:, None], right.flatten(0, 1), Pairing.exact())
-    values = means[:, 0].unflatten(1, (len(right), -1)).mean(-1)
-    return torch.diagonal_scatter(values, own, offset=len(right) - len(left))
-
-
-def _slices(seen: Seen) -> Iterator[tuple[slice, slice]]:
-    """Rows, and the columns up to their end: the lower triangle and the diagonal blocks."""
+    """K_f, some rows at a time, each up to the diagonal. A datum with itself is exact: no distance is rounded."""
     elements = chunk_elements(seen.device)
     if not seen.is_cuda:  # several blocks, so that little is computed above the diagonal
-        elements = min(elements, max(_LEAST_BLOCK, (len(seen) * seen.shape[1]) ** 2 // 4))
-    start = 0
-    while start < len(seen):
-        # Blocks grow shorter as their columns grow more.
-        step = min(_rows(seen, start + 1, elements), len(seen) - start)
-        stop = min(len(seen), start + max(1, min(step, _rows(seen, start + step, elements))))
-        yield slice(start, stop), slice(0, stop)
-        start = stop
+        elements = min(elements, max(_LEAST_BLOCK, (len(seen) * seen.shape[1]) ** 2 // 8))
+    step = _rows(seen, len(seen), elements)
+    for start in range(0, len(seen), step):
+        stop = min(start + step, len(seen))
+        means, own = covariance.expectations(seen[start:stop, None], seen[:stop].flatten(0, 1), Pairing.exact())
+        values = means[:, 0].unflatten(1, (stop, -1)).mean(-1)
+        yield Block(slice(start, stop), slice(0, stop), torch.diagonal_scatter(values, own, offset=start))
 
 
 def _rows(seen: Seen, columns: int, elements: int) -> int:

@@ -244,12 +244,13 @@ def test_a_row_does_not_depend_on_its_company(name):
 
 @pytest.mark.parametrize("name", ORBITS)
 @torch.no_grad()
-def test_streaming_rows_changes_nothing(name):
+def test_streaming_rows_changes_nothing(name, monkeypatch):
     model = make_model(ORBITS[name](), torch.randn(5, 3))
     x = torch.randn(11, 3)
     whole = model.predict(x, 8)
-    for max_elements in (1, 100, 500):
-        torch.testing.assert_close(model.predict(x, 8, max_elements=max_elements), whole, rtol=0, atol=1e-12)
+    for elements in (1, 100, 500):
+        monkeypatch.setattr("orbitgp.inference.model.chunk_elements", lambda device, elements=elements: elements)
+        torch.testing.assert_close(model.predict(x, 8), whole, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -258,7 +259,8 @@ def test_streaming_keeps_intermediates_small(monkeypatch):
     sizes = []
     whitened = model.whitened_means
     monkeypatch.setattr(model, "whitened_means", lambda s, f: sizes.append(s.points.numel() // 3 * 5) or whitened(s, f))
-    model.predict(torch.randn(50, 3), 4, max_elements=200)
+    monkeypatch.setattr("orbitgp.inference.model.chunk_elements", lambda device: 200)
+    model.predict(torch.randn(50, 3), 4)
     assert max(sizes) <= 200
     assert len(sizes) == 5
 

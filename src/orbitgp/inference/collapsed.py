@@ -22,12 +22,11 @@ import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
 from orbitgp.inference.fixed_point import settled
 from orbitgp.inference.fresh_evidence import FreshEvidence
-from orbitgp.inference.memory import in_smaller_chunks
+from orbitgp.inference.memory import in_parts, in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import KernelMeans
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
@@ -145,12 +144,7 @@ class CollapsedGP(nn.Module):
             with self.sparse.covariance.in_full_precision():
                 return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)[:3]
 
-        parts = self._parts()
-        if len(parts) <= _KEPT_PARTS or not torch.is_grad_enabled():
-            found = [of_part(part) for part in parts]
-        else:
-            found = [checkpoint(of_part, part, use_reentrant=False, preserve_rng_state=False) for part in parts]
-        ku, prior_mean, kff = (torch.cat(terms) for terms in zip(*found, strict=True))
+        ku, prior_mean, kff = in_parts(of_part, self._parts(), _KEPT_PARTS)
         return KernelMeans(ku, prior_mean, kff, EXACT)
 
     def _best(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> tuple[_BestPosterior, Locals | None]:

@@ -12,6 +12,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 logger = logging.getLogger("orbitgp")
 
@@ -54,3 +56,10 @@ def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, 
             logger.warning("memory ran out: going on in chunks of a %dth of their size.", 2**_halved)
 
     return repeated
+
+
+def in_parts(work: Callable[[Tensor], tuple[Tensor, ...]], parts: tuple[Tensor, ...], kept: int = 1) -> tuple[Tensor, ...]:
+    """What work makes of all rows, part for part. For the gradient of more than ``kept`` parts, the work is done again."""
+    again = torch.is_grad_enabled() and len(parts) > kept
+    found = [checkpoint(work, part, use_reentrant=False, preserve_rng_state=False) if again else work(part) for part in parts]
+    return tuple(torch.cat(terms) for terms in zip(*found, strict=True))

@@ -182,16 +182,12 @@ class InvariantGP(nn.Module):
         x: Float[Tensor, "rows *features"],
         num_samples: int | None = 64,
         seed: int = 0,
-        max_elements: int | None = None,
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
-        """Mean and variance of f. All rows share the same draws, taken as a finite orbit, so no row depends on the others.
-
-        Rows are streamed so that no intermediate has more than about ``max_elements`` numbers, whatever the number of rows.
-        """
+        """Mean and variance of f, streamed. All rows share the same draws, a finite orbit, so no row depends on the others."""
         means, variances = [], []
         with self.cached_inducing_features():
             factor = self.factor()
-            for part in x.split(self.rows_at_once(x, num_samples, max_elements)):
+            for part in x.split(self.rows_at_once(x, num_samples)):
                 a, prior_mean, kff, pairing = self.whitened_means(self.orbit.shared_samples(part, num_samples, seed), factor)
                 means.append((prior_mean + a @ self.q_mean)[:, 0])
                 variance = kff[:, None] + self._reduction(a, pairing)
@@ -241,12 +237,12 @@ class InvariantGP(nn.Module):
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 
-    def rows_at_once(self, x: Tensor | RowSource, num_samples: int | None, max_elements: int | None = None) -> int:
+    def rows_at_once(self, x: Tensor | RowSource, num_samples: int | None) -> int:
         """How many rows of x, with so many samples of each, to stream at once."""
         samples = self.samples_per_row(num_samples)
         # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
         per_row = samples * max(self.num_points, samples, math.prod(x.shape[1:]), 1)
-        return max(1, (max_elements or chunk_elements(x.device)) // per_row)
+        return max(1, chunk_elements(x.device) // per_row)
 
 
 def _fixed_draws(

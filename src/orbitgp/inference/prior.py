@@ -13,10 +13,9 @@ import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.memory import chunk_elements
+from orbitgp.inference.memory import chunk_elements, in_parts
 from orbitgp.inference.orbit_gram import Seen
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.closed_forms import closed_form
@@ -150,13 +149,8 @@ class FinitePrior(nn.Module):
             samples = self.samples(x)
             return self.covariance.features(samples), self.prior_mean(samples[:, None])[:, 0]
 
-        parts = x.split(self.rows_at_once(x))
-        if len(parts) == 1 or not torch.is_grad_enabled():
-            found = [of_part(part) for part in parts]
-        else:
-            found = [checkpoint(of_part, part, use_reentrant=False, preserve_rng_state=False) for part in parts]
-        seen, means = zip(*found, strict=True)
-        return torch.cat(seen), torch.cat(means)
+        seen, means = in_parts(of_part, x.split(self.rows_at_once(x)))
+        return seen, means
 
     def rows_at_once(self, x: Inputs) -> int:
         """How many rows are transformed and mapped at once."""

@@ -42,10 +42,8 @@ class Permutation(FiniteOrbit):
         dim = len(rows[0])
         if any(sorted(row) != list(range(dim)) for row in rows):
             raise ValueError(f"every row of permutations must hold each of 0..{dim - 1} once, got {rows}.")
-        if close:
-            rows = _closure(rows)
-        self.register_buffer("index", torch.tensor(rows))
-        self.size = len(rows)
+        self.register_buffer("index", torch.tensor(_closure(rows) if close else rows))
+        self.size = len(self.index)
 
     @classmethod
     def swap(cls, i: int, j: int, dim: int | None = None, names: Sequence[str] = ()) -> Permutation:
@@ -53,15 +51,12 @@ class Permutation(FiniteOrbit):
         count = max(i, j) + 1 if dim is None else dim
         if i == j or not (0 <= i < count and 0 <= j < count):
             raise ValueError(f"swap needs two different coordinates, from 0 to {count - 1}, got {i} and {j}.")
-        identity = list(range(count))
-        swapped = list(identity)
-        swapped[i], swapped[j] = j, i
-        return cls([identity, swapped], any_length=dim is None, names=names)
+        swapped = [{i: j, j: i}.get(k, k) for k in range(count)]
+        return cls([range(count), swapped], any_length=dim is None, names=names)
 
     def check(self, features: torch.Size) -> None:
         count = self.index.shape[1]
-        fits = len(features) == 1 and (features[0] == count or (self.any_length and features[0] > count))
-        if not fits:
+        if len(features) != 1 or features[0] < count or (features[0] > count and not self.any_length):
             length = f"at least {count}" if self.any_length else count
             raise ValueError(f"Permutation acts on vectors of {length} coordinates, but inputs have shape {tuple(features)}.")
 
@@ -105,10 +100,9 @@ class ChannelPermutation(Permutation, SignalOrbit):
         super().__init__(permutations, close)
 
     def check(self, features: torch.Size) -> None:
-        channels = self.index.shape[1]
-        if len(features) != 2 or features[0] != channels:
-            expected = f"ChannelPermutation acts on signals ({channels}, T)"
-            raise ValueError(f"{expected}, but the inputs have shape {tuple(features)}.")
+        channels, shape = self.index.shape[1], tuple(features)
+        if len(shape) != 2 or shape[0] != channels:
+            raise ValueError(f"ChannelPermutation acts on signals ({channels}, T), but the inputs have shape {shape}.")
 
 
 class Reversal(FiniteOrbit, SignalOrbit):
@@ -131,12 +125,8 @@ class Flip(FiniteOrbit, ImageOrbit):
         self.size = 2 ** (bool(horizontal) + bool(vertical))
 
     def elements(self, x: Inputs) -> Elements:
-        images = [x]
-        if self.horizontal:
-            images += [image.flip(-1) for image in images]
-        if self.vertical:
-            images += [image.flip(-2) for image in images]
-        return torch.stack(images, dim=1)
+        images = [x, x.flip(-1)] if self.horizontal else [x]
+        return torch.stack([*images, *(image.flip(-2) for image in images if self.vertical)], dim=1)
 
 
 class Rotate90(FiniteOrbit, ImageOrbit):

@@ -1,4 +1,7 @@
-"""Orbits that change the values of an input, not their places. Nothing is clipped, so gradients never vanish."""
+"""Orbits that change the values of an input, not their places. Nothing is clipped, so gradients never vanish.
+
+A learned range contains the value that changes nothing: what all inputs gain alike is no invariance.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ class GaussianNoise(Orbit):
         if not init_scale > 0:
             raise ValueError(f"init_scale must be positive (at zero the gradient vanishes), got {init_scale}.")
         self.num_features = num_features
-        shape = () if num_features is None else (num_features,)
-        self.scale = nn.Parameter(torch.full(shape, float(init_scale)), requires_grad=learn)
+        scales = torch.full(() if num_features is None else (num_features,), float(init_scale))
+        self.scale = nn.Parameter(scales, requires_grad=learn)
 
     def draws_for(self, features: torch.Size) -> int:
         return features.numel()
@@ -44,21 +47,16 @@ class GaussianNoise(Orbit):
             raise ValueError(f"GaussianNoise has {self.scale.numel()} scales, but the inputs have {features.numel()} features.")
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
-        noise: Tensor = self.scale * torch.special.ndtri(u)
-        return x[:, None] + noise.reshape(*u.shape[:2], *x.shape[1:])
+        return x[:, None] + (self.scale * torch.special.ndtri(u)).reshape(*u.shape[:2], *x.shape[1:])
 
 
 def _draw(interval: Range, u: Draws, x: Inputs) -> Tensor:
     """One value for each sample, which broadcasts against ``x[:, None]``."""
-    drawn: Tensor = interval(u[..., 0])
-    return drawn.reshape(*u.shape[:2], *[1] * (x.ndim - 1))
+    return interval.forward(u[..., 0]).reshape(*u.shape[:2], *[1] * (x.ndim - 1))
 
 
 class Brightness(Orbit):
-    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels.
-
-    A learned range contains zero: what all images gain alike is no invariance.
-    """
+    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels."""
 
     num_draws = 1
 
@@ -73,11 +71,8 @@ class Brightness(Orbit):
 class Contrast(Orbit):
     """x_a = pivot + c (x - pivot) with the factor c uniform, in its logarithm, in a learned range.
 
-    Args:
-        contrast: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. A learned range contains 1.
-        pivot: the value that stays: ``"mean"`` of the image over pixels and channels, or a number. 0 scales the ink of digits
-            and keeps their background at 0, which warps need.
-        learn: whether the range is learned.
+    ``contrast`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. ``pivot`` is the value that stays: the
+    ``"mean"`` of the image over pixels and channels, or a number. 0 keeps the background of digits at 0, which warps need.
     """
 
     num_draws = 1
@@ -98,7 +93,7 @@ class Contrast(Orbit):
 class Gain(SignalOrbit):
     """x_a = c x with the factor c uniform, in its logarithm, in a learned range, for all channels alike.
 
-    ``gain`` is a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. A learned range contains 1.
+    ``gain`` is a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors.
     """
 
     num_draws = 1
@@ -112,10 +107,7 @@ class Gain(SignalOrbit):
 
 
 class Offset(SignalOrbit):
-    """x_a = x + b with b uniform in a learned range, for all channels alike.
-
-    ``offset`` is a half-width or a (min, max) pair, in the units of the signal. A learned range contains zero.
-    """
+    """x_a = x + b with b uniform in a learned range, a half-width or a (min, max) pair, for all channels alike."""
 
     num_draws = 1
 
@@ -159,19 +151,15 @@ class Baseline(SignalOrbit):
 def _polynomials(length: int, degree: int) -> Float[Tensor, "terms length"]:
     """Legendre polynomials on the samples, from -1 to 1; the mean square of their sum of unit coefficients is one."""
     t = torch.linspace(-1, 1, length, dtype=torch.float64)
-    found = torch.from_numpy(np.polynomial.legendre.legvander(t.numpy(), degree)).T
     scale = torch.arange(degree + 1, dtype=torch.float64).mul(2).add(1).div(degree + 1).sqrt()
-    return scale[:, None] * found
+    return scale[:, None] * torch.from_numpy(np.polynomial.legendre.legvander(t.numpy(), degree)).T
 
 
 class Smoothing(SignalOrbit):
     """x under a Gaussian whose standard deviation is uniform between zero and a learned width; the edge value goes on outside.
 
-    Args:
-        width: the largest standard deviation, or a (0, max) pair; by default one sample. Below a third of a sample nothing
-            happens, because the Gaussian then has a single sample.
-        learn: whether the width is learned.
-        interval, unit: the distance between samples, for lengths in other units than samples.
+    ``width`` is the largest standard deviation, or a (0, max) pair; by default one sample. Below a third of a sample nothing
+    happens, because the Gaussian then has a single sample. ``interval`` and ``unit`` are as for ``TimeShift``.
     """
 
     num_draws = 1
@@ -196,13 +184,8 @@ class Dropout(SignalOrbit):
     """x with a gap somewhere: its place is uniform along the axis, its length uniform between zero and a learned one.
 
     A sample that the gap covers in part is replaced in part, so the result is differentiable in the length. The gap is in all
-    channels alike.
-
-    Args:
-        gap: the largest length, or a (0, max) pair; by default five samples.
-        fill: what stands there instead: ``"mean"`` of the channel, or a number.
-        learn: whether the length is learned.
-        interval, unit: the distance between samples, for lengths in other units than samples.
+    channels alike. ``gap`` is the largest length, or a (0, max) pair; by default five samples. ``fill`` stands there instead:
+    the ``"mean"`` of the channel, or a number. ``interval`` and ``unit`` are as for ``TimeShift``.
     """
 
     num_draws = 2

@@ -6,7 +6,6 @@ a notebook show it: it does so where the figure is the last line of a cell. ``th
 """
 
 from orbitgp.plotting.range_bars import ranges
-from orbitgp.plotting.samples import film, show
-from orbitgp.plotting.signals import sensitivities, sensitivity
+from orbitgp.plotting.samples import film, sensitivities, sensitivity, show
 
 __all__ = ["film", "ranges", "sensitivities", "sensitivity", "show"]

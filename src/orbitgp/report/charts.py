@@ -23,8 +23,7 @@ from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Change
 from orbitgp.plotting.figures import PAPER, new_axes
 from orbitgp.plotting.range_bars import draw_change
-from orbitgp.plotting.samples import GreyScale, draw
-from orbitgp.plotting.signals import MOST_NAMES, draw_sensitivity, draw_vector, sensitivities, signal_axis
+from orbitgp.plotting.samples import MOST_NAMES, GreyScale, draw, draw_sensitivity, draw_vector, sensitivities, signal_axis
 from orbitgp.report.cases import Calibration
 from orbitgp.report.fitted import Compared, Fitted, Profiled
 from orbitgp.training.records import Record

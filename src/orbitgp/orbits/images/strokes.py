@@ -29,8 +29,7 @@ class TangentDeformation(Deformation):
     """x_a = x + f_x t_x + f_y t_y + beta |t| with beta uniform in a learned range.
 
     Args:
-        amplitude, smoothness, per_axis, finest: of the fields f, as for ``LocalDeformation``; one pixel of amplitude is one
-            pixel of displacement.
+        amplitude, smoothness, per_axis, finest: of the fields f, as for ``LocalDeformation``.
         thickness: pixels by which edges move outwards: a half-width, a (min, max) pair, or None for no such term.
         blur: width, in pixels, of the Gaussian under the derivatives. Fixed.
         frozen: which of ``"amplitude"``, ``"smoothness"`` and ``"thickness"`` are not learned.
@@ -78,26 +77,19 @@ def tangents(x: Inputs, blur: float) -> tuple[Inputs, Inputs]:
     t = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
     bell = torch.exp(-0.5 * (t / blur) ** 2)
     bell = bell / bell.sum()
-    slope = t * bell
-    slope = slope / (t * slope).sum()  # exact for a linear ramp; conv2d correlates, so no sign
-    along_x = _separable(images, slope, bell)
-    along_y = _separable(images, bell, slope)
-    return along_x.reshape(x.shape), along_y.reshape(x.shape)
+    slope = t * bell / (t * t * bell).sum()  # exact for a linear ramp; conv2d correlates, so no sign
 
+    def separable(row: Tensor, column: Tensor) -> Tensor:
+        blurred = F.conv2d(images, row.view(1, 1, 1, -1), padding=(0, reach))
+        return F.conv2d(blurred, column.view(1, 1, -1, 1), padding=(reach, 0)).reshape(x.shape)
 
-def _separable(images: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    reach = len(row) // 2
-    images = F.conv2d(images, row.view(1, 1, 1, -1), padding=(0, reach))
-    return F.conv2d(images, column.view(1, 1, -1, 1), padding=(reach, 0))
+    return separable(slope, bell), separable(bell, slope)
 
 
 class Thickness(ImageOrbit):
     """Bright strokes whose edges move outwards by a number of pixels uniform in a learned range; negative ones thin them.
 
-    Args:
-        thickness: a half-width or a (min, max) pair, in pixels. Thinning by more than half the width of a stroke removes it. A
-            learned range contains zero.
-        learn: whether the range is learned.
+    ``thickness`` is a half-width or a (min, max) pair, in pixels. Thinning by more than half the width of a stroke removes it.
 
     Each image is dilated and eroded by one pixel, two pixels and so on, once. A sample interpolates linearly between the two
     that are nearest to its drawn thickness. Unlike the tangent term beta |t| this stays within the brightness range of the

@@ -70,11 +70,7 @@ class SignalWarp(SignalOrbit):
     """An orbit of signals that moves points in time. Subclasses set ``num_draws`` and write ``times``."""
 
     def __init__(
-        self,
-        border: Border = "edge",
-        interpolation: Interpolation = "linear",
-        interval: Number = 1.0,
-        unit: str = SAMPLES,
+        self, border: Border = "edge", interpolation: Interpolation = "linear", interval: Number = 1.0, unit: str = SAMPLES
     ) -> None:
         super().__init__(interval, unit)
         for name, value, known in (("border", border, Border), ("interpolation", interpolation, Interpolation)):
@@ -91,8 +87,7 @@ class SignalWarp(SignalOrbit):
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
-        rows, samples, _ = u.shape
-        length = x.shape[-1]
+        (rows, samples, _), length = u.shape, x.shape[-1]
         if rows > 1 and u.stride(0) == 0:  # predictions use one set of draws for all signals: one set of times
             u = u[:1]
         centre = (length - 1) / 2
@@ -129,7 +124,6 @@ class TimeShift(SignalWarp):
         border: what lies outside the signal: ``edge``, ``zero``, ``reflect`` or ``circular``. A circular signal has no first
             sample. There a half-width of half the length is every shift, and a larger one covers some shifts twice.
         interpolation: ``linear``, or ``cubic``, which keeps the height of peaks.
-        learn: whether the range is learned.
         interval, unit: the distance between samples, for lengths in other units than samples.
     """
 
@@ -154,9 +148,7 @@ class TimeShift(SignalWarp):
 class TimeScale(SignalWarp):
     """x_a(t) = x(t / s), slower about its centre by a factor s uniform, in its logarithm, in a learned range.
 
-    Args:
-        stretch: a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. A learned range contains 1.
-        border, interpolation, learn, interval, unit: as for ``TimeShift``.
+    ``stretch`` is a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. The rest is as for ``TimeShift``.
     """
 
     num_draws = 1

@@ -32,13 +32,14 @@ from orbitgp.estimators.initialise import (
     exact_engine,
     exact_model,
     initial_kernel,
+    initial_orbit,
+    plan_of,
     sparse_engine,
     sparse_model,
 )
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
-    asks_for_sparse,
     check_arguments,
     check_orbit,
     check_sparse_memory,
@@ -55,11 +56,10 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import first
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit, Identity, Orbit
+from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
-from orbitgp.planning.plan import InferenceName, Plan, make_plan, many_inducing, sparse_plan
+from orbitgp.planning.plan import InferenceName, many_inducing, sparse_plan
 from orbitgp.report.summary import html, summary, typical_rows
 from orbitgp.training.engine import Engine
 from orbitgp.training.plausible import plausible_ranges
@@ -71,7 +71,6 @@ PREDICT_SEED = 0  # one set of base draws for every prediction, so that predicti
 SEEN_ROWS = 10_000  # that are checked as images, and that examples are chosen from
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
-Predicted = TypeVar("Predicted")
 
 
 @dataclass(eq=False, repr=False)
@@ -115,9 +114,8 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or signals
                 (N, T) or (N, C, T).
             y: the targets.
-            callback: a function that is called with every record of the history (:mod:`orbitgp.training.records`).
-            checkpoint: a file that holds the state of the run, written anew every ``checkpoint_every`` seconds.
-            checkpoint_every: seconds between checkpoints.
+            callback: a function of each record of the history (:mod:`orbitgp.training.records`).
+            checkpoint: a file for the state of the run, replaced every ``checkpoint_every`` seconds.
             resume: True to go on from the checkpoint if there is one, with the same data and settings; or the path of one. On
                 the CPU, a run that was killed and goes on ends with the same model, bit for bit, as one that was not.
 
@@ -162,11 +160,9 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
         check_is_fitted(self)
         described = self.orbit_.describe()
-        units = {name: quantity.unit for name, quantity in described.quantities.items()}
-        known = {name: ends for name, ends in self.plausible_.items() if ends is not None}
-        return described.with_plausible(
-            {name: (Quantity.of(low, units[name]), Quantity.of(high, units[name])) for name, (low, high) in known.items()}
-        )
+        known = {name: (ends, described.quantities[name].unit) for name, ends in self.plausible_.items() if ends is not None}
+        pairs = {name: (Quantity.of(low, unit), Quantity.of(high, unit)) for name, ((low, high), unit) in known.items()}
+        return described.with_plausible(pairs)
 
     def summary(self, over_plain: float | None = None) -> str:
         """What was learned in a few lines. ``over_plain``: its evidence less that of the same model without an orbit."""
@@ -176,25 +172,21 @@ class InvariantEstimator(ChecksData, BaseEstimator):
     def report(
         self, path: StrPath, *, test: tuple[Any, Any] | None = None, title: str = "", plain: float | None = None
     ) -> None:
-        """Write a page that says and shows what was learned; ``orbitgp learn`` writes the same.
+        """Write an HTML page that says and shows what was learned; ``orbitgp learn`` writes the same.
 
-        Args:
-            path: of the HTML file.
-            test: held-out inputs and targets, to show the error on.
-            title: the name of the data.
-            plain: the evidence of the same model without an orbit.
+        It shows the error on ``test``, held-out inputs and targets. ``title`` names the data, and ``plain`` is the evidence of
+        the same model without an orbit.
         """
         from orbitgp.report.page import Content, write_report
 
         check_is_fitted(self)
-        start = self._initial_orbit(torch.as_tensor(self.examples_[0])).describe()
         x, y = self.examples_
+        start = self._orbit_for(torch.as_tensor(x)).describe()
         write_report(Path(path), Content(title or str(path), self, x, y, start, test=test, plain=plain))
 
     def _html_repr(self) -> str:
         """What a notebook shows: what was learned, and scikit-learn's diagram of the arguments."""
-        diagram: str = estimator_html_repr(self)
-        return f"{html(self)}{diagram}" if hasattr(self, "examples_") else diagram
+        return f"{html(self) if hasattr(self, 'examples_') else ''}{estimator_html_repr(self)}"
 
     def set_params(self: Estimator, **params: Any) -> Estimator:
         """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with another jitter."""
@@ -213,7 +205,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         seeds = Seeds(*processes.broadcast(run.seeds(drawn, self.random_state)))
         at_start = torch.Generator(device).manual_seed(seeds.start)
 
-        orbit = self._initial_orbit(x)
+        orbit = self._orbit_for(x)
         settings = trainer_settings(arguments, orbit, seeds.training)
         check_orbit(orbit, first(x, 2))
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
@@ -224,7 +216,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
             warn_of_scales(x)
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
         exact = exact_model(x, fit) if isinstance(x, Tensor) else None
-        self.plan_ = self._plan(exact, fit)
+        self.plan_ = plan_of(exact, fit)
         logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
         if exact is not None and self.plan_.inference == "exact":
             self._fit_exact(exact, fit)
@@ -238,16 +230,6 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         some, labels = first(x, SEEN_ROWS).cpu().numpy(), np.asarray(targets)[:SEEN_ROWS]
         shown = typical_rows(some, labels)
         self.examples_ = some[shown], labels[shown]
-
-    def _plan(self, exact: ExactGP | None, fit: Fit) -> Plan:
-        """Exact or sparse, and why; there is no exact model where the data are not one tensor."""
-        if exact is None:
-            where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
-            if self.inference == "exact":
-                raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
-            return Plan("sparse", f"the data {where}", len(fit.x))
-        sparse, samples = asks_for_sparse(fit.arguments), fit.arguments["num_samples"]
-        return make_plan(self.inference, fit.problem.likelihood, exact, fit.settings, samples, sparse)
 
     def _fit_exact(self, model: ExactGP, fit: Fit) -> None:
         """Learn from as many rows as was planned, and condition on all."""
@@ -275,12 +257,8 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         self._keep(model, engine, replace(evidence, converged=engine.converged), fit.problem.shift)
         self.plausible_ = {}
 
-    def _initial_orbit(self, x: Inputs) -> Orbit:
-        """A copy of the user's orbit, checked, where the data are."""
-        columns = list(getattr(self, "feature_names_in_", ()))
-        orbit = make_orbit(self.orbit, columns=columns) if isinstance(self.orbit, str) else deepcopy(self.orbit) or Identity()
-        orbit = orbit.to(device=x.device, dtype=x.dtype)
-        orbit.check(x.shape[1:])
+    def _orbit_for(self, x: Inputs) -> Orbit:
+        orbit = initial_orbit(self.orbit, x, list(getattr(self, "feature_names_in_", ())))
         if x.ndim > 2:
             check_images(first(x, SEEN_ROWS).cpu().numpy(), orbit)
         return orbit
@@ -311,23 +289,12 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """The mean of f at X alone."""
         return torch.cat(self._for_parts(X, lambda model, *given: model.predict_mean(*given).cpu()))
 
-    def _for_parts(self, X: Any, predict: Callable[..., Predicted]) -> list[Predicted]:
+    def _for_parts(self, X: Any, predict: Callable[..., Any]) -> list[Any]:
         """What the model predicts for one part of X after the other, as ``predict`` of the model, inputs, draws and a seed."""
         check_is_fitted(self)
-        check_arguments(self.get_params(deep=False))
-        device = usable_device(self.device)
+        device, model = usable_device(self.device), self.model_
+        if device.type != "cpu":
+            model = model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
         samples = predict_samples(self.orbit_, training_options(self.training).num_predict_samples)
-        model = _on(device, self.model_)
         inputs = (self._tensor(self._new_inputs(part), device) for part in parts(X))
         return [predict(model, x, samples, PREDICT_SEED) for x in inputs]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        return tags
-
-
-def _on(device: torch.device, model: InvariantGP | ExactGP) -> InvariantGP | ExactGP:
-    if device.type == "cpu":
-        return model
-    return model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)

@@ -19,9 +19,7 @@ from orbitgp.estimators.initialise import Problem
 from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 
-PREPARE_ROWS = 256  # that a likelihood is prepared by, where data are not one tensor
-START_ROWS = 10_000  # whose targets the prior starts from, there
-TWO_CLASSES, MANY_CLASSES = "bernoulli", "dirichlet"  # the likelihoods that "auto" stands for
+START_ROWS = 1000  # that likelihood and prior start from, where data are not one tensor
 
 
 @dataclass(eq=False, repr=False)
@@ -70,22 +68,20 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}.")
         likelihood = self._likelihood(len(self.classes_))
+        encoded = torch.from_numpy(labels).to(x.device)  # which has more room than the host has for many data
         if isinstance(x, Tensor):
-            encoded = torch.from_numpy(labels)
             likelihood.prepare(x, encoded)
             y = likelihood.encode(encoded)
             return Problem(y, likelihood, *likelihood.start(y))
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:START_ROWS].to(x.device)
-        some = order[:PREPARE_ROWS]
-        encoded = torch.from_numpy(labels).to(x.device)  # which has more room than the host has for many data
+        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:START_ROWS].to(x.device)
         likelihood.prepare(fetch(x, some), encoded[some])
         y = likelihood.encode(encoded)
-        return Problem(y, likelihood, *likelihood.start(y[order]))
+        return Problem(y, likelihood, *likelihood.start(y[some]))
 
     def _likelihood(self, num_classes: int) -> Classification:
         likelihood = self.likelihood
         if isinstance(likelihood, str):
-            auto = TWO_CLASSES if num_classes == 2 else MANY_CLASSES
+            auto = "bernoulli" if num_classes == 2 else "dirichlet"
             likelihood = make_likelihood(auto if likelihood == "auto" else likelihood, num_classes=num_classes)
         if not isinstance(likelihood, Classification):
             raise TypeError(f"likelihood must be a name or a likelihood for classification, got {self.likelihood!r}.")

@@ -48,6 +48,11 @@ class ChecksData(BaseEstimator):
 
     _y_checks = MappingProxyType({"multi_output": False, "y_numeric": False})
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
     def _training_data(self, X: Any, y: Any, device: torch.device) -> tuple[Inputs, np.ndarray]:
         """Inputs on the device, and targets; of all processes, if several share them."""
         x, targets = processes.run_on_all(lambda: self._own_data(X, y, device))

@@ -19,7 +19,6 @@ from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
 UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # draws of an upper bound, and the most time it may take
-NOISE_ERRORS = 5.0  # by which a lower bound may lie above an upper one, by chance
 EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
 EVIDENCE_SAMPLES, FEW_SAMPLES = 64, 8  # at least so many orbit samples for each datum, and where these take too long
 PASSES = (2.0, 8.0)  # over all data: at least two tell an error
@@ -87,19 +86,16 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
 
 
 def bounded(evidence: Evidence, upper: float) -> Evidence:
-    """The evidence with its upper bound. A lower bound that was found above it is noise, as far as some errors reach.
+    """The evidence with its upper bound. A lower bound above that is clipped to it, by at most 5 standard errors.
 
     The noise of the draws grows with the variance of the kernel over the noise of the data. It may be millions of nats.
     """
-    value = min(evidence.value, max(upper, evidence.value - NOISE_ERRORS * evidence.stderr))
+    value = min(evidence.value, max(upper, evidence.value - 5 * evidence.stderr))
     return replace(evidence, value=value, upper=max(upper, value))
 
 
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
-    """The exact log evidence with fixed draws, where it can be computed: Gaussian in f, few data, and time.
-
-    No bound on it lies above, whatever the inducing points and q(u) are.
-    """
+    """Upper bound on the log evidence, or None: that of exact inference with fixed draws, where there is time for it."""
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
     if isinstance(x, RowSource) or likelihood.num_locals or likelihood.couples:
         return None

@@ -21,16 +21,18 @@ from torch import Tensor, nn
 
 from orbitgp.estimators.data import Inputs
 from orbitgp.estimators.session import Run
-from orbitgp.estimators.validation import check_kernel, check_map, inducing_count
+from orbitgp.estimators.validation import asks_for_sparse, check_kernel, check_map, inducing_count
+from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits import FiniteOrbit, Identity, Orbit
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.plan import Plan, inducing_samples
+from orbitgp.planning.plan import Plan, inducing_samples, make_plan
 from orbitgp.planning.sparse_cost import for_learning
 from orbitgp.planning.time_limit import exact_limit
 from orbitgp.training.ladder import Ladder
@@ -76,6 +78,26 @@ class Fit(NamedTuple):
     settings: TrainerSettings
     run: Run
     seeds: Seeds
+
+
+def initial_orbit(orbit: Orbit | str | None, x: Inputs, columns: list[str]) -> Orbit:
+    """A copy of the user's orbit, checked, where the data are."""
+    orbit = make_orbit(orbit, columns=columns) if isinstance(orbit, str) else deepcopy(orbit) or Identity()
+    orbit = orbit.to(device=x.device, dtype=x.dtype)
+    orbit.check(x.shape[1:])
+    return orbit
+
+
+def plan_of(exact: ExactGP | None, fit: Fit) -> Plan:
+    """Exact or sparse, and why; there is no exact model where the data are not one tensor."""
+    arguments = fit.arguments
+    if exact is None:
+        where = "are shared by several processes" if processes.count() > 1 else "stay on disk"
+        if arguments["inference"] == "exact":
+            raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
+        return Plan("sparse", f"the data {where}", len(fit.x))
+    given = arguments["num_samples"], asks_for_sparse(arguments)
+    return make_plan(arguments["inference"], fit.problem.likelihood, exact, fit.settings, *given)
 
 
 def initial_kernel(

@@ -23,7 +23,6 @@ from orbitgp.estimators.data import Inputs
 from orbitgp.estimators.initialise import Problem
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, Noise, ScaleMixture, StudentT, make_likelihood
 
-AUTO = "gaussian"  # the likelihood that "auto" stands for
 MIN_NOISE = 1e-6  # the least variance of noise, as a share of that of the targets: without it, constant targets have no top
 FEW_ROWS = 10  # up to which the targets tell too little of their own variance
 
@@ -152,7 +151,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
         outputs = y.shape[1]
         if isinstance(self.likelihood, str):
-            likelihood = make_likelihood(AUTO if self.likelihood == "auto" else self.likelihood, num_outputs=outputs)
+            likelihood = make_likelihood("gaussian" if self.likelihood == "auto" else self.likelihood, num_outputs=outputs)
             _start_noise(likelihood, variance, MIN_NOISE if len(y) > FEW_ROWS else len(y) ** -2)
             return likelihood
         if not isinstance(self.likelihood, Likelihood) or isinstance(self.likelihood, Classification):

@@ -110,18 +110,15 @@ def _first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _checkpoint(checkpoint: StrPath | None, every: float, resume: bool | StrPath) -> Checkpoint | None:
-    if not isinstance(resume, bool):
-        # The checkpoint to go on from must exist, and further checkpoints replace it.
-        path = Path(resume)
-        if not path.exists():
-            raise FileNotFoundError(f"there is no checkpoint {path} to go on from.")
-        if checkpoint is not None and Path(checkpoint) != path:
-            raise ValueError(
-                "resume and checkpoint name two files, but a run writes to the file that it resumes from: pass one of them."
-            )
-        return Checkpoint(path, every, resume=True)
-    if checkpoint is None:
-        if resume:
+    if isinstance(resume, bool):
+        if resume and checkpoint is None:
             raise ValueError("resume=True needs a checkpoint to go on from: pass checkpoint=path, or resume=path.")
-        return None
-    return Checkpoint(Path(checkpoint), every, resume)
+        return None if checkpoint is None else Checkpoint(Path(checkpoint), every, resume)
+    path = Path(resume)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path} to go on from.")
+    if checkpoint is not None and Path(checkpoint) != path:
+        raise ValueError(
+            "resume and checkpoint name two files, but a run writes to the file that it resumes from: pass one of them."
+        )
+    return Checkpoint(path, every, resume=True)

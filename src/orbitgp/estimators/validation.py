@@ -34,7 +34,6 @@ from orbitgp.planning.plan import NUM_INDUCING, POINTS_PER_DATUM, InferenceName,
 PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
 PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
 
-_COUNTS = ("num_inducing", "num_samples", "batch_size", "max_steps")
 _OBJECTS = (
     ("orbit", Orbit | str, "an orbitgp.orbits.Orbit, its name"),
     ("kernel", Kernel, "a gpytorch.kernels.Kernel"),
@@ -48,11 +47,9 @@ _OF_TRAINER = ("num_samples", "max_steps", "max_seconds", "batch_size")
 def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The same arguments with plain Python numbers, or TypeError or ValueError in one sentence."""
     checked = dict(arguments)
-    for name in _COUNTS:
+    for name in ("num_inducing", *_OF_TRAINER):
         if arguments[name] is not None:
-            checked[name] = whole_number(name, arguments[name])
-    if arguments["max_seconds"] is not None:
-        checked["max_seconds"] = positive_number("max_seconds", arguments["max_seconds"])
+            checked[name] = (positive_number if name == "max_seconds" else whole_number)(name, arguments[name])
     one_of("mean", arguments["mean"], get_args(MeanName))
     one_of("inference", arguments["inference"], get_args(InferenceName))
     for name, kind, described in _OBJECTS:

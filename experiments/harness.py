@@ -30,7 +30,7 @@ from orbitgp import TrainingOptions, metrics
 from orbitgp.comparison.parallel import as_done
 from orbitgp.datasets import Dataset, digits, mnist, rotate
 from orbitgp.estimators import InvariantGPClassifier
-from orbitgp.kernels.oriented_gradients import OrientedGradients
+from orbitgp.kernels import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.summary import provenance
 from orbitgp.saving import container

@@ -22,7 +22,7 @@ from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.datasets import mnist
 from orbitgp.estimators import data as estimator_data
 from orbitgp.inference.rows import StoredRows
-from orbitgp.kernels.oriented_gradients import OrientedGradients
+from orbitgp.kernels import OrientedGradients
 from orbitgp.orbits.parse import make_orbit
 
 ORBIT = "affine*deformation"

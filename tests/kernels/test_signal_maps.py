@@ -11,8 +11,8 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.kernels import SNV, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative, shape_histograms
-from orbitgp.kernels.spectra import derivatives, smoothing
+from orbitgp.kernels import SNV, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative
+from orbitgp.kernels.signal_maps import derivatives
 from orbitgp.orbits import TimeShift
 
 
@@ -50,14 +50,16 @@ def test_savitzky_golay_is_exact_for_its_polynomials(order):
 
 def test_derivatives_of_a_sine():
     """Under a Gaussian of width s, sin(k t) becomes exp(-(s k)^2 / 2) sin(k t), and so do its derivatives."""
-    t, k, width = torch.arange(200, dtype=torch.float64), 0.2, torch.tensor(3.0, dtype=torch.float64)
+    t, k, widths = torch.arange(200, dtype=torch.float64), 0.2, torch.tensor([3.0, 1.0], dtype=torch.float64)
     damped = math.exp(-0.5 * (3 * k) ** 2)
     inside = slice(40, 160)
-    first, second = (derivatives(200, width) @ (k * t).sin()).split(200)
-    assert torch.allclose((smoothing(200, width) @ (k * t).sin())[inside], damped * (k * t).sin()[inside], atol=1e-6)
-    assert torch.allclose(first[inside], 3 * k * damped * (k * t).cos()[inside], atol=1e-6)
-    assert torch.allclose(second[inside], -((3 * k) ** 2) * damped * (k * t).sin()[inside], atol=1e-6)
-    assert (derivatives(200, width).sum(1).abs() < 1e-12).all()
+    value, first, second = derivatives((k * t).sin()[None], widths)[:, 0, 0, inside]
+    assert torch.allclose(value, damped * (k * t).sin()[inside], atol=1e-6)
+    assert torch.allclose(first, 3 * k * damped * (k * t).cos()[inside], atol=1e-6)
+    assert torch.allclose(second, -((3 * k) ** 2) * damped * (k * t).sin()[inside], atol=1e-6)
+    value, *others = derivatives(torch.ones(1, 200, dtype=torch.float64), widths)
+    assert torch.allclose(value, torch.ones_like(value))
+    assert all((other.abs() < 1e-12).all() for other in others)
 
 
 def test_power_goes_from_the_signal_to_snv():
@@ -97,9 +99,8 @@ def shapes_of_one(x: np.ndarray, directions=6, scales=4, windows=4, width=1.0, s
     return np.array(found)
 
 
-@pytest.mark.parametrize("shape", [(17,), (2, 12), (90,)], ids=str)  # from 58 samples on, the finer scales see near samples
-def test_shapes_by_hand(shape, monkeypatch):
-    monkeypatch.setitem(shape_histograms._AT_ONCE, False, 300)  # one signal at a time
+@pytest.mark.parametrize("shape", [(17,), (2, 12), (90,)], ids=str)
+def test_shapes_by_hand(shape):
     settings = {"directions": 3, "scales": 3, "windows": 2, "width": 0.6, "spread": 0.7, "sharpness": 4.0, "rare": 0.05}
     x = signals(2, *shape)
     found = ShapeHistograms(**settings)(x)

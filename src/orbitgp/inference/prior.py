@@ -1,6 +1,6 @@
 """The prior: the mean of g, and f of data whose orbits are finite.
 
-The orbit is enumerated, K_f has a closed form (:mod:`orbitgp.kernels.closed_forms`), or S fixed draws shared by all data stand
+The orbit is enumerated, K_f has a closed form (:mod:`orbitgp.kernels.dispatch`), or S fixed draws shared by all data stand
 for the orbit: a finite one, and a model of its own.
 """
 
@@ -18,7 +18,7 @@ from orbitgp.inference import orbit_gram
 from orbitgp.inference.memory import chunk_elements, in_parts
 from orbitgp.inference.orbit_gram import Seen
 from orbitgp.kernels import Covariance, covariance
-from orbitgp.kernels.closed_forms import closed_form
+from orbitgp.kernels.dispatch import closed_form
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import Inputs
 

@@ -3,11 +3,9 @@
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
-from orbitgp.kernels.frame import Frame
+from orbitgp.kernels.image_maps import Frame, OrientedGradients
 from orbitgp.kernels.invariant import InvariantKernel
-from orbitgp.kernels.oriented_gradients import OrientedGradients
-from orbitgp.kernels.shape_histograms import ShapeHistograms
-from orbitgp.kernels.spectra import SNV, SavitzkyGolay, SmoothDerivative
+from orbitgp.kernels.signal_maps import SNV, SavitzkyGolay, ShapeHistograms, SmoothDerivative
 
 __all__ = [
     "SNV", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel", "OrientedGradients", "SavitzkyGolay",

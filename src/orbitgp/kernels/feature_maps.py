@@ -72,13 +72,6 @@ class FeatureMapKernel(Kernel):
         return self.base_kernel(phi1, phi1 if x1 is x2 else self.map(x2), diag=diag, **params)
 
 
-def check_images(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:
-    """Refuse rows that are no images, for a map that takes nothing else."""
-    if x.ndim not in (3, 4) or 0 in x.shape[1:]:
-        expected, shape = f"{type(feature_map).__name__} takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
-        raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
-
-
 class SideBySide(Module):
     """Several feature maps as one: their vectors side by side, each times a weight that is learned.
 

@@ -1,17 +1,16 @@
-"""A feature map for images: histograms of oriented gradients, smooth in the image and in five learned constants."""
+"""Feature maps for images: histograms of oriented gradients, and a frame about the part that matters."""
 
 from __future__ import annotations
 
-from math import inf, log, pi
+from math import inf
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from orbitgp.kernels.feature_maps import check_images
-from orbitgp.kernels.learned_constants import LearnedConstants
-from orbitgp.kernels.windows import windows
+from orbitgp.kernels.learned_constants import LearnedConstants, by_direction, windows
 from orbitgp.orbits.constants import constant
 
 
@@ -35,6 +34,8 @@ class OrientedGradients(LearnedConstants):
         learn: whether window, smoothing, sharpness, power and floor are learned, starting at these values.
     """
 
+    fixed = ("orientations", "cell")
+
     def __init__(
         self,
         orientations: int = 8,
@@ -54,29 +55,54 @@ class OrientedGradients(LearnedConstants):
         self.orientations, self.cell = orientations, cell
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        check_images(self, x)
+        _check_images(self, x)
         window, smoothing, sharpness, power, floor = self.constants(x.dtype)
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
         blur_y, blur_x = (windows(n, n, cell * smoothing) for n in (height, width))
         dx, dy = _separable(x, blur_y, _differences(blur_x)), _separable(x, _differences(blur_y), blur_x)
-        squared = dx.square() + dy.square() + _FLAT
-        # The logarithm of strength times tuning curve is linear in the direction, so one small product yields all of them.
-        # (In base two: 2^h takes two thirds of the time of e^h.)
-        sharpness = sharpness / log(2)
-        inverse = squared.rsqrt()
-        terms = torch.stack([dx * inverse, dy * inverse, 0.5 * squared.log2() - sharpness])
-        cosine, sine = _compass(self.orientations, dtype=x.dtype, device=x.device)
-        edges = torch.stack([sharpness * cosine, sharpness * sine, torch.ones_like(sine)], 1).mm(terms.flatten(1)).exp2()
+        edges = by_direction(dx, dy, self.orientations, sharpness, power=1.0)
         pool_y, pool_x = (windows(n, max(1, round(n / cell)), cell * window) for n in (height, width))
-        means = _separable(edges.unflatten(1, dx.shape), pool_x, pool_y).movedim(0, 1)
+        means = _separable(edges, pool_x, pool_y).movedim(0, 1)
         return F.normalize((means + floor).pow(power).flatten(1), dim=1)
 
-    def extra_repr(self) -> str:
-        return self._described(orientations=self.orientations, cell=self.cell)
+
+class Frame(LearnedConstants):
+    """The part of every image within a frame about its centre, enlarged to the size of the image, then seen by another map.
+
+    Images often have a margin, and a map with a few windows for the whole image then sees what matters coarsely. This is not an
+    invariance: nothing is averaged, and all images are enlarged alike. The image is interpolated by cubic polynomials, row by
+    row and column by column, so the map is smooth in the image and in the frame. A frame larger than the image adds a margin.
+
+    Args:
+        feature_map: what sees that part; by default k_g sees its pixels.
+        width: of the frame, as a share of the image's.
+        height: of the frame, as a share of the image's.
+        learn: whether width and height are learned, starting at these values.
+    """
+
+    def __init__(
+        self, feature_map: nn.Module | None = None, width: float = 1.0, height: float = 1.0, learn: bool = True
+    ) -> None:
+        super().__init__(learn, width=width, height=height)
+        self.feature_map = feature_map
+
+    def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
+        _check_images(self, x)
+        width, height = self.constants(x.dtype)
+        down, across = _cubic(x.shape[-2], height), _cubic(x.shape[-1], width)
+        seen = down @ (x @ across.mT)
+        return seen.flatten(1) if self.feature_map is None else self.feature_map(seen)
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"feature_map": self.feature_map, "learn": self.learn}
 
 
-_FLAT = 1e-6  # squared strength of a gradient that has no direction
+def _check_images(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:
+    """Refuse rows that are no images."""
+    if x.ndim not in (3, 4) or 0 in x.shape[1:]:
+        expected, shape = f"{type(feature_map).__name__} takes images (H, W) or (C, H, W)", tuple(x.shape[1:])
+        raise ValueError(f"{expected}, but the inputs have shape {shape}: set image_shape.")
 
 
 def _separable(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
@@ -89,7 +115,15 @@ def _differences(blur: Tensor) -> Tensor:
     return 0.5 * (F.pad(blur[1:], (0, 0, 0, 1)) - F.pad(blur[:-1], (0, 0, 1, 0)))
 
 
+def _cubic(size: int, share: Tensor) -> Float[Tensor, "size size"]:
+    """Weights of the pixels of a line for as many places, evenly over this share of it. Beyond its ends there is zero."""
+    pixels = _from_centre(size, dtype=share.dtype, device=share.device)
+    away = (share * pixels[:, None] - pixels).abs()
+    near = (1.5 * away - 2.5) * away.square() + 1
+    far = ((2.5 - 0.5 * away) * away - 4) * away + 2
+    return torch.where(away < 1, near, torch.where(away < 2, far, 0.0))
+
+
 @constant
-def _compass(orientations: int) -> Tensor:
-    angles = torch.arange(orientations, dtype=torch.float64) * (2 * pi / orientations)
-    return torch.stack([angles.cos(), angles.sin()])
+def _from_centre(size: int) -> Tensor:
+    return torch.arange(size, dtype=torch.float64) - (size - 1) / 2

@@ -65,12 +65,10 @@ class LocalDeformation(Deformation, Warp):
         frozen: which of ``"amplitude"`` and ``"smoothness"`` are not learned.
         finest: the smallest smoothness, in pixels, that the field can have. The number of base draws grows with
             (image size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the smallest initial smoothness, or that
-            itself if it is frozen. Below it, and above about twice the initial smoothness, the field still has its amplitude,
-            but its correlation is no longer the one above.
+            itself if it is frozen. Below it, and above twice the initial smoothness, the correlation is another one.
 
     Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels, which costs
-    one matrix product. In any other place it is evaluated, exactly, at the points where the later warps look, which takes many
-    times longer.
+    one matrix product. Elsewhere it is evaluated at the points where the later warps look, which takes many times longer.
     """
 
     def __init__(

@@ -52,8 +52,8 @@ class ImageOrbit(Orbit):
 
     def check(self, features: torch.Size) -> None:
         if len(features) not in (2, 3):
-            expected = f"{type(self).__name__} acts on images (H, W) or (C, H, W)"
-            raise ValueError(f"{expected}, but the inputs have shape {tuple(features)}: set image_shape.")
+            name, shape = type(self).__name__, tuple(features)
+            raise ValueError(f"{name} acts on images (H, W) or (C, H, W), but the inputs have shape {shape}: set image_shape.")
 
 
 def as_inputs(x: Float[Tensor, "*batch dim"], image_shape: tuple[int, ...] | None) -> Float[Tensor, "rows *features"]:
@@ -134,7 +134,8 @@ class Expansion(Points):
         return (self.cy @ self.basis).view(*self.cy.shape[:2], *self.size)
 
     def affine(self, matrix: tuple[Row, Row]) -> Points:
-        (a, b, s), (c, d, t) = ([_drop(entry) for entry in row] for row in matrix)
+        entries = ([e.squeeze(-1) if isinstance(e, Tensor) and e.ndim else e for e in row] for row in matrix)
+        (a, b, s), (c, d, t) = entries
         one = torch.zeros_like(self.basis[:, 0])
         one[0].fill_(1.0)  # fill_, because assigning a number copies it from the host
         return Expansion(a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one, self.basis, self.size)
@@ -161,10 +162,6 @@ class Grid(Expansion):
         return Expansion(cx, cy, torch.cat([self.basis, basis]), self.size)
 
 
-def _drop(entry: Scalar) -> Scalar:
-    return entry.squeeze(-1) if isinstance(entry, Tensor) and entry.ndim else entry
-
-
 @constant
 def pixels(size: Size) -> Float[Tensor, "3 pixels"]:
     """1, x and y at the pixels, from the centre."""
@@ -188,7 +185,7 @@ class Warp(ImageOrbit):
             u = u[:1]
         p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
-        padded = (_power_of_two(height), _power_of_two(width))
+        padded = 1 << (height - 1).bit_length(), 1 << (width - 1).bit_length()  # the next powers of two
         images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))
         # The samples of one image are one tall output (N, C, S*H, W), so no image is copied S times.
         tall = F.grid_sample(images, p.grid(rows, samples, padded), align_corners=False)
@@ -207,7 +204,3 @@ class WarpProduct(Parts, Warp):
         for part, piece in reversed(self.pieces(u, torch.Size(p.size))):  # the last to act is the first that output points meet
             p = part.points(p, piece)
         return p
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()

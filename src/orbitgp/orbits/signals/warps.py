@@ -97,8 +97,9 @@ class SignalWarp(SignalOrbit):
         return xa.reshape(rows, samples, *x.shape[1:])
 
     def merge(self, other: Orbit) -> Orbit | None:
-        alike = isinstance(other, SignalWarp) and (self.border, self.interpolation) == (other.border, other.interpolation)
-        return SignalWarpProduct([self, other]) if alike and isinstance(other, SignalWarp) else None
+        if isinstance(other, SignalWarp) and (self.border, self.interpolation) == (other.border, other.interpolation):
+            return SignalWarpProduct([self, other])
+        return None
 
 
 class SignalWarpProduct(Parts, SignalWarp):

@@ -68,7 +68,7 @@ from orbitgp.training.records import Callback
 logger = logging.getLogger("orbitgp")
 
 PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
-SEEN_ROWS = 10_000  # that are checked as images, and that examples are chosen from
+SEEN_ROWS = 10_000  # first rows: images among them are checked, and examples chosen
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 

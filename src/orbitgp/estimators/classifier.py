@@ -19,7 +19,7 @@ from orbitgp.estimators.initialise import Problem
 from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 
-START_ROWS = 1000  # that likelihood and prior start from, where data are not one tensor
+START_ROWS = 1000  # rows that start likelihood and prior, where data are not one tensor
 
 
 @dataclass(eq=False, repr=False)

@@ -19,10 +19,10 @@ from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
 UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # draws of an upper bound, and the most time it may take
-EVIDENCE_ROWS = 60_000  # that one pass sees of data on disk
-EVIDENCE_SAMPLES, FEW_SAMPLES = 64, 8  # at least so many orbit samples for each datum, and where these take too long
+EVIDENCE_ROWS = 60_000  # rows of data on disk that one pass reads
+EVIDENCE_SAMPLES, FEW_SAMPLES = 64, 8  # orbit samples for each datum: at least, and where these take too long
 PASSES = (2.0, 8.0)  # over all data: at least two tell an error
-LOCAL_PASSES = 4  # that local parameters are found from
+LOCAL_PASSES = 4  # passes that find local parameters
 
 
 def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evidence:
@@ -60,7 +60,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     local_passes = LOCAL_PASSES if trainer.likelihood.num_locals else 0
 
     def passes(least: float = 0.0) -> float:
-        """How many there is time for, beside those for local parameters and one for the slack."""
+        """How many there is time for, after those for local parameters and one for the slack."""
         return passes_within(*problem, rows, samples, trainer.rest, least, PASSES[1], local_passes + 1)
 
     while samples is not None and samples > FEW_SAMPLES and passes() < PASSES[0]:

@@ -23,8 +23,8 @@ from orbitgp.estimators.data import Inputs
 from orbitgp.estimators.initialise import Problem
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, Noise, ScaleMixture, StudentT, make_likelihood
 
-MIN_NOISE = 1e-6  # the least variance of noise, as a share of that of the targets: without it, constant targets have no top
-FEW_ROWS = 10  # up to which the targets tell too little of their own variance
+MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it, constant targets have infinite evidence
+FEW_ROWS = 10  # rows, at most, that determine the variance of the targets too badly
 
 
 @dataclass(eq=False, repr=False)

@@ -31,8 +31,8 @@ from orbitgp.planning.cost import sparse_bytes
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.planning.plan import NUM_INDUCING, POINTS_PER_DATUM, InferenceName, inducing_samples
 
-PREDICT_SAMPLES = 128  # of an infinite orbit, at prediction
-PREDICT_ELEMENTS = 1024  # a finite orbit of up to so many elements is enumerated at prediction
+PREDICT_SAMPLES = 128  # draws of an infinite orbit at prediction
+PREDICT_ELEMENTS = 1024  # of the largest finite orbit that is enumerated at prediction
 
 _OBJECTS = (
     ("orbit", Orbit | str, "an orbitgp.orbits.Orbit, its name"),
@@ -195,7 +195,7 @@ def check_map(feature_map: nn.Module, x: Float[Tensor, "rows *features"]) -> Non
         raise ValueError(f"the feature map {name} takes the first inputs to numbers that are not finite.")
     if not torch.allclose(first, mapped[:1], rtol=1e-4, atol=1e-4 * float(mapped.abs().max())):
         raise ValueError(
-            f"the feature map {name} takes an input alone to other numbers than with another beside it, or at another time: "
+            f"the feature map {name} takes an input alone to other numbers than in a batch, or at another time: "
             "put it into evaluation mode, with .eval()."
         )
 

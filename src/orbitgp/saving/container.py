@@ -47,7 +47,7 @@ def write(path: Path, kind: str, config: Any, tensors: Tensors) -> None:
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
     metadata = {"orbitgp": str(FORMAT_VERSION), "kind": kind, "config": json.dumps(config)}
     data = safetensors.torch.save(_separate(tensors), {**metadata, "checksum": digest(tensors, *metadata.values())})
-    replace(path, lambda beside: beside.write_bytes(data))
+    replace(path, lambda unfinished: unfinished.write_bytes(data))
 
 
 def read(path: Path) -> Contents:
@@ -97,21 +97,21 @@ def _separate(tensors: Tensors) -> Tensors:
 
 
 def replace(path: Path, write: Callable[[Path], object], new: bool = False) -> None:
-    """Let ``write`` make a file beside ``path``, then move it there: a reader finds the old file or the new, never a part.
+    """Let ``write`` make a file next to ``path``, then move it there: a reader finds the old file or the new, never a part.
 
     The bytes are on the disk before the file gets its name. Links are not followed: one at ``path`` is replaced, and what it
     leads to stays as it was. With ``new``, a file that exists is an error, also if another process makes it meanwhile.
     """
-    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        beside.unlink(missing_ok=True)
-        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        write(beside)
-        _flush(beside)
+        unfinished.unlink(missing_ok=True)
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        write(unfinished)
+        _flush(unfinished)
         if new:
-            _link(beside, path)
+            _link(unfinished, path)
         else:
-            os.replace(beside, path)
+            os.replace(unfinished, path)
         _flush(path.parent)
     except OSError as error:
         if error.errno is None:
@@ -119,25 +119,25 @@ def replace(path: Path, write: Callable[[Path], object], new: bool = False) -> N
         raise OSError(error.errno, error.strerror, str(path)) from error  # it names the file that the user knows
     finally:
         with suppress(OSError):  # on a disk that is read-only; the error above says so
-            beside.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
 
 
-def _link(beside: Path, path: Path) -> None:
+def _link(unfinished: Path, path: Path) -> None:
     """A second name for the file, unless there is a file of that name."""
     try:
-        os.link(beside, path)
+        os.link(unfinished, path)
     except FileExistsError:
         raise
     except OSError:  # a file system without links: nearly as good
         if path.exists():
             raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path)) from None
-        os.replace(beside, path)
+        os.replace(unfinished, path)
 
 
 def write_json(path: Path, content: Any, new: bool = False) -> None:
     """``content`` as indented JSON, whole or not at all."""
     text = json.dumps(content, indent=1) + "\n"
-    replace(path, lambda beside: beside.write_text(text), new)
+    replace(path, lambda unfinished: unfinished.write_text(text), new)
 
 
 def _flush(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Do the same data end at the same evidence? The same fit with other threads, rows in another order, and inputs changed a little.
+"""Do the same data end at the same evidence? With other threads, rows in another order, and inputs changed a little they must.
 
 Nothing of this changes the problem. So evidences must agree within one nat, or within the errors that they state. The data are
 the first embedded digits with eight orbits, and the generated movements with two.
@@ -22,7 +22,7 @@ import torch
 
 from orbitgp import InvariantGPClassifier
 from orbitgp.datasets import digits, movements
-from orbitgp.report.provenance import provenance
+from orbitgp.report.summary import provenance
 
 Record = dict[str, Any]
 IMAGES = ("rotation", "translation", "scale", "shear", "affine", "deformation", "thickness", "noise")

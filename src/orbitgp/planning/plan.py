@@ -22,7 +22,7 @@ from orbitgp.planning.climb_size import ClimbSize, may_see_all
 from orbitgp.planning.cost import CONDITIONING, Workload, affordable, workload
 from orbitgp.planning.device_speed import nominal_seconds
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, Rung, rungs
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, LEAST_ROWS, Rung, rungs
 from orbitgp.planning.sparse_cost import EVALUATIONS, PATIENCE, for_learning, most_inducing, seconds_on
 
 InferenceName = Literal["auto", "exact", "sparse"]
@@ -31,7 +31,6 @@ NUM_INDUCING = 256
 POINTS_PER_DATUM = 8  # of few data, to see its orbit; averages see several elements each, and are fewer
 INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
 INDUCING_ELEMENTS = 32  # inducing variables average over all elements of a finite orbit that has no more
-LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 _START_CANDIDATES = 4  # climbs on the first rung, for each learned reach
 _CLIMB = 12  # evaluations of one climb
 _EVALUATION, _SETUP = 0.01, 0.5  # seconds of an evaluation and of a fit that do not depend on the size of the data

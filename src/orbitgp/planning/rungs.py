@@ -7,7 +7,7 @@ from typing import NamedTuple
 FIRST_DRAWS = 16  # of an infinite orbit, on all rungs but the last ones
 LEAST_DRAWS, MOST_DRAWS = 32, 128  # with which learning may end
 _SKETCH_ROWS, _START_ROWS = 50, 150  # that tell starts apart; evidence of fewer rows has other optima
-_LEAST_ROWS = 300  # of a rung between the starts and all rows: below that, all rows cost as little
+LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 _GROWTH = 4  # rows of a rung, in rows of the one before
 
 
@@ -29,7 +29,7 @@ def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False
     """
     first = draws if draws is None or fixed_draws else min(FIRST_DRAWS, draws)
     few = [count for count in (_SKETCH_ROWS, _START_ROWS) if several and 2 * count <= rows]
-    more = [rows // _GROWTH**power for power in (3, 2, 1) if rows // _GROWTH**power >= _LEAST_ROWS]
+    more = [rows // _GROWTH**power for power in (3, 2, 1) if rows // _GROWTH**power >= LEAST_ROWS]
     found = [Rung(count, first) for count in (*few, *more, rows)]
     while first is not None and draws is not None and first < draws:
         first = min(2 * first, draws)

@@ -18,7 +18,7 @@ ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
 _NEAR = 0.3  # natural units by which the reaches of one orbit may differ: few draws make its hill rough
 _SADDLE = 0.2  # nats that the evidence must fall between two optima, or they are one
-_NEIGHBOUR = 1.25  # factor by which a reach is made wider and narrower to see whether an optimum is one
+_NEIGHBOUR = 1.6  # factor by which reaches are made wider and narrower: on a rough plateau, the next hill is about as far
 
 
 def contenders(
@@ -46,15 +46,19 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
     one, other = learned.folded(optimum.vector), learned.folded(better.vector)
     if learned.is_reach.any() and np.abs(one - other)[learned.is_reach].max() < _NEAR:
         return True
-    return value_at(0.5 * (one + other)) > optimum.value - _SADDLE
+    return value_at(0.5 * (one + other)) > optimum.fresh - _SADDLE
 
 
-def neighbours(vector: Vector, learned: LearnedVector) -> list[Vector]:
-    """One reach at a time, wider and narrower; all of them at once; and those that come close to everything, at everything."""
-    axes = [np.arange(len(vector)) == i for i in np.flatnonzero(learned.is_reach)]
-    which = axes if len(axes) < 2 else [*axes, learned.is_reach]
-    found = [np.where(some, factor * vector, vector) for some in which for factor in (1 / _NEIGHBOUR, _NEIGHBOUR)]
+def neighbours(vector: Vector, learned: LearnedVector) -> tuple[list[Vector], list[Vector]]:
+    """All reaches at once, wider and narrower, and those that come close to everything at everything; and one at a time."""
+    reaches = np.flatnonzero(learned.is_reach)
+    axes = [np.arange(len(vector)) == i for i in reaches] if len(reaches) > 1 else []
+    all_at_once, one_at_a_time = (
+        [np.where(some, factor * vector, vector) for some in which for factor in (1 / _NEIGHBOUR, _NEIGHBOUR)]
+        for which in ([learned.is_reach] if len(reaches) else [], axes)
+    )
     near = learned.is_reach & (np.abs(vector) > 0.5 * learned.widest) & (np.abs(vector) < 1.5 * learned.widest)
     if near.any():
-        found.append(np.where(near, learned.widest, vector))
-    return [np.clip(one, -learned.widest, learned.widest) if near.any() else one for one in found]
+        all_at_once.append(np.where(near, learned.widest, vector))
+        all_at_once = [np.clip(one, -learned.widest, learned.widest) for one in all_at_once]
+    return all_at_once, one_at_a_time

@@ -9,7 +9,7 @@ and the model without it (:mod:`orbitgp.training.starts`). Three rules make the 
   Parameters may feed on these. So each optimum is scored with fresh draws (``ExactGP.fresh_evidence``). That score ranks the
   candidates, and draws double until both evidences agree and the last doubling gained nothing. An optimum that only its own
   draws support is cut back.
-- **Neighbours are tried.** At the end every reach is made wider and narrower. A neighbour that is higher is a new candidate.
+- **Neighbours are tried.** At the end reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
 - **None is a candidate**: an orbit that contains the model without it does not end below it.
 """
 
@@ -32,7 +32,7 @@ from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import LEAST_DRAWS, Rung
+from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, Rung
 from orbitgp.training.contenders import contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
@@ -45,10 +45,10 @@ Part = Float[np.ndarray, " free"]  # of a vector: what a rung learns
 DRAWS_TOLERANCE = 1.0  # nats that fresh draws may change, and that the last doubling of draws may gain
 _COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
-_OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
+_OF_DRAWS = 0.02  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
 _LAST_SETS = (3, 4, 5)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
-_CHECKED_ROWS = 1000  # that tell what fresh draws change, and where neighbours are
+_CHECKED_ROWS = 1000  # that tell what fresh draws change
 _BACK = (0.25, 0.5, 1.0)  # shares of the way back from an optimum that fresh draws do not support
 
 
@@ -172,7 +172,7 @@ class Ladder(Run):
             raise
         return found
 
-    def _climb(self, start: Optimum, rung: Rung, before: Rung, plain: bool = False) -> Optimum:
+    def _climb(self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False) -> Optimum:
         """The optimum on a rung above a point of the rung before. The more rows there are, the more the evidence curves."""
         objective = self.objective(rung, plain)
         free = np.flatnonzero(~self.learned.is_point) if rung.holds_points else np.arange(len(start.vector))
@@ -189,7 +189,7 @@ class Ladder(Run):
         curvature = None
         if start.curvature is not None and len(start.curvature) == len(free):
             curvature = start.curvature * (before.rows / rung.rows)
-        tolerance = self._tolerance(objective, start.vector, rung)
+        tolerance = max(self._tolerance(objective, start.vector, rung), _COARSE if rough else 0.0)
         try:
             found = maximise(evaluate, start.vector[free], tolerance, curvature, lambda v: self.record(v, rung, objective))
         except FloatingPointError:
@@ -263,22 +263,25 @@ class Ladder(Run):
         return np.where(self.learned.is_reach, reaches, others)
 
     def _above_its_neighbours(self, best: Optimum) -> Optimum:
-        """The best after looking around it, and climbing from any neighbour that is higher."""
-        for _ in range(_ROUNDS if self.several else 0):
-            # Few rows and draws tell which neighbours may be higher; climbs on the last rung tell whether they are.
-            few = min(self.rung.rows, _CHECKED_ROWS), min(self.rung.draws or 0, LEAST_DRAWS) or None
-            objective = self.objective(Rung(*few))
-            here = objective.value_at(best.vector)
-            around = [(objective.value_at(vector), vector) for vector in neighbours(best.vector, self.learned)]
-            value, vector = max(around, key=lambda pair: pair[0], default=(-math.inf, best.vector))
-            if value <= here + self._tolerance(objective, best.vector, self.rung):
-                break
-            try:
-                better = self.climb_once(self._climb, best._replace(vector=vector), self.rung, self.rung)
-            except Stopped:
-                self.learned.set(best.vector)
-                raise
-            if better.fresh <= best.fresh:
-                break
-            best = better
+        """The best after climbs from its neighbours, and from those of any that is higher.
+
+        Rough climbs come first, with some rows and draws where there are many. They tell which neighbours are contenders.
+        """
+        few = Rung(min(self.rung.rows, LEAST_ROWS), min(self.rung.draws or 0, LEAST_DRAWS) or None)
+        objective = self.objective(few)
+        try:
+            for _ in range(_ROUNDS if self.several else 0):
+                here = best if few == self.rung else self.climb_once(self._climb, best, few, self.rung, False, True)
+                starts, others = neighbours(here.vector, self.learned)
+                starts += [vector for vector in others if objective.value_at(vector) > here.value]
+                tops = [self.climb_once(self._climb, here._replace(vector=start), few, few, False, True) for start in starts]
+                rivals = [o for o in contenders([here, *tops], True, self.learned, objective.value_at) if o is not here]
+                climbed = [self.climb_once(self._climb, rival, self.rung, few) for rival in rivals]
+                better = max(climbed, key=lambda optimum: optimum.fresh, default=best)
+                if better.fresh <= best.fresh + _FINE:
+                    break
+                best = better
+        except Stopped:
+            self.learned.set(best.vector)
+            raise
         return best

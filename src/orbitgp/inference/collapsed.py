@@ -207,7 +207,7 @@ class _BestPosterior:
         return 0.5 * ((1 / self.observed.noise).sum(1) * self.left).sum()
 
     def moments(self) -> Moments:
-        """The moments of f at the data: E f = t - noise alpha, and what u leaves of the variance with what q(u) has of it."""
+        """The moments of f at the data: E f = t - noise alpha, and the variance given u plus the variance that q(u) adds."""
         mean = self.observed.targets - self.observed.noise * self._weights()
         variance = torch.stack([self.left + system.variance() for system in self.systems], 1).clamp_min(0.0)
         return Moments(mean, mean.square() + variance)
@@ -225,7 +225,7 @@ class _Precision:
         self.logdet = 2 * self.factor.diagonal().log().sum() - lam.log().sum()
 
     def variance(self) -> Float[Tensor, " rows"]:
-        """The diagonal of a (I + a^T diag(lam) a)^-1 a^T: what q(u) has of the variance of f."""
+        """The diagonal of a (I + a^T diag(lam) a)^-1 a^T: the variance of f that q(u) adds."""
         return torch.linalg.solve_triangular(self.factor, self.a.mT, upper=False).square().sum(0)
 
     def product(self, right: Columns) -> Columns:

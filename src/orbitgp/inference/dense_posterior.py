@@ -9,16 +9,17 @@ A constant prior mean is at its best in closed form. Where the likelihood is not
 parameters, and these and the posterior take turns (:mod:`orbitgp.inference.fixed_point`). Any local parameters give a bound,
 and each turn raises it.
 
-A likelihood that knows its tilted law has better: expectation propagation (Minka 2001). The site of datum n is
+A likelihood that knows its tilted distribution has better: expectation propagation (Minka 2001). The site of datum n is
 exp(const + nu f - 1/2 tau f^2), a quadratic like every other here. Without it, f_n would be N(m, v): the cavity. The likelihood
-itself, in the place of the site, makes the tilted law, with log Z, mean m^ and variance v^ (:mod:`orbitgp.likelihoods.tilted`).
+itself, in the place of the site, makes the tilted distribution, with log Z, mean m^ and variance v^
+(:mod:`orbitgp.likelihoods.tilted`).
 A site is right if it gives the same three numbers:
 
     tau = 1/v^ - 1/v       nu = m^/v^ - m/v       const = log Z - log of the integral of N(f; m, v) exp(nu f - 1/2 tau f^2)
 
 The constants make the Gaussian evidence that of expectation propagation. Where all sites are right, it does not change with
 them to first order. So its gradient is that at fixed sites, and a small error of the sites is a tiny one of the evidence.
-All sites are set at once, a part of the way. What is left to do is the sum over data of KL(tilted law || marginal), in nats.
+All sites are set at once, a part of the way. What is left to do is the sum over data of KL(tilted || marginal), in nats.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def _moments(solution: Solution, observed: Observations) -> Moments:
 
 
 class Cavities(NamedTuple):
-    """The law of each f_n given all other data."""
+    """The distribution of each f_n given all other data."""
 
     mean: Column
     variance: Column
@@ -177,7 +178,7 @@ class Cavities(NamedTuple):
         return tilted.log_z + 0.5 * grown.log() - exponent / grown
 
     def left_to_do(self, tilted: Tilted, sites: Sites) -> float:
-        """The sum of KL(tilted law || marginal), both as Gaussians."""
+        """The sum of KL(tilted || marginal), both as Gaussians."""
         nu, tau = sites.split(1, 1)
         grown = 1 + tau * self.variance
         ratio = self._remaining(tilted) * grown  # of the variances
@@ -185,7 +186,7 @@ class Cavities(NamedTuple):
         return float(0.5 * (apart.square() * grown / self.variance + ratio - 1 - ratio.log()).sum())
 
     def _remaining(self, tilted: Tilted) -> Column:
-        """The share of the cavity's variance that the tilted law keeps."""
+        """The share of the cavity's variance that the tilted distribution keeps."""
         return (1 - self.variance * tilted.curvature).clamp_min(1e-10)
 
 
@@ -215,7 +216,7 @@ def _propagated(
 
 
 def _cavities(solution: Solution, observed: Observations) -> Cavities:
-    """The law of each f given all other data: t - alpha / diag(C^-1), with variance 1 / diag(C^-1) - noise."""
+    """The distribution of each f given all other data: t - alpha / diag(C^-1), with variance 1 / diag(C^-1) - noise."""
     own = 1 / solution.system.diagonals()
     least = torch.finfo(own.dtype).eps * own
     return Cavities(observed.targets - solution.weights * own, torch.maximum(own - observed.noise, least))
@@ -225,8 +226,8 @@ def _cavities(solution: Solution, observed: Observations) -> Cavities:
 def missing_nats(likelihood: Likelihood, y: Targets, local: LocalSites, system: NoisyCovariance) -> float:
     """About how far the evidence of these sites lies below the log evidence.
 
-    It is the first term of an expansion (Opper, Paquet and Winther 2013): a tilted law is skew, and its Gaussian is not. With
-    the skewness s_n of each tilted law and the posterior correlations r_mn, the term is 1/12 sum over m != n of s_m s_n r_mn^3.
+    It is the first term of an expansion (Opper, Paquet and Winther 2013): tilted distributions are skew, and their Gaussians are
+    not. With the skewness s_n of each and the posterior correlations r_mn, the term is 1/12 sum over m != n of s_m s_n r_mn^3.
     """
     tau, (mean, variance) = local[:, 1:2], local[:, 2:].split(1, 1)
     step = 0.02 * variance.sqrt()  # for a difference of curvatures

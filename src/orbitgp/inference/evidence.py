@@ -109,7 +109,7 @@ class Evidence:
             said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"
             return f"{self.value:,.1f}{error} nats ({', '.join([said, *details])})"
         if self.upper is not None and self.converged:
-            matters = self.stderr > 0.1 * max(1.0, self.upper - self.value)  # beside the width, and the rounding of the ends
+            matters = self.stderr > 0.1 * max(1.0, self.upper - self.value)  # against the width, and the rounding of the ends
             digits = 0 if self.upper - self.value >= 1 else 1
             low, high = (f"{end:,.{digits}f}{error if matters else ''}" for end in (self.value, self.upper))
             return f"between {low} and {high} nats ({', '.join([*details, *samples])})"
@@ -147,8 +147,8 @@ def measure_evidence(
 ) -> Evidence:
     """The bound over all data: the mean of ``passes`` independent estimates, its standard error, and its slack.
 
-    Of more than ``most_rows`` data, each pass sees so many, drawn at random, and they stand for all. The slack is measured
-    where all data lie in one tensor.
+    Where there are more than ``most_rows`` data, each pass draws this number at random, and they stand for all. The slack is
+    measured where all data lie in one tensor.
     """
     factor = model.factor()
     size = len(x) if most_rows is None else min(most_rows, len(x))

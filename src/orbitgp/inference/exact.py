@@ -235,7 +235,7 @@ class ExactGP(FinitePrior):
 
     @torch.no_grad()
     def probe(self) -> tuple[Float[Tensor, "few latents"], Float[Tensor, "few latents"]]:
-        """Numbers that tell one orbit, kernel or feature map from another, from few data and without the posterior."""
+        """Numbers that tell one orbit, kernel or feature map from another, computed from four rows, without the posterior."""
         seen, means = self.seen_and_means(self.x[:4])
         gram = orbit_gram.gram(self.vectors, seen).double()
         return means + gram @ self.weights[:4], gram.diagonal()[:, None].expand(-1, self.num_latents)

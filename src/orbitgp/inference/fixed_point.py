@@ -24,7 +24,7 @@ Found = TypeVar("Found")
 
 MOST_TURNS = 100
 _NATS_OF_DATUM = 1e-6  # that one more turn may gain, for each datum
-_LEAST_NATS = 1e-5  # the same of few data together
+_LEAST_NATS = 1e-5  # the same in all, where data are few
 
 
 def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:

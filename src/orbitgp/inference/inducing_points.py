@@ -32,7 +32,7 @@ def initial_inducing(
     generator: torch.Generator | None = None,
     inducing_samples: int = 1,
 ) -> Float[Tensor, "inducing *features"]:
-    """``size`` inducing points for inducing variables that average g over so many samples.
+    """``size`` inducing points for inducing variables that average g over ``inducing_samples`` samples.
 
     - ``random``: random candidates, each datum used before any is used twice. Averages over an infinite orbit have their own
       draws for each point, so two of them at one datum differ, and together are more like f.
@@ -61,7 +61,7 @@ def initial_inducing(
 
 
 def points_are_best(orbit: Orbit, points: int, rows: int) -> bool:
-    """Whether so many inducing points are at their best where they start: at all data, without an orbit."""
+    """Whether inducing points are at their best where they start: one at each datum, without an orbit."""
     return isinstance(orbit, Identity) and points >= rows
 
 

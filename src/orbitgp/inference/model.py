@@ -233,12 +233,12 @@ class InvariantGP(nn.Module):
         return mean + (root @ noise.to(mean.device))[..., 0].mT
 
     def samples_per_row(self, num_samples: int | None) -> int:
-        """How many samples of each datum a request for so many gives: never more than a finite orbit has elements."""
+        """The samples of each datum: as many as asked for, but never more than a finite orbit has elements."""
         size = getattr(self.orbit, "size", None)
         return min((s for s in (num_samples, size) if s is not None), default=1)
 
     def rows_at_once(self, x: Tensor | RowSource, num_samples: int | None) -> int:
-        """How many rows of x, with so many samples of each, to stream at once."""
+        """How many rows of x, with ``num_samples`` samples of each, to stream at once."""
         samples = self.samples_per_row(num_samples)
         # The largest of: kernel with the inducing points, kernel between the samples of a row, the samples themselves.
         per_row = samples * max(self.num_points, samples, math.prod(x.shape[1:]), 1)

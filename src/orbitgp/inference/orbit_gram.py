@@ -2,7 +2,7 @@
 
     K_f(n, m) = mean over a, b of k_g(x_na, x_mb)
 
-There are (N S)^2 values of k_g and N^2 of K_f, so blocks of k_g are averaged at once. Those of few data are kept for the
+There are (N S)^2 values of k_g and N^2 of K_f, so blocks of k_g are averaged at once. Where data are few, they are kept for the
 gradient, which takes one product of matrices less; others are made again. What g sees of all samples, N S vectors, is kept.
 """
 
@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What g sees of few data, and K_f of them, as autograd needs it."""
+    """What g sees of the data, and K_f of them, with the graph of autograd."""
 
     leaf: Seen
     blocks: list[Block]
@@ -49,7 +49,7 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
 
 
 def kept_elements(rows: int, samples: int, dim: int, device: torch.device) -> int:
-    """How many numbers are kept for the gradient: all values of k_g for few data, and none for many."""
+    """How many numbers are kept for the gradient: all values of k_g where data are few, else none."""
     points = rows * samples
     numbers = points**2 // 2 + 3 * points * dim  # each block has copies of what g sees of its columns
     return numbers if numbers <= _KEPT_CHUNKS * chunk_elements(device) else 0

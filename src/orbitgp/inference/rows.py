@@ -178,7 +178,7 @@ def prefetch(x: Inputs | RowSource, index: RowIndex) -> None:
 class Minibatches:
     """Batches of the rows of ``count`` data. ``order`` holds the rows that are left of the present epoch.
 
-    With ``block``, rows that lie together are read together: an epoch goes through pools of random blocks of so many rows, and
+    With ``block``, rows that lie together are read together: an epoch goes through pools of random blocks of this size, and
     is in random order only within each pool. That suits data on disk, and takes memory for one pool.
     """
 

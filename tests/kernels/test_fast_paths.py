@@ -8,7 +8,6 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.moments import Whiten
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.kernels.stationary import Stationary
@@ -125,49 +124,6 @@ def test_kuu_in_double_of_single_inducing_points():
     assert single[0].dtype == torch.float32
     torch.testing.assert_close(single[0].double(), double[0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(single[1:], double[1:], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("invert", [False, True])
-def test_whitening_is_cholesky_and_solve(invert):
-    root = torch.randn(6, 6, dtype=torch.float64)
-    kuu = (root @ root.mT + torch.eye(6)).requires_grad_()
-    k = torch.randn(4, 6, dtype=torch.float64).requires_grad_()
-    upstream = torch.randn(4, 6, dtype=torch.float64)
-    apart = torch.linalg.solve_triangular(torch.linalg.cholesky(kuu), k.mT, upper=False).mT
-    together = Whiten.apply(kuu, k, torch.float64, invert)
-    torch.testing.assert_close(together, apart)
-    torch.testing.assert_close(
-        torch.autograd.grad(together, [kuu, k], upstream), torch.autograd.grad(apart, [kuu, k], upstream)
-    )
-    with pytest.raises(FloatingPointError, match="not positive definite"):
-        Whiten.apply(-kuu, k, torch.float64, invert)
-
-
-@pytest.mark.parametrize("invert", [False, True])
-@pytest.mark.parametrize("scale", [1e-3, 1.0])
-def test_whitening_with_a_gradient_in_single_precision(scale, invert):
-    """An ill-conditioned Kuu: the value is that of double precision, the gradient has the digits of single precision."""
-    torch.manual_seed(0)
-    z = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
-    kuu = (torch.exp(-(((z - z.mT) / 0.3) ** 2)) + 1e-6 * torch.eye(40)).mul(scale).requires_grad_()
-    k = torch.exp(-((torch.rand(9, 1, dtype=torch.float64) - z.mT) ** 2)).requires_grad_()
-    upstream = torch.randn(9, 40, dtype=torch.float64)
-    single, double = Whiten.apply(kuu, k, torch.float32, invert), Whiten.apply(kuu, k, torch.float64, False)
-    torch.testing.assert_close(single, double, rtol=1e-8, atol=1e-8)
-    found, truth = (torch.autograd.grad(result, [kuu, k], upstream) for result in (single, double))
-    for a, b in zip(found, truth, strict=True):
-        assert (a - b).norm() < 3e-4 * b.norm()
-    # Along Kuu itself less is lost: that is the gradient of the kernel's variance.
-    along = torch.stack([(g[0] * kuu).sum() for g in (found, truth)])
-    torch.testing.assert_close(along[0], along[1], rtol=1e-7, atol=0)
-
-
-@pytest.mark.parametrize("wanted", [(True, False), (False, True)])
-def test_whitening_gives_only_the_gradients_that_are_wanted(wanted):
-    kuu, k = 2 * torch.eye(3, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
-    ends = [t.requires_grad_(w) for t, w in zip((kuu, k), wanted, strict=True)]
-    Whiten.apply(*ends, torch.float64, False).sum().backward()
-    assert [t.grad is not None for t in ends] == list(wanted)
 
 
 ERRORS = [(torch.float64, 1e-12, 1e-9), (torch.float32, 1e-6, 1e-4)]

@@ -153,7 +153,7 @@ class CollapsedGP(nn.Module):
             local = begin_local(likelihood, y, local)
         kuu = self.sparse.inducing_covariance()
         means = self._means(self._precision(Observations.of(likelihood.quadratic(y, local)), kuu))
-        a = means.whiten_by_kuu(kuu, torch.float64).a[:, 0]
+        a = means.whiten_by_kuu(kuu).a[:, 0]
 
         def best(local: Locals | None) -> _BestPosterior:
             observed = Observations.of(likelihood.quadratic(y, local))

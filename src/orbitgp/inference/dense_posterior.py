@@ -226,8 +226,8 @@ def _cavities(solution: Solution, observed: Observations) -> Cavities:
 def missing_nats(likelihood: Likelihood, y: Targets, local: LocalSites, system: NoisyCovariance) -> float:
     """About how far the evidence of these sites lies below the log evidence.
 
-    It is the first term of an expansion (Opper, Paquet and Winther 2013): tilted distributions are skew, and their Gaussians are
-    not. With the skewness s_n of each and the posterior correlations r_mn, the term is 1/12 sum over m != n of s_m s_n r_mn^3.
+    It is the first term of an expansion (Opper, Paquet and Winther 2013): tilted distributions are skew, and their Gaussians
+    are not. With the skewness s_n of each and posterior correlations r_mn, it is 1/12 sum over m != n of s_m s_n r_mn^3.
     """
     tau, (mean, variance) = local[:, 1:2], local[:, 2:].split(1, 1)
     step = 0.02 * variance.sqrt()  # for a difference of curvatures

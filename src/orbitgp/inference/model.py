@@ -103,7 +103,7 @@ class InvariantGP(nn.Module):
         """The same with a = L^-1 k_u in place of k_u. Give ``factor`` where L is known and needs no gradient."""
         features = self._inducing_features()
         means = self._kernel_means(samples, features)
-        return means.whiten_by_kuu(self._kuu(features), self.inducing.dtype) if factor is None else means.whiten(factor)
+        return means.whiten_by_kuu(self._kuu(features)) if factor is None else means.whiten(factor)
 
     def _kernel_means(
         self, samples: Samples, features: Float[Tensor, "inducing samples features"], dtype: torch.dtype | None = None

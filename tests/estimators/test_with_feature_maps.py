@@ -24,8 +24,7 @@ from orbitgp.kernels.image_maps import OrientedGradients
 from orbitgp.orbits import Rotation
 from orbitgp.saving import SavedFileError
 from orbitgp.training.trainer import Trainer
-
-NAMES = ("window", "smoothing", "sharpness", "power", "floor")
+from tests.kernels.maps import NAMES, OTHER, Curved
 
 
 def rand(*shape: int) -> Tensor:

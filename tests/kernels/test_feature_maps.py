@@ -25,7 +25,7 @@ from orbitgp.kernels.dispatch import FeatureMapCovariance, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.image_maps import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
-from tests.kernels.oriented_gradients import NAMES, oriented_gradients
+from tests.kernels.maps import NAMES, Curved, oriented_gradients
 
 BRIEF = TrainingOptions(learning_rate=0.03, start_rows=0)
 QUICK: dict[str, Any] = {"max_steps": 6, "num_samples": 4, "num_inducing": 20, "random_state": 0, "training": BRIEF}
@@ -38,21 +38,6 @@ def rand(*shape: int) -> Tensor:
 def digits(count: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
     images, labels = load_digits(n_class=classes, return_X_y=True)
     return images[:count].reshape(-1, 8, 8) / 16, labels[:count]
-
-
-class Curved(nn.Module):
-    """A map of vectors with two parameters, which notes how many rows it saw at a time."""
-
-    def __init__(self, dim: int = 4, features: int = 3) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(3)
-        self.weight = nn.Parameter(torch.randn(dim, features, generator=generator, dtype=torch.float64))
-        self.shift = nn.Parameter(torch.randn(features, generator=generator, dtype=torch.float64))
-        self.seen: list[int] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen.append(len(x))
-        return torch.sin(x @ self.weight + self.shift)
 
 
 def rbf(dims: int | None = None) -> Kernel:

@@ -15,18 +15,7 @@ from torch import Tensor
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.kernels.image_maps import Frame, OrientedGradients
-from tests.kernels.oriented_gradients import NAMES, oriented_gradients
-
-# Far from the defaults, and from each other.
-OTHER: dict[str, Any] = {
-    "orientations": 5,
-    "cell": 2.5,
-    "window": 0.9,
-    "smoothing": 0.4,
-    "sharpness": 4.0,
-    "power": 0.6,
-    "floor": 0.02,
-}
+from tests.kernels.maps import NAMES, OTHER, oriented_gradients
 
 
 def rand(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Oriented gradients from their definition, in loops."""
+"""Feature maps for tests: oriented gradients from their definition, in loops, and a map of one's own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 NAMES = ("window", "smoothing", "sharpness", "power", "floor")
+# Far from the defaults, and from each other.
+OTHER: dict[str, Any] = {
+    "orientations": 5,
+    "cell": 2.5,
+    "window": 0.9,
+    "smoothing": 0.4,
+    "sharpness": 4.0,
+    "power": 0.6,
+    "floor": 0.02,
+}
 
 
 def bells(size: int, centres: list[float], width: float) -> np.ndarray:
@@ -70,3 +80,18 @@ def oriented_gradients(x: Tensor, **arguments: Any) -> Tensor:
         features = np.stack([oriented_gradients_of_one(c, **arguments) for c in channels], axis=1).ravel()
         rows.append(features / math.sqrt((features**2).sum()))
     return torch.tensor(np.stack(rows))
+
+
+class Curved(nn.Module):
+    """A map of vectors with two parameters, which notes how many rows it saw at a time."""
+
+    def __init__(self, dim: int = 4, features: int = 3) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.weight = nn.Parameter(torch.randn(dim, features, generator=generator, dtype=torch.float64))
+        self.shift = nn.Parameter(torch.randn(features, generator=generator, dtype=torch.float64))
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
+        return torch.sin(x @ self.weight + self.shift)

@@ -32,7 +32,7 @@ from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Moments
-from orbitgp.likelihoods.quadrature import normal_average
+from orbitgp.likelihoods.classification import normal_average
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer

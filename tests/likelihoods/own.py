@@ -7,7 +7,7 @@ from torch import Tensor
 
 from orbitgp.likelihoods import Classification, Moments, Quadratic
 from orbitgp.likelihoods.base import required, root_second
-from orbitgp.likelihoods.bernoulli import pg_const, pg_mean
+from orbitgp.likelihoods.logistic import pg_const, pg_mean
 
 
 def gaussian_moments(mean: Tensor, variance: Tensor, cross: bool = False) -> Moments:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
-from orbitgp.likelihoods.quadrature import normal_nodes
+from orbitgp.likelihoods.classification import normal_nodes
 
 NAMES = ["stick-breaking", "gaussian", "dirichlet"]
 

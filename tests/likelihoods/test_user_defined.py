@@ -14,7 +14,7 @@ from torch import Tensor
 from orbitgp import InvariantGPClassifier
 from orbitgp.inference.dense_posterior import solve
 from orbitgp.likelihoods import Classification, Likelihood, Moments, Noise, Quadratic
-from orbitgp.likelihoods.quadrature import normal_average
+from orbitgp.likelihoods.classification import normal_average
 from orbitgp.likelihoods.tilted import Tilted, tilted_by_probits
 from tests.likelihoods.own import gaussian_moments
 

@@ -1,15 +1,13 @@
 """Likelihoods, each as a quadratic bound on log p(y | f)."""
 
 from orbitgp.likelihoods.base import Likelihood, Moments, Quadratic
-from orbitgp.likelihoods.bernoulli import Bernoulli
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
-from orbitgp.likelihoods.noise import Noise
+from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
+from orbitgp.likelihoods.noise import Laplace, Noise, StudentT
 from orbitgp.likelihoods.predictive import Categorical, Predictive, ScaleMixture
 from orbitgp.likelihoods.registry import make_likelihood
-from orbitgp.likelihoods.robust import Laplace, StudentT
-from orbitgp.likelihoods.stick_breaking import StickBreaking
 
 __all__ = [
     "Bernoulli", "Categorical", "Classification", "Dirichlet", "Gaussian", "GaussianIndicators", "Laplace", "Likelihood",

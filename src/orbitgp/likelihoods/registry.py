@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitgp.likelihoods.base import Likelihood
-from orbitgp.likelihoods.bernoulli import Bernoulli
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
-from orbitgp.likelihoods.noise import Noise
-from orbitgp.likelihoods.robust import Laplace, StudentT
-from orbitgp.likelihoods.stick_breaking import StickBreaking
+from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
+from orbitgp.likelihoods.noise import Laplace, Noise, StudentT
 
 # For any number of classes. Bernoulli, which is for two, is not among them.
 CLASSIFICATION: dict[str, Callable[[int], Classification]] = {

@@ -11,7 +11,7 @@ from polyagamma import random_polyagamma
 
 from orbitgp.likelihoods import Bernoulli
 from orbitgp.likelihoods.base import root_second
-from orbitgp.likelihoods.bernoulli import pg_const, pg_mean
+from orbitgp.likelihoods.logistic import pg_const, pg_mean
 from tests.likelihoods.own import gaussian_moments
 
 

@@ -173,7 +173,13 @@ class TestLoop:
         assert refined(ROWS - 1, 1, swap).job.settings["num_inducing"] == 2 * (ROWS - 1)
         assert refined(2 * ROWS - 1, 1, swap).job.settings["num_inducing"] == 2 * ROWS  # each has two elements
         assert refined(ROWS - 1, 8, noise).job.settings["num_inducing"] == ROWS  # of averages, one for each datum
-        assert refined(ROWS, 8, noise).words == "a second run"
+        wider = refined(ROWS, 8, noise)
+        assert wider.job.settings["training"].inducing_samples == 16
+        assert wider.job.settings["num_inducing"] == ROWS
+        assert wider.words == "inducing averages over 16 samples and 600 steps"
+        for narrow in (refined(ROWS - 1, 8, noise), refined(ROWS, 64, noise), refined(ROWS, 2, swap)):
+            assert "training" not in narrow.job.settings
+        assert refined(ROWS, 2, swap).words == "a second run"  # its averages see the whole orbit
 
     def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_nothing(self, monkeypatch):
         monkeypatch.setattr("orbitgp.comparison.refine.POINTS_PER_DATUM", 1)

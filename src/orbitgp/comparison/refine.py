@@ -7,8 +7,9 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
 - **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the evidence
   at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for the evidence: a
   loose bound misleads training. And training may have ended early. What the last two cost is seen from a second run with
-  another seed, twice the steps and twice the inducing points: if the bound gained g nats while its slack fell from s to s', a
-  nat of slack costs g / (s - s') nats, and s' is what is left of it. So the upper end is
+  another seed, twice the steps and twice the inducing points (or averages over twice the samples, where there is a point for
+  each datum): if the bound gained g nats while its slack fell from s to s', a nat of slack costs g / (s - s') nats, and s' is
+  what is left of it. So the upper end is
 
       bound + s' max(2, g / (s - s')) + |g|,
 
@@ -37,12 +38,13 @@ from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.orbits.description import listed
 from orbitgp.planning.cost import Workload, affordable
-from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.planning.plan import POINTS_PER_DATUM
 from orbitgp.planning.rungs import LEAST_DRAWS
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
+MOST_AVERAGED = 64  # samples over which an inducing variable averages
 _REAL_GAIN = 3.0  # nats by which a second sparse run must be better to say what slack costs
 _UNITS = {"max_steps": "steps", "max_seconds": "seconds"}  # of the limits that a user may set
 
@@ -120,23 +122,32 @@ def refinements(trained: Trained, rows: int) -> list[Refinement]:
 def _larger(trained: Trained, rows: int) -> Refinement | None:
     """Twice the inducing points and steps, with another seed. None where that could only repeat what is known.
 
-    Inducing points are added as far as the orbits of the data have use for them: of averages, one for each datum. A model that
-    cannot grow is trained a second time, since nothing is known of its upper end before; then only more steps may help.
+    Inducing points are added as far as the orbits of the data have use for them: of averages, one for each datum. Then these
+    average over twice the samples: another run of the same size does not show what its slack costs. A model that cannot grow
+    is trained a second time, since nothing is known of its upper end before; then only more steps may help.
     """
     job, model, converged = trained.job, trained.model.model_, trained.model.converged_
     assert isinstance(model, InvariantGP)
-    points = len(model.inducing)
-    elements = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else POINTS_PER_DATUM
-    more = max(points, min(2 * points, rows * elements if model.inducing_samples == 1 else rows))
-    if more == points and converged and job.purpose:
-        return None
+    points, averaged = len(model.inducing), model.inducing_samples
+    finite = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else None
+    more = max(points, min(2 * points, rows * (finite or POINTS_PER_DATUM) if averaged == 1 else rows))
     taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
     steps = 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
-    changed = {"max_steps": steps, **_doubled_limits(trained)}
-    purpose = "more inducing points" if more > points else "a second run" if converged else "more steps"
-    larger = [f"{more:,} inducing points"] * (more > points)
-    words = purpose if purpose == "a second run" else listed([*larger, *_words(changed)])
-    return _changed(trained, purpose, words, {"num_inducing": more, **changed}, seed=job.seed + 1)
+    limits = {"max_steps": steps, **_doubled_limits(trained)}
+    changed, words = {"num_inducing": more, **limits}, _words(limits)
+    if more > points:
+        purpose, words = "more inducing points", [f"{more:,} inducing points", *words]
+    elif 1 < averaged < (finite or MOST_AVERAGED) and 2 * averaged <= MOST_AVERAGED:
+        purpose, words = "wider inducing averages", [f"inducing averages over {2 * averaged} samples", *words]
+        options: TrainingOptions = job.settings.get("training") or TrainingOptions()
+        changed["training"] = options.set_params(inducing_samples=2 * averaged)
+    elif not converged:
+        purpose = "more steps"
+    elif not job.purpose:
+        purpose, words = "a second run", ["a second run"]
+    else:
+        return None
+    return _changed(trained, purpose, listed(words), changed, seed=job.seed + 1)
 
 
 def _doubled_limits(trained: Trained) -> dict[str, Any]:

@@ -30,6 +30,16 @@ def test_a_singular_matrix_gets_as_little_jitter_as_it_needs():
     assert cholesky_without_waiting(k).isnan().all()
 
 
+def test_a_gradient_takes_jitter_as_given():
+    k = torch.ones(6, 6, dtype=torch.float64).requires_grad_()
+    factor, jitter = cholesky(k)
+    assert jitter > 0
+    found = torch.autograd.grad(factor.square()[3].sum(), k)[0]
+    by_hand = (torch.ones(6, 6, dtype=torch.float64) + jitter * torch.eye(6)).requires_grad_()
+    expected = torch.autograd.grad(torch.linalg.cholesky(by_hand.mT).square()[3].sum(), by_hand)[0]
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("scale", [1e-20, 1e-8, 1.0, 1e12])
 def test_jitter_is_a_share_of_every_diagonal_entry(scale):
     """Duplicates beside a row of huge noise: what the duplicates need does not grow with the noise of others."""

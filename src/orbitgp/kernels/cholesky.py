@@ -31,7 +31,7 @@ def cholesky(matrix: Float[Tensor, "*batch size size"]) -> Factor:
         return Factor(lower, 0.0)
     if not matrix.isfinite().all():
         return Factor(torch.full_like(lower, torch.nan), 0.0)
-    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    diagonal = matrix.detach().diagonal(dim1=-2, dim2=-1)
     positive = diagonal[diagonal > 0]
     scale = diagonal.clamp_min(float(positive.min()) if len(positive) else 1.0)
     for share in _SHARES:

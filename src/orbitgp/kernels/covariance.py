@@ -38,13 +38,11 @@ LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # by which d^2 / lengthscale
 
 
 class Covariance(nn.Module):
-    """The general implementation, through GPyTorch's own evaluation."""
+    """The general implementation, through GPyTorch's own evaluation. A faster one may run large products on tensor cores."""
 
-    tensor_cores = False  # whether the large products of a GPU are in TF32
-
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, tensor_cores: bool = False) -> None:
         super().__init__()
-        self.kernel = kernel
+        self.kernel, self.tensor_cores = kernel, tensor_cores
 
     @contextmanager
     def in_full_precision(self) -> Iterator[None]:
@@ -131,7 +129,7 @@ def set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, 
 def loses_digits(
     points: Float[Tensor, "*batch n dim"], sharpness: Float[Tensor, ""], centre: Float[Tensor, " dim"], smooth: bool = True
 ) -> bool:
-    """Whether points lie so many lengthscales from the centre that distances from a product cancel.
+    """Whether points lie so far from the centre, in lengthscales, that distances from a product cancel.
 
     In the precision of ``sharpness`` = 1 / lengthscale^2, |x - z|^2 = |x|^2 - 2 x.z + |z|^2 is off by the rounding of its
     largest term. A kernel that is not smooth has a kink where points are equal, and takes the root of that: of nearly equal

@@ -34,10 +34,6 @@ def covariance(kernel: Kernel, tensor_cores: bool = True) -> Covariance:
 class FeatureMapCovariance(Covariance):
     """A kernel behind a feature map: map the inputs once, then use the fastest implementation for the kernel of features."""
 
-    def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
-        super().__init__(kernel)
-        self.tensor_cores = tensor_cores
-
     def features(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
         return self.kernel.map(x)
 

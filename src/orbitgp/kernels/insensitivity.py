@@ -71,7 +71,8 @@ class Insensitivity:
         return len(self.expected_covariance)
 
     def __repr__(self) -> str:
-        title = f"Insensitivity under the {self.of}: {_count(len(self), 'row')}, {_count(self.elements, 'orbit element')}"
+        rows, elements = (f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((len(self), "row"), (self.elements, "orbit element")))
+        title = f"Insensitivity under the {self.of}: {rows}, {elements}"
         title += " (all of them)" if self.exact else " (a sample)"
         if not len(self):
             return title
@@ -173,7 +174,3 @@ def _under_posterior(posterior: Posterior, taken: _Taken, images: Inputs, shape:
         covs[i] = cov[0, 1:].mean()
         devs[i] = ((mean[0] - mean[1:]) ** 2 + variance.clamp_min(0.0)).mean()  # below zero only by rounding
     return covs, devs
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -34,8 +34,7 @@ class Stationary(Covariance):
     """RBF and Matérn kernels, k = variance * profile(|x - z|^2 / lengthscale^2)."""
 
     def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
-        super().__init__(kernel)
-        self.tensor_cores = tensor_cores
+        super().__init__(kernel, tensor_cores)
         base = unscaled(kernel)
         self.nu = None if isinstance(base, RBFKernel) else float(base.nu)
         self.smooth = self.nu != 0.5  # else its slope has no bound: TF32 does not know the distance of points that are close

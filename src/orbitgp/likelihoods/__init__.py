@@ -6,10 +6,10 @@ from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
 from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
 from orbitgp.likelihoods.noise import Laplace, Noise, StudentT
-from orbitgp.likelihoods.predictive import Categorical, Predictive, ScaleMixture
+from orbitgp.likelihoods.predictive import Categorical, ScaleMixture
 from orbitgp.likelihoods.registry import make_likelihood
 
 __all__ = [
     "Bernoulli", "Categorical", "Classification", "Dirichlet", "Gaussian", "GaussianIndicators", "Laplace", "Likelihood",
-    "Moments", "Noise", "Predictive", "Quadratic", "ScaleMixture", "StickBreaking", "StudentT", "make_likelihood",
+    "Moments", "Noise", "Quadratic", "ScaleMixture", "StickBreaking", "StudentT", "make_likelihood",
 ]  # fmt: skip

@@ -9,8 +9,8 @@ quadratic itself. A super-Gaussian likelihood (logistic, Student-t, Laplace) is 
 each value of a local parameter. The constants are kept: without them bounds cannot be compared.
 
 A likelihood is four small methods: ``local`` (the best local parameters, given moments of q(f)), ``quadratic`` (the bound at
-given ones), ``log_prob`` (the exact log density) and ``predictive`` (the law of a new y). Two classes write most of them:
-:class:`~orbitgp.likelihoods.noise.Noise` for y = f + noise and :class:`~orbitgp.likelihoods.classification.Classification`.
+given ones), ``log_prob`` (the exact log density) and ``predictive`` (the distribution of a new y). Two classes write most of
+them: :class:`~orbitgp.likelihoods.noise.Noise` and :class:`~orbitgp.likelihoods.classification.Classification`.
 
 A likelihood of your own may couple latent functions: it sets ``couples``, its ``lam`` is a full matrix over latent functions,
 and the moments that it is given hold E f f^T.
@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.predictive import Predictive
+from orbitgp.likelihoods.predictive import Categorical, ScaleMixture
 from orbitgp.likelihoods.tilted import Tilted
 
 Latents = Float[Tensor, "rows latents"]  # a mean, a variance, a precision … of every f
@@ -123,8 +123,8 @@ class Likelihood(nn.Module):
         """The exact log density of y given f."""
         raise NotImplementedError(f"{type(self).__name__} must define log_prob(y, f).")
 
-    def predictive(self, mean: Latents, variance: Latents) -> Predictive:
-        """The law of a new y in each row when f ~ N(mean, diag variance).
+    def predictive(self, mean: Latents, variance: Latents) -> Categorical | ScaleMixture:
+        """The distribution of a new y in each row when f ~ N(mean, diag variance).
 
         It is deterministic, and no row depends on another.
         """

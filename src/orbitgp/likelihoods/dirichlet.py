@@ -40,7 +40,7 @@ class Dirichlet(Classification):
     """t_k = f_k + e_k, e_k ~ N(0, s_k^2), with targets t and noise s^2 from the label; class probabilities are softmax(f).
 
     A Dirichlet prior has all its parameters at ``concentration``. One label turns it into a Dirichlet with parameters
-    a_k = concentration + [k = label], which is the law of normalised Gamma variables. A log-normal matches the mean and the
+    a_k = concentration + [k = label], the distribution of normalised Gamma variables. A log-normal matches the mean and the
     variance of each Gamma variable. So the log of each is observed with Gaussian noise:
 
         s_k^2 = log(1 + 1/a_k),    t_k = log a_k - s_k^2 / 2   (less their mean over classes, which softmax ignores)

@@ -86,8 +86,7 @@ class Noise(Likelihood):
 
 
 class ScaledNoise(Noise):
-    """Noise whose ``scale`` is learned above ``min_scale``. Without it, the density of targets that a function passes through
-    has no top."""
+    """Noise whose ``scale`` is learned above ``min_scale``: at scale 0, targets that f passes through have infinite density."""
 
     def __init__(self, num_latents: int = 1, scale: float = 0.3, min_scale: float = 0.0) -> None:
         super().__init__(num_latents)
@@ -169,14 +168,13 @@ def _mixture(
     r, g = _points(unit), torch.tensor(density, dtype=torch.float64)
     r, g = (t[g > g[0] - 32.0] for t in (r, g))
     log_tau = torch.arange(-14.0, 2 * math.log(float(r[-1]) / unit), 0.3, dtype=torch.float64) + 2 * math.log(unit)
-    for spacing in (0.3, 0.05, 0.01):
+    for spacing in (0.3, 0.05, 0.01, None):
         weights, error = _fit(r, g, log_tau)
-        if error < 1e-3:
-            return weights, log_tau, error
+        if error < 1e-3 or spacing is None:
+            break
         # A mixture of few variances falls between the nodes of a coarse grid: refine the grid around the nodes in use.
         around = spacing * torch.linspace(-1.0, 1.0, 11, dtype=torch.float64)
         log_tau = (log_tau[weights > 0, None] + around).flatten().unique()
-    weights, error = _fit(r, g, log_tau)
     return weights, log_tau, error
 
 

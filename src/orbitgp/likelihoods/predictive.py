@@ -1,6 +1,6 @@
-"""The law of a new observation, one for each row: class probabilities, or a distribution over the real line.
+"""The distribution of a new observation, one for each row: class probabilities, or a density on the real line.
 
-Every law scores an observation with ``log_prob``. Its negative mean over a test set is the NLL. A :class:`Categorical` also has
+Both score an observation with ``log_prob``. Its negative mean over a test set is the NLL. A :class:`Categorical` also has
 ``probs``. A :class:`ScaleMixture` also has ``mean``, ``std``, ``cdf`` and ``quantile``.
 """
 
@@ -13,15 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-class Predictive:
-    """The law of a new observation, one for each row."""
-
-    def log_prob(self, y: Tensor) -> Float[Tensor, " rows"]:
-        """The log probability (or density) of one observation in each row."""
-        raise NotImplementedError
-
-
-class Categorical(Predictive):
+class Categorical:
     """Class k with probability ``probs[n, k]``."""
 
     def __init__(self, probs: Float[Tensor, "rows classes"]) -> None:
@@ -33,7 +25,7 @@ class Categorical(Predictive):
         return self.probs.gather(1, y[:, None])[:, 0].clamp_min(tiny).log()
 
 
-class ScaleMixture(Predictive):
+class ScaleMixture:
     """sum_i w_i N(mean, variance + tau_i): a Gaussian f plus noise that is itself a scale mixture of Gaussians.
 
     ``weights`` and ``noise`` are the w_i and tau_i of the noise. ``noise_variance`` is its variance, by default
@@ -65,7 +57,7 @@ class ScaleMixture(Predictive):
         return torch.special.ndtr((y - self.mean)[..., None] / self.scales) @ self.weights
 
     def quantile(self, level: float) -> Float[Tensor, "rows outputs"]:
-        """The y below which a fraction ``level`` of the law lies."""
+        """The y below which a fraction ``level`` of the probability lies."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"a quantile level lies strictly between 0 and 1, got {level}.")
         # All components share their centre, so the quantile lies between that of the narrowest and that of the widest.

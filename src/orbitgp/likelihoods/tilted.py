@@ -2,7 +2,7 @@
 
     log Z(m) = log E p(y | f),   f ~ N(m, v)
 
-The law of f that is proportional to N(f; m, v) p(y | f) is called tilted. Its mean is m + v (log Z)' and its variance is
+The density of f that is proportional to N(f; m, v) p(y | f) is called tilted. Its mean is m + v (log Z)' and its variance is
 v + v^2 (log Z)''.
 
 For a probit everything has a closed form: E Phi(y f / s) = Phi(z) with z = y m / sqrt(s^2 + v). A mixture of probits has one

@@ -25,6 +25,7 @@ from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training import ladder, stochastic_steps
 from orbitgp.training import run as learning_run
+from orbitgp.training import trainer as sparse_training
 from orbitgp.training.trainer import Trainer
 
 CLOCKED = (
@@ -33,6 +34,7 @@ CLOCKED = (
     ladder,
     learning_run,
     stochastic_steps,
+    sparse_training,
     time_limit,
 )
 

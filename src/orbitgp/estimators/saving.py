@@ -87,10 +87,8 @@ def load_estimator(cls: type[Loaded], path: Path, handed_in: Mapping[str, nn.Mod
     if name := _undefined(contents.tensors):
         raise SavedFileError(f"{path} is damaged: {name!r} holds a number that is not finite.")
     try:
-        return _rebuild(cls, path, contents, {name: module for name, module in handed_in.items() if module is not None})
+        return _rebuild(cls, contents, {name: module for name, module in handed_in.items() if module is not None})
     except Exception as error:  # whoever wrote the header may have asked for anything
-        if isinstance(error, SavedFileError) and str(path) in str(error):
-            raise
         raise SavedFileError(f"{path} cannot be loaded: {_first_line(error)}") from error
 
 
@@ -98,9 +96,9 @@ def _kind(cls: type) -> str:
     return "classifier" if issubclass(cls, ClassifierMixin) else "regressor"
 
 
-def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mapping[str, nn.Module]) -> Loaded:
+def _rebuild(cls: type[Loaded], contents: Contents, handed_in: Mapping[str, nn.Module]) -> Loaded:
     _, config, tensors = contents
-    _check_handed_in(path, config["modules"], handed_in)
+    _check_handed_in(config["modules"], handed_in)
     given, noted = decode(config["given"], tensors), decode(config["noted"], tensors)
     learned: dict[str, Any] = {}
     for name, packed in config["modules"].items():
@@ -111,8 +109,7 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
         learned["kernel"] = FeatureMapKernel(learned["kernel"], learned["feature_map"], shape if len(shape) > 1 else None)
     model, likelihood = _load_model(config["model"], tensors, learned["kernel"], learned["orbit"]), learned["likelihood"]
     if handed_in and not torch.allclose(_probes(model, likelihood), tensors["probes"], rtol=1e-3, atol=1e-6):
-        names = " and ".join(handed_in)
-        raise SavedFileError(f"{path} was not fitted with the {names} handed in: it predicts something else with it.")
+        raise ValueError(f"it was not fitted with the {' and '.join(handed_in)} handed in: it predicts something else with it.")
     estimator: Any = cls(**{**given, "device": "cpu"})
     fitted = {"model_": model, "orbit_": model.orbit, "kernel_": model.kernel, "likelihood_": likelihood, **noted}
     for name, value in {**fitted, "evidence_": Evidence(**config["evidence"])}.items():
@@ -124,7 +121,7 @@ def _rebuild(cls: type[Loaded], path: Path, contents: Contents, handed_in: Mappi
         torch.zeros((), device=given["device"])
         estimator.device = given["device"]
     except (RuntimeError, AssertionError):
-        logger.info("%s was fitted on %s, which is not here: it will predict on the CPU.", path, given["device"])
+        logger.info("the model was fitted on %s, which is not here: it will predict on the CPU.", given["device"])
     rebuilt: Loaded = estimator
     return rebuilt
 
@@ -163,7 +160,7 @@ def _load_model(packed: Mapping[str, Any], tensors: Tensors, kernel: Any, orbit:
         model, noise = ExactGP(kernel, orbit, tensors["model.x"], **packed["arguments"]), tensors["model.noise"]
         rows, latents = len(model.x), model.num_latents
         if noise.shape not in ((rows, 1), (rows, latents)) or not bool((noise > 0).all()):
-            raise SavedFileError(f"its noise must be positive, for {rows} data and 1 or {latents} outputs.")
+            raise ValueError(f"its noise must be positive, for {rows} data and 1 or {latents} outputs.")
         model.noise = noise
     else:
         model = InvariantGP(kernel, orbit, tensors["model.inducing"], **packed["arguments"])
@@ -171,14 +168,14 @@ def _load_model(packed: Mapping[str, Any], tensors: Tensors, kernel: Any, orbit:
     return model
 
 
-def _check_handed_in(path: Path, modules: Mapping[str, Any], handed_in: Mapping[str, nn.Module]) -> None:
+def _check_handed_in(modules: Mapping[str, Any], handed_in: Mapping[str, nn.Module]) -> None:
     """One sentence that names all that the file cannot rebuild."""
     lacking = {name.partition(".")[2]: packed["lacks"] for name, packed in modules.items() if packed["build"] is None}
     missing = {name: lacks for name, lacks in lacking.items() if name not in handed_in}
     if missing:
         what = " and ".join(f"the {name} ({described})" for name, described in missing.items())
         arguments = ", ".join(f"{name}=…" for name in missing)
-        raise SavedFileError(f"{path} cannot rebuild {what}: hand it in, load(path, {arguments}).")
+        raise ValueError(f"it cannot rebuild {what}: hand it in, load(path, {arguments}).")
 
 
 def _parts(estimator: Any) -> dict[str, nn.Module]:
@@ -213,5 +210,5 @@ def _undefined(tensors: Tensors) -> str | None:
 
 def _first_line(error: Exception) -> str:
     text = next(iter(str(error).splitlines()), class_name(type(error)))
-    text = text if len(text) < 200 else f"{text[:200]}…"
+    text = text if len(text) < 300 else f"{text[:300]}…"
     return f"{text} is missing." if isinstance(error, KeyError) else f"{text.removesuffix('.')}."

@@ -152,7 +152,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         outputs = y.shape[1]
         if isinstance(self.likelihood, str):
             likelihood = make_likelihood("gaussian" if self.likelihood == "auto" else self.likelihood, num_outputs=outputs)
-            _start_noise(likelihood, variance, MIN_NOISE if len(y) > FEW_ROWS else len(y) ** -2)
+            _start_noise(likelihood, variance, MIN_NOISE if len(y) > FEW_ROWS else 0.5 / len(y))
             return likelihood
         if not isinstance(self.likelihood, Likelihood) or isinstance(self.likelihood, Classification):
             raise TypeError(f"likelihood must be a name or a likelihood for regression, got {self.likelihood!r}.")

@@ -33,7 +33,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, Rung
-from orbitgp.training.contenders import contenders, neighbours
+from orbitgp.training.contenders import DRAWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
@@ -45,7 +45,7 @@ Part = Float[np.ndarray, " free"]  # of a vector: what a rung learns
 DRAWS_TOLERANCE = 1.0  # nats that fresh draws may change, and that the last doubling of draws may gain
 _COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
-_OF_DRAWS = 0.02  # the same, as a share of what fresh draws change
+_OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
 _LAST_SETS = (3, 4, 5)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
 _CHECKED_ROWS = 1000  # that tell what fresh draws change
@@ -144,7 +144,6 @@ class Ladder(Run):
                 self.learned.set(survivors[0].vector)
                 raise Stopped
             self.rung = rung
-            self.draw_shift *= rung.rows / before.rows  # what fresh draws change grows with the rows
             optima = self._climb_each(survivors, before)
             sees_all = rung.rows == self.learn_rows
             survivors = contenders(optima, sees_all, self.learned, self.objective(rung).value_at)
@@ -265,7 +264,7 @@ class Ladder(Run):
     def _above_its_neighbours(self, best: Optimum) -> Optimum:
         """The best after climbs from its neighbours, and from those of any that is higher.
 
-        Rough climbs come first, with some rows and draws where there are many. They tell which neighbours are contenders.
+        Rough climbs come first. They tell which neighbours are contenders; some of many rows and draws tell it less surely.
         """
         few = Rung(min(self.rung.rows, LEAST_ROWS), min(self.rung.draws or 0, LEAST_DRAWS) or None)
         objective = self.objective(few)
@@ -276,6 +275,8 @@ class Ladder(Run):
                 starts += [vector for vector in others if objective.value_at(vector) > here.value]
                 tops = [self.climb_once(self._climb, here._replace(vector=start), few, few, False, True) for start in starts]
                 rivals = [o for o in contenders([here, *tops], True, self.learned, objective.value_at) if o is not here]
+                if few != self.rung:
+                    rivals = [optimum for optimum in rivals if optimum.fresh > here.fresh + DRAWS_MARGIN]
                 climbed = [self.climb_once(self._climb, rival, self.rung, few) for rival in rivals]
                 better = max(climbed, key=lambda optimum: optimum.fresh, default=best)
                 if better.fresh <= best.fresh + _FINE:

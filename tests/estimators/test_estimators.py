@@ -41,6 +41,7 @@ QUICK: dict[str, Any] = {
 
 # One orbit is enumerated, the other sampled. Both estimators share the code that does either.
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:few rows")
 @parametrize_with_checks([InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)])
 def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EVIDENCE_SAMPLES", "UPPER_SAMPLES"):  # which takes longer than two steps, and which no check looks at

@@ -82,7 +82,7 @@ class ChecksData(BaseEstimator):
         if issparse(y):
             raise TypeError("y must be a dense array, got a sparse one.")
         shape = image_shape(self.image_shape)
-        images = shape is not None or np.ndim(X) > 2
+        images = shape is not None or _rank(X) > 2
         # Tables are small and their columns may be far from zero; images are many and between 0 and 1.
         dtype = training_options(self.training).dtype
         name = dtype if dtype != "auto" else "float32" if images else "float64"
@@ -109,7 +109,7 @@ class ChecksData(BaseEstimator):
 
     def _flat(self, X: Any, shape: tuple[int, ...] | None, dtype: str) -> tuple[Any, tuple[int, ...] | None]:
         """Images as rows, with their shape; whatever else is left as it is."""
-        rank = np.ndim(X)
+        rank = _rank(X)
         if rank <= 2:
             return X, shape
         X = channels_first(X)
@@ -118,6 +118,10 @@ class ChecksData(BaseEstimator):
             expected = "(N, H, W) or (N, C, H, W)" if shape is None else f"(N, {', '.join(map(str, shape))})"
             raise ValueError(f"X must have shape {expected}, got {X.shape}.")
         return X.reshape(len(X), -1), X.shape[1:]
+
+
+def _rank(X: Any) -> int:
+    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
 
 
 def parts(X: Any) -> Iterator[Any]:

@@ -41,7 +41,6 @@ QUICK: dict[str, Any] = {
 
 # One orbit is enumerated, the other sampled. Both estimators share the code that does either.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:few rows")
 @parametrize_with_checks([InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)])
 def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EVIDENCE_SAMPLES", "UPPER_SAMPLES"):  # which takes longer than two steps, and which no check looks at
@@ -323,7 +322,6 @@ class TestInputs:
         assert fitted.model_.inducing.min() > -0.2
         assert fitted.model_.inducing.max() < 1.2
 
-    @pytest.mark.filterwarnings("ignore:few rows")
     def test_one_row_and_constant_targets(self) -> None:
         fitted = InvariantGPRegressor(max_steps=2, random_state=0).fit([[1.0, 2.0]], [3.0])
         assert_allclose(fitted.predict([[1.0, 2.0]]), [3.0], atol=0.1)

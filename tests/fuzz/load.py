@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def steps(count: int) -> dict[str, float]:
         if whole.steps == max(1, count // 10):
             early = resident()
         if whole.steps == count // 2:
-            middle = whole.snapshot()
+            middle = deepcopy(whole.state_dict())
     gained, seconds = resident() - early, time.perf_counter() - start
     again = _trainer(count)
     again.load_state_dict(middle)

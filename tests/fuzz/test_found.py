@@ -19,7 +19,6 @@ from tests.fuzz.invariants import _data, _measured, _rounding, brute_force
 from tests.fuzz.problems import random_problem
 
 SMALL: dict[str, Any] = {"max_steps": 4, "num_samples": 4, "random_state": 0}
-pytestmark = pytest.mark.filterwarnings("ignore:few rows")
 
 
 def within_ten_ranges(model: Any, X: np.ndarray, y: np.ndarray) -> bool:

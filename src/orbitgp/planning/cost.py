@@ -30,7 +30,7 @@ from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
 
 _SHARE = 0.7  # of the free memory
 _COPIES = 5  # of the samples of a batch, in a step of sparse inference
-_BLOCKS = 3  # of values of k_g, at a time
+_BLOCKS = 4  # of values of k_g, at a time
 _TURN = 2 / 3  # N^3 operations
 _TURNS = 6  # of local parameters and posterior, as many as data in thousands take
 _STEP = 100  # a number of rows to learn from is a multiple of this

@@ -149,6 +149,7 @@ class Run:
             "climb": self._climb_number,
             "steps": self.steps,
             "seconds": self.seconds,
+            "pace": self.limit.pace,
             "history": list(self.history),
         }
 
@@ -162,4 +163,5 @@ class Run:
         self.optima = [Optimum.unpacked(*parts) for parts in state["optima"]]
         self._late_after, self._climb_number, self._done = state["late_after"], state["climb"], 0
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
+        self.limit.pace = state["pace"]
         self._snapshot = self.state()

@@ -269,7 +269,7 @@ class Ladder(Run):
         few = Rung(min(self.rung.rows, LEAST_ROWS), min(self.rung.draws or 0, LEAST_DRAWS) or None)
         objective = self.objective(few)
         try:
-            for _ in range(_ROUNDS if self.several else 0):
+            for _ in range(_ROUNDS if self.several and self.learned.is_reach.any() else 0):
                 here = best if few == self.rung else self.climb_once(self._climb, best, few, self.rung, False, True)
                 starts, others = neighbours(here.vector, self.learned)
                 starts += [vector for vector in others if objective.value_at(vector) > here.value]

@@ -57,7 +57,7 @@ class LocalParameters(harness.Run):
         _warm_up(device)
         data = harness.cut(digits(seed=self.seed), slice(self.num_train))
         trainer = self.trainer(data, device)
-        trainer.run()
+        history, steps = trainer.run(), trainer.steps
         model, likelihood, x, y = trainer.stochastic.local.setting
         fresh = torch.Generator(x.device).manual_seed(self.seed + 1)
         own = _own_bound(trainer, fresh)
@@ -66,8 +66,8 @@ class LocalParameters(harness.Run):
         probs, labels = Bernoulli().predict_proba(mean, variance).cpu(), data.y_test % 2
         return {
             "data": {"name": data.name, "train": len(x), "test": len(labels)},
-            "seconds": {"training": trainer.history[-1]["seconds"]},
-            "steps": trainer.steps,
+            "seconds": {"training": history[-1]["seconds"]},
+            "steps": steps,
             "evidence": {"value": best.value, "stderr": best.stderr, "own": own},
             "orbit": model.orbit.describe().to_dict(),
             "metrics": {score.__name__: score(probs, labels) for score in (metrics.error_rate, metrics.nll, metrics.ece)},

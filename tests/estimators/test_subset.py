@@ -45,7 +45,7 @@ def choice(rows: int, gigabytes: float, seconds: float, monkeypatch: pytest.Monk
 
 class TestWhatCanBeAfforded:
     # By hand: learning takes 28 bytes for each pair of rows and conditioning 20, of 70 % of the free memory. Blocks of
-    # the kernel take 0.2 GB, and copies of the only column 36 bytes a row. Up to 12,900 rows, half of the pairs are kept, too.
+    # the kernel take 0.2 GB, and copies of the only column 40 bytes a row. Up to 12,900 rows, half of the pairs are kept, too.
     @pytest.mark.parametrize(
         ("gigabytes", "rows", "learned"),
         [

@@ -75,7 +75,7 @@ class Workload:
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
         kept = kept_elements(rows, self.samples, self.dim, self.device)
-        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=9.0, kept=kept)
+        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, kept=kept)
 
     def conditioning(self, rows: int) -> Cost:
         """The posterior and its evidence, without a gradient."""

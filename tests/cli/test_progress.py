@@ -131,7 +131,7 @@ def test_what_saves_little_time_is_not_offered(capsys):
     config = {"settings": settings | {"device": "cpu", "inference": "auto"}}
     data = load("digits", max_data=100)
     for repeats in (5, 30):
-        estimate(data, config, [Affine()] * repeats)
+        estimate(load("digits", max_data=40), config, [Affine()] * repeats)
         said = capsys.readouterr().err
         assert re.fullmatch(r"this will take about \d+ (s|minutes) on a free machine\n", said), said
     few = replace(data, x_test=None, y_test=None, y_train=data.y_train[:60], x_train=np.zeros((60, 3, 200, 200)))

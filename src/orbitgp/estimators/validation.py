@@ -26,9 +26,8 @@ from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.planning.checks import one_of, positive_number, whole_number
 from orbitgp.planning.cost import sparse_bytes
-from orbitgp.planning.options import TrainerSettings, TrainingOptions
+from orbitgp.planning.options import TrainerSettings, TrainingOptions, one_of, positive_number, whole_number
 from orbitgp.planning.plan import NUM_INDUCING, POINTS_PER_DATUM, InferenceName, inducing_samples
 
 PREDICT_SAMPLES = 128  # draws of an infinite orbit at prediction

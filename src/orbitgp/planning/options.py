@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, get_args
 
 from orbitgp.inference.local_parameters import LocalName
 from orbitgp.orbits.sampling import Policy
-from orbitgp.planning.checks import one_of, positive_number, whole_number
 
 PrecisionName = Literal["auto", "float32", "float64"]
 Options = TypeVar("Options", bound="TrainingOptions")
@@ -170,3 +171,36 @@ def _unknown(kind: type[TrainingOptions], names: Mapping[str, Any]) -> str | Non
         hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}."
         return f"{kind.__name__} has no option {name!r}: {hint}"
     return None
+
+
+# Checks of single values. Grid searches hand over NumPy's numbers: whole numbers become ``int``, and numbers ``float``.
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """A whole number that is at least ``least``."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, got {value!r}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+    return int(value)
+
+
+def positive_number(name: str, value: Any) -> float:
+    """A finite number above zero."""
+    number = _number(name, value)
+    if not (isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be positive and finite, got {value}.")
+    return number
+
+
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
+    """One of these names."""
+    if not (isinstance(value, str) and value in known):
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
+    return str(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    return float(value)

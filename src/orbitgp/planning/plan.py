@@ -31,9 +31,10 @@ NUM_INDUCING = 256
 POINTS_PER_DATUM = 8  # of few data, to see its orbit; averages see several elements each, and are fewer
 INDUCING_SAMPLES = 8  # over which each inducing variable averages: more gain little and cost as much again
 INDUCING_ELEMENTS = 32  # inducing variables average over all elements of a finite orbit that has no more
-_START_CANDIDATES = 4  # climbs on the first rung, for each learned reach
+_CANDIDATES = 4  # that climb the first rung, for each learned reach; and as many at most on later ones
 _CLIMB = 12  # evaluations of one climb
-_EVALUATION, _SETUP = 0.01, 0.5  # seconds of an evaluation and of a fit that do not depend on the size of the data
+_NEIGHBOURS = 2  # of the best, from which climbs begin at the end
+_EVALUATION, _SETUP = 0.015, 0.5  # seconds of an evaluation and of a fit that do not depend on the size of the data
 
 
 @dataclass(frozen=True)
@@ -222,17 +223,23 @@ def _of_ladder(reason: str, work: Workload, model: ExactGP, rows: int, draws: in
 
 
 def _ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> float:
-    """What the climbs of a ladder take: many candidates on the first rung, and about one on the others.
+    """What the climbs of a ladder take: many candidates on the first rung, and fewer on the others.
 
-    Most runs need no more than the least draws to end with, so that rungs of more draws are not counted.
+    An orbit with one reach seldom needs more than the least draws; one with several may need all. Neighbours have the least.
     """
-    candidates = _START_CANDIDATES * max(1, sum(reach.numel() for reach in orbit.reaches()))
+    reaches = sum(reach.numel() for reach in orbit.reaches())
     seconds = _SETUP
     for number, rung in enumerate(ladder):
-        if (rung.draws or 0) > max(LEAST_DRAWS, ladder[0].draws or 0):
+        draws = rung.draws or 0
+        if draws > LEAST_DRAWS and number and reaches < 2:
             break
-        sized = work if rung.draws is None else replace(work, samples=rung.draws)
-        seconds += (candidates if number == 0 else 1) * _CLIMB * (sized.evaluation(rung.rows).seconds + _EVALUATION)
+        climbs = min(_CANDIDATES, max(1, reaches)) if draws <= LEAST_DRAWS else 1
+        if number == 0:
+            climbs = _CANDIDATES * max(1, reaches)
+        elif draws == LEAST_DRAWS:
+            climbs += _NEIGHBOURS
+        sized = work if rung.draws is None else replace(work, samples=draws)
+        seconds += climbs * _CLIMB * (sized.evaluation(rung.rows).seconds + _EVALUATION)
     return seconds
 
 

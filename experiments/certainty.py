@@ -272,6 +272,16 @@ def plain(value: Any) -> Any:
     return (round(value, 4) if math.isfinite(value) else None) if isinstance(value, float) else value
 
 
+def keep(record: Record, folder: Path | None, name: str) -> None:
+    """Print a record, and append it to the records of that name."""
+    line = json.dumps(record)
+    print(line, flush=True)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="certainty", description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--parts", default=",".join(PARTS), help="with commas between them (default: all)")
@@ -287,12 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records = []
     for record in run_all(plan(parts, options.first, options.count), options.jobs, options.seconds):
         records.append(record)
-        line = json.dumps({key: plain(value) for key, value in record.items()})
-        print(line, flush=True)
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-            with (options.out / "certainty.jsonl").open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+        keep({key: plain(value) for key, value in record.items()}, options.out, "certainty")
     print(summary(records))
 
 

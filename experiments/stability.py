@@ -7,7 +7,6 @@ the first embedded digits with eight orbits, and the generated movements with tw
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -15,16 +14,15 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from experiments.certainty import Record, keep
 from orbitgp import InvariantGPClassifier
 from orbitgp.datasets import digits, movements
 from orbitgp.report.summary import provenance
 
-Record = dict[str, Any]
 IMAGES = ("rotation", "translation", "scale", "shear", "affine", "deformation", "thickness", "noise")
 SIGNALS = ("timeshift(interval=0.02, unit='s')", "timewarp(interval=0.02, unit='s')")
 VARIANTS = ("one thread", "two threads", *(f"rows {i}" for i in range(1, 5)), *(f"inputs {i}" for i in range(1, 5)))
@@ -79,18 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="fits side by side")
     parser.add_argument("--out", type=Path, default=None, help="a folder for stability.jsonl")
     options = parser.parse_args(arguments)
-    records = []
+    records, made_by = [], provenance("cpu")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         problems = [(orbit, rows) for orbit in options.orbits for rows in options.rows]
         futures = [pool.submit(solve, *problem, variant) for problem in problems for variant in VARIANTS]
         for future in as_completed(futures):
-            records.append({**future.result(), **provenance("cpu")})
-            line = json.dumps(records[-1])
-            print(line, flush=True)
-            if options.out is not None:
-                options.out.mkdir(parents=True, exist_ok=True)
-                with (options.out / "stability.jsonl").open("a", encoding="utf-8") as file:
-                    file.write(line + "\n")
+            records.append({**future.result(), **made_by})
+            keep(records[-1], options.out, "stability")
     print(summary(records))
 
 

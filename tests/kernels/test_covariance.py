@@ -479,3 +479,14 @@ def test_a_lengthscale_that_has_run_away_is_no_error():
     kfu, kff = covariance(kernel).expectations(xa, xa[:3, 0, 0], Pairing.exact())
     for found in (kfu, kff, covariance(kernel).gram(xa[:3, 0, 0])):
         torch.testing.assert_close(found, torch.full_like(found, 1.7))
+
+
+@pytest.mark.parametrize(("dtype", "lengthscale"), [(torch.float32, 1e25), (torch.float64, 1e170)])
+def test_a_lengthscale_whose_inverse_square_underflows_has_a_gradient_of_zero(dtype, lengthscale):
+    kernel = make("rbf", False, True).double()
+    kernel.base_kernel.raw_lengthscale.data.fill_(lengthscale)
+    xa = torch.randn(5, 1, 4, DIM, dtype=dtype)
+    kfu, kff = covariance(kernel).expectations(xa, xa[:3, 0, 0], Pairing.exact())
+    (kfu.sum() + kff.sum() + covariance(kernel).gram(xa[:3, 0, 0]).sum()).backward()
+    # d/dl exp(-1/2 d^2 / l^2) = d^2 / l^3 exp(...): nothing, in any precision
+    assert kernel.base_kernel.raw_lengthscale.grad.abs().max() < 1e-70

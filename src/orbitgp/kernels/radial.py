@@ -67,7 +67,9 @@ class Exponents(torch.autograd.Function):
         if to_a is not None:
             total = torch.linalg.vecdot(to_a, left).sum() / 2 if ctx.symmetric else total
             grad_a = to_a[..., :dim].addcmul_(left[..., :dim], to_a[..., dim, None] * -scale)
-        return grad_a, grad_b, None, None if total is None else total.to(gamma.dtype) / gamma, None
+        if total is not None:  # of a gamma that has underflowed it is zero, not 0 / 0
+            total = total.to(gamma.dtype) / gamma.clamp_min(torch.finfo(gamma.dtype).tiny)
+        return grad_a, grad_b, None, total, None
 
 
 class BlockSums(torch.autograd.Function):

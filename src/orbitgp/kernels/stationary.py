@@ -75,7 +75,7 @@ class Stationary(Covariance):
         ARD the points are scaled. One lengthscale is applied in the product.
         """
         lengthscales, variance = self.hyperparameters(len(centre))
-        gamma, scaled, origin = lengthscales[0].to(dtype).pow(-2), points, centre
+        gamma, scaled, origin = lengthscales[0].pow(-2).to(dtype), points, centre
         if len(lengthscales) > 1:  # far from zero, x / lengthscale loses digits: centre first
             scaled = tuple((x - centre) / lengthscales.to(x.dtype) for x in points)
             gamma, origin = torch.ones_like(gamma), torch.zeros_like(centre)

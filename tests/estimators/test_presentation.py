@@ -77,7 +77,7 @@ def test_a_report_from_python(model, tmp_path) -> None:
 
 def test_the_evidence_shows_itself_as_a_sentence() -> None:
     evidence = Evidence(-12.34, 0.1, 30, 16, "Bernoulli")
-    assert repr(evidence) == str(evidence) == "≥ -12.3 ± 0.1 nats (30 data, Bernoulli likelihood, S = 16)"
+    assert repr(evidence) == str(evidence) == "≥ -12.3 ± 0.1 nats (30 data, Bernoulli likelihood, 16 fresh draws)"
 
 
 def test_expectation_propagation_is_no_bound() -> None:

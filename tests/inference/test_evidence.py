@@ -109,7 +109,7 @@ def test_the_generator_decides_and_passes_differ():
     assert first.value != other.value
     assert first.stderr > 0
     assert "± " in str(first)
-    assert "S = 8" in str(first)
+    assert "8 fresh draws" in str(first)
 
 
 def test_rows_in_pieces_change_nothing(monkeypatch):
@@ -172,18 +172,17 @@ def test_the_evidence_is_not_optimistic_about_its_local_parameters(likelihood):
 
 def test_an_evidence_prints_well():
     bound = Evidence(-1234.56, 0.4, 1000, 64, "Gaussian")
-    assert str(bound) == "≥ -1,234.6 ± 0.4 nats (1,000 data, Gaussian likelihood, S = 64)"
-    assert (
-        str(replace(bound, slack=440.2)) == "≥ -1,234.6 ± 0.4 nats (slack about 440, 1,000 data, Gaussian likelihood, S = 64)"
-    )
-    assert str(replace(bound, upper=-1200.0)) == "between -1,235 and -1,200 nats (1,000 data, Gaussian likelihood, S = 64)"
+    of = "1,000 data, Gaussian likelihood, 64 fresh draws"
+    assert str(bound) == f"≥ -1,234.6 ± 0.4 nats ({of})"
+    assert str(replace(bound, slack=440.2)) == f"≥ -1,234.6 ± 0.4 nats (slack about 440, {of})"
+    assert str(replace(bound, upper=-1200.0)) == f"between -1,235 and -1,200 nats ({of})"
     assert str(replace(bound, upper=-1200.0, converged=False)) == str(bound)  # better parameters may have more
     # The error is said where it is not small beside the distance of the ends, or beside a nat.
     narrow, noisy = replace(bound, upper=-1232.0), replace(bound, upper=-1200.0, stderr=12.3)
-    assert str(narrow) == "between -1,235 ± 0.4 and -1,232 ± 0.4 nats (1,000 data, Gaussian likelihood, S = 64)"
-    assert str(noisy) == "between -1,235 ± 12 and -1,200 ± 12 nats (1,000 data, Gaussian likelihood, S = 64)"
+    assert str(narrow) == f"between -1,235 ± 0.4 and -1,232 ± 0.4 nats ({of})"
+    assert str(noisy) == f"between -1,235 ± 12 and -1,200 ± 12 nats ({of})"
     assert "±" not in str(replace(narrow, upper=-1234.5, stderr=0.09))
-    assert str(replace(bound, exact=True)) == "-1,234.6 ± 0.4 nats (exact for S = 64, 1,000 data, Gaussian likelihood)"
+    assert str(replace(bound, exact=True)) == f"-1,234.6 ± 0.4 nats (exact, {of})"
     exact = Evidence(1171.42, 0.0, 200, None, "Gaussian", exact=True)
     assert str(exact) == "1,171.4 nats (exact, 200 data, Gaussian likelihood)"
 

@@ -104,21 +104,21 @@ class Evidence:
         details = [f"{self.num_data:,} data", f"{self.likelihood} likelihood"]
         if self.learned_from < self.num_data:
             details[0] = f"learned on {self.learned_from:,} of {self.num_data:,} data"
-        samples = [] if self.num_samples is None else [f"S = {self.num_samples}"]
+        if self.num_samples is not None:
+            details.append(f"{self.num_samples} fresh draws")
         if self.exact:
-            said = "exact" if self.num_samples is None else f"exact for S = {self.num_samples}"
-            return f"{self.value:,.1f}{error} nats ({', '.join([said, *details])})"
+            return f"{self.value:,.1f}{error} nats ({', '.join(['exact', *details])})"
         if self.upper is not None and self.converged:
             matters = self.stderr > 0.1 * max(1.0, self.upper - self.value)  # against the width, and the rounding of the ends
             digits = 0 if self.upper - self.value >= 1 else 1
             low, high = (f"{end:,.{digits}f}{error if matters else ''}" for end in (self.value, self.upper))
-            return f"between {low} and {high} nats ({', '.join([*details, *samples])})"
+            return f"between {low} and {high} nats ({', '.join(details)})"
         if self.propagated:
             low = f", about {self.slack:.1f} too low" if self.slack is not None and self.slack >= 0.05 else ""
             said = f"by expectation propagation{low}"
-            return f"{self.value:,.1f}{error} nats ({', '.join([said, *details, *samples])})"
+            return f"{self.value:,.1f}{error} nats ({', '.join([said, *details])})"
         slack = [] if self.slack is None else [f"slack about {self.slack:,.0f}"]
-        return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details, *samples])})"
+        return f"≥ {self.value:,.1f}{error} nats ({', '.join([*slack, *details])})"
 
     __repr__ = __str__
 

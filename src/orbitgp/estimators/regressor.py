@@ -15,13 +15,16 @@ import torch
 from jaxtyping import Float
 from scipy import stats
 from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import Inputs
+from orbitgp.estimators.data import Inputs, stored
 from orbitgp.estimators.initialise import Problem
+from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, Noise, ScaleMixture, StudentT, make_likelihood
+from orbitgp.planning.options import whole_number
 
 MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it, constant targets have infinite evidence
 FEW_ROWS = 10  # rows, at most, that determine the variance of the targets too badly
@@ -88,18 +91,45 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
     _y_checks = MappingProxyType({"multi_output": True, "y_numeric": True})
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of a new observation in each row and, if asked for, its standard deviation (of f and noise together).
+
+        ``return_cov`` gives the covariance of all rows in place of standard deviations: (N, N), or (N, N, outputs). The noise
+        is on its diagonal, which holds the squares of the standard deviations.
 
         A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32). Ten training
         rows or fewer say little of the scale of y: standard deviations and quantiles are then widened, and ``fit`` warns.
         """
         check_is_fitted(self)
+        if return_std and return_cov:
+            raise ValueError("predict returns standard deviations or covariances: leave out return_std or return_cov.")
+        if return_cov:
+            means, covariance = self._joint(X)
+            law = self._law_of(means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means))
+            among = torch.diagonal_scatter(covariance.expand(means.shape[1], -1, -1), law.std.square().mT, dim1=1, dim2=2)
+            among = among.permute(1, 2, 0).numpy() * np.square(self._interval_scale())
+            return self._in_units(law.mean), among[..., 0] if self._flat_targets else among
         if isinstance(self.likelihood_, Noise) and not return_std:  # the mean is that of f, which costs less than a variance
             return self._in_units(self._latent_mean(X))
         law = self._law(X)
         mean = self._in_units(law.mean)
         return (mean, self._shaped(law.std.numpy() * self._interval_scale())) if return_std else mean
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
+    ) -> Float[np.ndarray, "rows *outputs samples"]:
+        """Draws of new observations at all rows together: f from its joint posterior, with noise of its own in each row.
+
+        The shape is (N, samples), or (N, outputs, samples). A number as ``random_state`` gives the same draws again.
+        """
+        check_is_fitted(self)
+        count = whole_number("n_samples", n_samples)
+        generator = torch.Generator().manual_seed(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
+        mean, covariance = self._joint(X)
+        nothing = torch.zeros_like(mean)
+        drawn = [self._law_of(f, nothing).sample(generator) for f in draw_normal(mean, covariance, count, generator)]
+        middle = self._in_units(mean)
+        return np.stack([middle + self._shaped((y - mean).numpy() * self._interval_scale()) for y in drawn], axis=-1)
 
     def predict_quantiles(
         self, X: Any, levels: Sequence[float] | Float[np.ndarray, " levels"] = (0.05, 0.5, 0.95)
@@ -113,8 +143,18 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         return np.stack([self._shaped(middle * self.target_scale_ + self.target_mean_ + a) for a in around], axis=-1)
 
     def _law(self, X: Any) -> ScaleMixture:
-        mean, variance = self._latent(X)
+        return self._law_of(*self._latent(X))
+
+    def _law_of(self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"]) -> ScaleMixture:
         return cast(ScaleMixture, self.likelihood_.predictive(mean, variance))
+
+    def _joint(self, X: Any) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "anyoutputs rows rows"]]:
+        """Mean and covariance of f at all rows together, which need to be in memory."""
+        on_disk = stored(X)
+        ((mean, covariance),) = self._for_parts(
+            X if on_disk is None else on_disk.loaded(), lambda model, x, *draws: model.joint(x, *draws)
+        )
+        return mean.cpu(), covariance.cpu()
 
     def _interval_scale(self) -> Float[np.ndarray, " outputs"]:
         """Units of y for one unit of a standard deviation of the model, which few rows underestimate."""

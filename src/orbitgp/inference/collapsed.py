@@ -113,7 +113,8 @@ class CollapsedGP(nn.Module):
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
         best, local = self._best(likelihood, y, local)
         bound = best.bound()
-        bound.backward()
+        if bound.requires_grad:  # some parameter is not fixed
+            bound.backward()
         return CollapsedBound(float(bound.detach()), self.sparse.jitter, local)
 
     @in_smaller_chunks

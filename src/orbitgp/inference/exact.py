@@ -206,7 +206,9 @@ class ExactGP(FinitePrior):
         return torch.stack(found, 1)
 
     @torch.no_grad()
-    def joint(self, x: Inputs, **_: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
+    def joint(
+        self, x: Inputs, *_: Any, **__: Any
+    ) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
         vectors, seen = self.vectors, self._conditioned_on()
         system = self._posterior(seen)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.moments import KernelMeans, WhitenedMeans, estimate, pair_product
-from orbitgp.inference.prior import MeanName, PriorMean
+from orbitgp.inference.prior import MeanName, PriorMean, draw_normal
 from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.dispatch import covariance
@@ -225,12 +225,7 @@ class InvariantGP(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "functions rows latents"]:
         """Draws from the joint posterior of f at x."""
-        mean, covariance = self.joint(x, num_samples, seed)
-        # Eigenvalues below zero are rounding: an invariant posterior is singular at inputs that share an orbit.
-        values, vectors = torch.linalg.eigh(covariance)
-        root = vectors * values.clamp_min(0.0).sqrt()[:, None, :]
-        noise = torch.randn(num_functions, self.num_latents, len(x), 1, generator=generator, dtype=mean.dtype)
-        return mean + (root @ noise.to(mean.device))[..., 0].mT
+        return draw_normal(*self.joint(x, num_samples, seed), num_functions, generator)
 
     def samples_per_row(self, num_samples: int | None) -> int:
         """The samples of each datum: as many as asked for, but never more than a finite orbit has elements."""

@@ -174,3 +174,14 @@ class FinitePrior(nn.Module):
         variance = self.vectors.expectations(seen[:4, None], seen[:1, 0], EXACT)[1].max()
         rounding = torch.finfo(seen.dtype).eps * float(variance)
         return seen if float(noise.min()) > NOISE_OVER_ROUNDING * rounding else seen.double()
+
+
+def draw_normal(
+    mean: Means, covariance: Float[Tensor, "anylatents rows rows"], count: int, generator: torch.Generator | None = None
+) -> Float[Tensor, "count rows latents"]:
+    """Draws from N(mean, covariance) of each latent function."""
+    # Eigenvalues below zero are rounding: an invariant posterior is singular at inputs that share an orbit.
+    values, vectors = torch.linalg.eigh(covariance)
+    root = vectors * values.clamp_min(0.0).sqrt()[:, None, :]
+    noise = torch.randn(count, *mean.mT.shape, 1, generator=generator, dtype=mean.dtype)
+    return mean + (root @ noise.to(mean.device))[..., 0].mT

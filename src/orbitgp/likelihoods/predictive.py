@@ -52,6 +52,12 @@ class ScaleMixture:
         log_normal = -0.5 * (math.log(2 * math.pi) + z.square()) - self.scales.log()
         return torch.logsumexp(log_normal + self.weights.log(), -1).sum(-1)
 
+    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "rows outputs"]:
+        """An observation in each row."""
+        which = torch.multinomial(self.weights, self.mean.numel(), replacement=True, generator=generator)
+        scales = self.scales.gather(-1, which.view(*self.mean.shape, 1))[..., 0]
+        return self.mean + scales * torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+
     def cdf(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows outputs"]:
         """P(Y <= y)."""
         return torch.special.ndtr((y - self.mean)[..., None] / self.scales) @ self.weights

@@ -1,4 +1,4 @@
-"""Covariances and draws of new observations: against scikit-learn without an orbit, and a brute-force kernel with a finite one."""
+"""Covariances and draws of new observations: against scikit-learn without an orbit, and brute force with a finite one."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_few_rows_widen_covariances_and_draws_as_they_widen_intervals() -> None:
     X, y = data(4)
     with pytest.warns(UserWarning, match="few rows"):
         model = frozen().fit(X, y)
-    mean, std = model.predict(NEW, return_std=True)
+    _, std = model.predict(NEW, return_std=True)
     assert_allclose(np.sqrt(model.predict(NEW, return_cov=True)[1].diagonal()), std)
     assert_allclose(model.sample_y(NEW, 20_000).std(1), std, rtol=0.03)
 

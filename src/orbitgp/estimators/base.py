@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state, estimator_html_repr
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -37,6 +36,7 @@ from orbitgp.estimators.initialise import (
     sparse_engine,
     sparse_model,
 )
+from orbitgp.estimators.presentation import Presents
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
@@ -55,12 +55,12 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import first
+from orbitgp.kernels.covariance import show_values
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.orbits.description import Description, Quantity
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, many_inducing, sparse_plan
-from orbitgp.report.summary import html, summary, typical_rows
+from orbitgp.report.summary import typical_rows
 from orbitgp.training.engine import Engine
 from orbitgp.training.plausible import plausible_ranges
 from orbitgp.training.records import Callback
@@ -74,7 +74,7 @@ Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
 
 @dataclass(eq=False, repr=False)
-class InvariantEstimator(ChecksData, BaseEstimator):
+class InvariantEstimator(Presents, ChecksData):
     """The arguments, ``fit`` and the latent predictions of both estimators."""
 
     orbit: Orbit | str | None = None
@@ -155,38 +155,6 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         """
         handed_in = {"orbit": orbit, "kernel": kernel, "likelihood": likelihood, "feature_map": feature_map}
         return load_estimator(cls, Path(path), handed_in)
-
-    def describe(self) -> Description:
-        """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
-        check_is_fitted(self)
-        described = self.orbit_.describe()
-        known = {name: (ends, described.quantities[name].unit) for name, ends in self.plausible_.items() if ends is not None}
-        pairs = {name: (Quantity.of(low, unit), Quantity.of(high, unit)) for name, ((low, high), unit) in known.items()}
-        return described.with_plausible(pairs)
-
-    def summary(self, over_plain: float | None = None) -> str:
-        """What was learned in a few lines. ``over_plain``: its evidence less that of the same model without an orbit."""
-        check_is_fitted(self)
-        return summary(self, over_plain)
-
-    def report(
-        self, path: StrPath, *, test: tuple[Any, Any] | None = None, title: str = "", plain: float | None = None
-    ) -> None:
-        """Write an HTML page that says and shows what was learned; ``orbitgp learn`` writes the same.
-
-        It shows the error on ``test``, held-out inputs and targets. ``title`` names the data, and ``plain`` is the evidence of
-        the same model without an orbit.
-        """
-        from orbitgp.report.page import Content, write_report
-
-        check_is_fitted(self)
-        x, y = self.examples_
-        start = self._orbit_for(torch.as_tensor(x)).describe()
-        write_report(Path(path), Content(title or str(path), self, x, y, start, test=test, plain=plain))
-
-    def _html_repr(self) -> str:
-        """What a notebook shows: what was learned, and scikit-learn's diagram of the arguments."""
-        return f"{html(self) if hasattr(self, 'examples_') else ''}{estimator_html_repr(self)}"
 
     def set_params(self: Estimator, **params: Any) -> Estimator:
         """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with another jitter."""
@@ -273,7 +241,7 @@ class InvariantEstimator(ChecksData, BaseEstimator):
         for module in (model, likelihood):
             module.cpu().zero_grad()
         self.model_, self.likelihood_ = model, likelihood
-        self.orbit_, self.kernel_ = model.orbit, model.kernel
+        self.orbit_, self.kernel_ = model.orbit, show_values(model.kernel)
         self.evidence_ = evidence.shifted(-shift)
         self.history_ = [{**record, "bound": record["bound"] - shift} for record in engine.history]
         self.converged_: bool = engine.converged

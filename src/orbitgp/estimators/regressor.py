@@ -79,7 +79,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         converged_: whether the run ended because there was little left to gain, and not at a limit.
         diagnostics_: what happened in the run, in words.
         orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.
-        kernel_: the kernel, with its learned hyperparameters.
+        kernel_: the GPyTorch kernel, which prints its learned hyperparameters.
         likelihood_: the likelihood, with what it learned.
         history_: the bound, ranges and hyperparameters over time.
         interrupted_: whether Ctrl-C ended the fit before its budget.

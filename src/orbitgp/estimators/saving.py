@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
+from orbitgp.kernels.covariance import show_values
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import Plan
@@ -111,7 +112,8 @@ def _rebuild(cls: type[Loaded], contents: Contents, handed_in: Mapping[str, nn.M
     if handed_in and not torch.allclose(_probes(model, likelihood), tensors["probes"], rtol=1e-3, atol=1e-6):
         raise ValueError(f"it was not fitted with the {' and '.join(handed_in)} handed in: it predicts something else with it.")
     estimator: Any = cls(**{**given, "device": "cpu"})
-    fitted = {"model_": model, "orbit_": model.orbit, "kernel_": model.kernel, "likelihood_": likelihood, **noted}
+    kernel = show_values(model.kernel)
+    fitted = {"model_": model, "orbit_": model.orbit, "kernel_": kernel, "likelihood_": likelihood, **noted}
     for name, value in {**fitted, "evidence_": Evidence(**config["evidence"])}.items():
         if hasattr(estimator, name):
             raise ValueError(f"{name!r} is no attribute that fit sets.")

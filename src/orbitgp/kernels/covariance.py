@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.settings import lazily_evaluate_kernels
@@ -35,6 +37,21 @@ Others = Float[Tensor, "*batch m dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 
 LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
+
+
+def show_values(kernel: Kernel) -> Kernel:
+    """The same kernel, whose parts print their hyperparameters, as in ``RBFKernel(lengthscale=0.5)``."""
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and type(part).extra_repr is nn.Module.extra_repr:
+            vars(part)["extra_repr"] = partial(_values, part)
+    return kernel
+
+
+def _values(part: Kernel) -> str:
+    """The hyperparameters of this part alone, in their own units."""
+    names = [name.removeprefix("raw_") for name, _ in part.named_parameters(recurse=False)]
+    values = [getattr(part, name).detach().cpu().squeeze().numpy() for name in names]
+    return "\n".join(f"{name}={np.array2string(value, precision=4)}" for name, value in zip(names, values, strict=True))
 
 
 class Covariance(nn.Module):

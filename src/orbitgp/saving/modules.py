@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from orbitgp.saving.container import SavedFileError
 from orbitgp.saving.registry import Inexpressible, Tensors, class_name, decode, encode
 
-# PyTorch's own, where a constraint let its parameter start (of no use once there is a value), and GPyTorch's note to itself.
-_PASSING = {*vars(nn.Module()), "_initial_value", "distance_module"}
+# PyTorch's own, how a kernel prints, where a constraint let its parameter start (of no use once there is a value), and a note
+# of GPyTorch's to itself.
+_PASSING = {*vars(nn.Module()), "extra_repr", "_initial_value", "distance_module"}
 
 
 def pack(module: nn.Module, tensors: Tensors, path: str, state: bool = True) -> dict[str, Any]:

@@ -26,7 +26,7 @@ LOCAL_PASSES = 4  # passes that find local parameters
 
 
 def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evidence:
-    """The evidence with fresh draws; its error is how much sets of them differ.
+    """The evidence with fresh draws, and its error.
 
     Where parameters were learned from some rows, what fresh draws change of these is taken in proportion to all.
     """

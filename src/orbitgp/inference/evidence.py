@@ -84,7 +84,7 @@ class Evidence:
         """Where the log marginal likelihood at the learned parameters lies: two errors around an exact value, or from a lower
         bound upwards.
 
-        It is that of the infinite orbit. The error is how much fresh sets of draws differ.
+        It is that of the infinite orbit. The error comes from the spread of several sets of fresh draws.
         The upper end of a bound is ``upper``, or twice the estimated slack above it, or infinite where neither is known.
         Expectation propagation knows its slack.
         """

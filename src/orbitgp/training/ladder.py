@@ -47,7 +47,7 @@ _COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on ea
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
-_LAST_SETS = (3, 4, 5)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
+_LAST_SETS = range(3, 8)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
 _CHECKED_ROWS = 1000  # that tell what fresh draws change
 _BACK = (0.25, 0.5, 1.0)  # shares of the way back from an optimum that fresh draws do not support
 
@@ -75,7 +75,7 @@ class Ladder(Run):
         self.order = representative_order(self.y, self.options.seed if self.learn_rows < len(self.x) else 0)
         self.rung = self.rungs[0]
         self.draw_shift = 0.0  # nats that fresh draws add to the evidence of the rows learned from
-        self.draw_error = 0.0  # nats by which sets of fresh draws differ
+        self.draw_error = 0.0  # nats; two of them around the shift hold it in 95 %
         self.condition_seconds = 0.0  # that the posterior of the rows learned from took
         self._begin = self.learned.get()
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)

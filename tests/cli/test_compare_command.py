@@ -17,12 +17,14 @@ from tests.cli.calling import QUICK, call
 def test_a_lengthscale_for_each_column_in_a_comparison(some):
     limits = ("--max-steps", "5", "--refine-seconds", "0")
     table = (some / "table.csv", "--target", "sum", "-o", "none", "-o", "noise", "--jobs", "1", *limits)
-    refused = call("compare", *table, "--ard", "auto")
-    assert refused.exit_code == 1
-    assert "--ard auto is for orbitgp learn" in refused.stderr
-    done = call("compare", *table, "--ard", "yes", "--out", "run")
-    assert done.exit_code == 0, done.stderr
-    assert InvariantGPRegressor.load("run/model.safetensors").kernel_.base_kernel.lengthscale.numel() == 2
+    for ard in ("yes", "no", "auto"):
+        done = call("compare", *table, "--ard", ard, "--out", ard)
+        assert done.exit_code == 0, done.stderr
+        lengthscales = InvariantGPRegressor.load(f"{ard}/model.safetensors").kernel_.base_kernel.lengthscale.numel()
+        config = json.loads(Path(ard, "config.json").read_text())
+        assert config["settings"]["ard"] == ard
+        assert config["decided"] == {"ard": "yes" if lengthscales == 2 else "no"}
+        assert ard == "auto" or config["decided"]["ard"] == ard
 
 
 @pytest.mark.slow

@@ -196,11 +196,12 @@ def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
     rows = "".join(f"{a},{b},{c},{np.sin(1.5 * a) + 0.05 * rng.normal()}\n" for a, b, c in x)  # of one column only
     Path("t.csv").write_text("a,b,c,y\n" + rows)
     arguments = ["learn", "t.csv", "--target", "y", "--orbit", "none", "-q"]
-    result = call(*arguments, "--ard", "auto", "--out", "run")
+    result = call(*arguments, "--out", "run")
     assert result.exit_code == 0, result.stderr
+    assert json.loads(Path("run/config.json").read_text())["decided"] == {"ard": "yes"}
     assert "A lengthscale for each column is used: +" in result.stdout
-    assert "--ard is for" in call("learn", "digits", "--ard", "yes").stderr
-    alone = call(*arguments, "--out", "alone")
+    assert "--ard yes is for" in call("learn", "digits", "--ard", "yes").stderr
+    alone = call(*arguments, "--ard", "no", "--out", "alone")
     assert alone.exit_code == 0
     evidence = [json.loads(Path(run, "result.json").read_text())["evidence"] for run in ("run", "alone")]
     assert evidence[0] > evidence[1] + 3

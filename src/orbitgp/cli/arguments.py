@@ -154,8 +154,8 @@ class TrainingSettings:
     feature_map: Annotated[str, _train(metavar="NAME", help=_MAP_HELP)] = "none"
     ard: Annotated[
         Literal["no", "yes", "auto"],
-        _train(help="A lengthscale for each column of a table; auto (learn only) takes what the evidence prefers."),
-    ] = "no"
+        _train(help="A lengthscale for each column of a table; auto takes what the evidence prefers."),
+    ] = "auto"
     inference: Annotated[Literal["auto", "exact", "sparse"], _train(help="auto: exact where it can be afforded.")] = "auto"
     num_inducing: Annotated[int | None, _count("--num-inducing", "-m", help="Inducing points, for sparse inference.")] = None
     num_samples: Annotated[int | None, _train(min=2, metavar="N", help="Orbit samples for each datum.")] = None

@@ -139,11 +139,10 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     curve = None
     if held is not None:
         with Progress(len(held["values"]), steps, None, live, run.quiet) as progress:
-            curve = comparison.profile(**held, watch=progress.watch, **common)
+            curve = comparison.profile(**held, watch=progress.watch, **{**common, "ard": ranking.models[ranking.best].ard_})
     model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
     plain = None if behind is None else model.evidence_.value - behind.nats
-    run.write_json(run.path / "config.json", config)
     certain = ranking.plain not in ranking.tied
     result = finish(run, model, starts[ranking.best], plain, certain, comparison=ranking, profile=curve)
     shutil.rmtree(run.models, ignore_errors=True)

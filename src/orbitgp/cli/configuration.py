@@ -27,7 +27,7 @@ class Configuration(TypedDict):
     task: Literal["classification", "regression"]
     task_reason: str
     settings: TrainingSettings
-    settings_reason: NotRequired[str]
+    decided: NotRequired[dict[str, str]]  # what ``auto`` came to
     threads: int
     read_options: dict[str, Any]
     inputs: tuple[float, float]  # the smallest and the largest number among them
@@ -99,11 +99,8 @@ def check(config: dict[str, Any], data: Data) -> None:
             orbit_for(config, orbit, data).check(torch.Size(shape))
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
-    ard = config["settings"]["ard"]
-    if ard != "no" and data.read_options.scales is None:
-        raise ValueError("--ard is for tables whose columns are standardised.")
-    if ard == "auto" and config["command"] != "learn":
-        raise ValueError("--ard auto is for orbitgp learn: to compare, say --ard yes or --ard no, the same for all orbits.")
+    if config["settings"]["ard"] == "yes" and data.read_options.scales is None:
+        raise ValueError("--ard yes is for tables whose columns are standardised.")
     feature_map = config["settings"]["feature_map"]
     if feature_map in OF_IMAGES and (data.has_signals or len(shape) not in (2, 3)):
         raise ValueError(f"--feature-map {feature_map} is for images, but the inputs have shape {shape}: {advice}")
@@ -132,12 +129,9 @@ def orbit_for(config: dict[str, Any], orbit: str, data: Data) -> Orbit:
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings as arguments of an estimator."""
-    from orbitgp.estimators.initialise import ard_kernel
-
     settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
     settings["random_state"] = settings.pop("seed")
-    ard = settings.pop("ard") == "yes"
-    settings["kernel"] = ard_kernel(len(config["read_options"]["features"])) if ard else None
+    settings["ard"] = {"no": False, "yes": True}.get(settings["ard"], "auto" if config["read_options"]["scales"] else False)
     settings["feature_map"] = make_feature_map(settings["feature_map"])
     settings["image_shape"] = tuple(shape) if shape else None
     return settings

@@ -71,11 +71,14 @@ def _train(run: Run, json_: bool) -> None:
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
-    print_estimate(run, [orbit, *([Identity()] if wants_plain else [])])
+    twice = estimator_settings(config)["ard"] == "auto"
+    print_estimate(run, [orbit, *([orbit] if twice else []), *([Identity()] if wants_plain else [])])
     with Progress(2 if wants_plain else 1, budget, units, quiet=run.quiet) as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
-        model = _fitted(run, orbit, progress)
-        plain = _plain_evidence(run, progress) if wants_plain and not model.interrupted_ else None
+        progress.begin_at(config["orbit"], run.steps_done())
+        saved: dict[str, Any] = {"checkpoint": run.checkpoint, "checkpoint_every": 30.0, "resume": True}
+        model = _fit(run, orbit, progress, config["orbit"], **saved)
+        plain = _plain_evidence(run, progress, model.ard_) if wants_plain and not model.interrupted_ else None
     if not leave():
         return
     certain = plain is None or is_certain(model.evidence_, plain)
@@ -96,43 +99,22 @@ def _train(run: Run, json_: bool) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _fit(run: Run, orbit: Any, progress: Progress, name: str, settings: dict[str, Any] | None = None, **how: Any) -> Any:
-    """The estimator of this task, with the settings of the run, fitted to the rows of this process."""
+def _fit(run: Run, orbit: Any, progress: Progress, name: str, changed: dict[str, Any] | None = None, **how: Any) -> Any:
+    """The estimator of this task, with the settings of the run but those changed, fitted to the rows of this process."""
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 
     estimator = InvariantGPClassifier if run.config["task"] == "classification" else InvariantGPRegressor
-    config = {**run.config, "settings": {**run.config["settings"], **(settings or {})}}
-    model: Any = estimator(orbit, **estimator_settings(config))
+    model: Any = estimator(orbit, **{**estimator_settings(run.config), **(changed or {})})
     return model.fit(own_rows(run.data.x_train), own_rows(run.data.y_train), callback=partial(progress.record, name), **how)
 
 
-def _fitted(run: Run, orbit: Any, progress: Progress) -> Any:
-    """The fitted model, which continues an earlier part of the run. ``--ard auto`` prefers a lengthscale for each column if
-    its evidence is better by more than next to nothing."""
-    from orbitgp.report.finding import nats_needed
-    from orbitgp.report.words import nats
-
-    name, checkpoint, settings = run.config["orbit"], run.checkpoint, run.config["settings"]
-    progress.begin_at(name, run.steps_done())
-    model = _fit(run, orbit, progress, name, checkpoint=checkpoint, checkpoint_every=30.0, resume=True)
-    if settings["ard"] != "auto" or model.interrupted_:
-        return model
-    other = _fit(run, orbit, progress, "a lengthscale a column", {"ard": "yes"})
-    gain = other.evidence_.value - model.evidence_.value
-    better = gain > nats_needed(0) and not other.interrupted_
-    settings["ard"] = "yes" if better else "no"
-    said = f"A lengthscale for each column is {'' if better else 'not '}used: {nats(gain, sign=True)}."
-    run.config["settings_reason"] = said
-    return other if better else model
-
-
-def _plain_evidence(run: Run, progress: Progress) -> Evidence | None:
+def _plain_evidence(run: Run, progress: Progress, ard: bool) -> Evidence | None:
     """The evidence of the model without invariance, which an earlier part of the run may have trained; None if stopped."""
     from orbitgp.inference.evidence import Evidence
 
     if run.baseline.is_file():
         return Evidence(**read_json(run.baseline, Evidence))
-    model = _fit(run, None, progress, "no invariance")
+    model = _fit(run, None, progress, "no invariance", {"ard": ard})
     if model.interrupted_:
         return None
     if rank() == 0:

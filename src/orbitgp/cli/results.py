@@ -39,6 +39,8 @@ def finish(
 
     run.say("writing the report …")
     config, data, options = run.config, run.data, run.data.read_options
+    config["decided"] = {"ard": "yes" if model.ard_ else "no"}
+    run.write_json(run.path / "config.json", config)
     made, scales = provenance(config["settings"]["device"]), options.scales or ()
     content = Content(
         title=data.name,
@@ -68,7 +70,7 @@ def finish(
         versions={**made["versions"], **{name: str(value) for name, value in made["hardware"].items()}},
         notes=[*data.notes, *["The run was stopped early: this is the model so far."] * model.interrupted_],
         remarks=[
-            *filter(None, [config.get("settings_reason")]),
+            *_lengthscales(model, config, options.scales),
             *noise_in_units(model.orbit_.describe(), options.features, scales),
         ],
     )
@@ -84,6 +86,16 @@ def finish(
     write_report(run.report, content)
     run.write_json(run.result, result)
     return result
+
+
+def _lengthscales(model: Any, config: dict[str, Any], scales: Any) -> list[str]:
+    """What ``--ard auto`` came to, for a table."""
+    from orbitgp.report.words import nats
+
+    if config["settings"]["ard"] != "auto" or scales is None:
+        return []
+    gain = "" if model.ard_gain_ is None else f": {nats(model.ard_gain_, sign=True)}"
+    return [f"A lengthscale for each column is {'' if model.ard_ else 'not '}used{gain}."]
 
 
 def _save_model(model: Any, path: Path) -> None:
@@ -181,9 +193,6 @@ def print_next(run: Run) -> None:
     print_line("model", str(run.model))
     print_line("open the report", f"orbitgp show {path} --open")
     print_line("predict", f"orbitgp predict {path} INPUT{named_again([config['orbit']], config['settings'])}")
-    tried = config["settings"]["ard"] != "no" or config.get("settings_reason")
-    if config["command"] == "learn" and config["read_options"].get("scales") and not tried:
-        print_line("try also", "--ard auto: a lengthscale for each column, if the evidence prefers it")
 
 
 def print_line(name: str, value: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from os import PathLike
@@ -70,6 +71,7 @@ def compare(
     # Expensive models first, so that workers end at about the same time.
     costly = {name: named[name] for name in sorted(named, key=lambda name: isinstance(named[name], Identity))}
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
+    settings = _with_ard(settings, train, y, task, random_state)
     jobs = _jobs(costly, y, task, random_state, settings)
     standings, models = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs)
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
@@ -122,6 +124,14 @@ def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[st
         return list(DEGREES)
     start = max(abs(end) for end in found.value) if isinstance(found.value, tuple) else found.value
     return [start**multiple if found.unit == "×" else start * multiple for multiple in MULTIPLES]
+
+
+def _with_ard(settings: dict[str, Any], train: Any, y: np.ndarray, task: Task | Literal["auto"], seed: int) -> dict[str, Any]:
+    """Settings for all orbits alike: where ``ard`` is ``auto``, the model without an orbit decides."""
+    if settings.get("ard") != "auto":
+        return settings
+    (plain,) = train([replace(job, purpose="ard") for job in _jobs({"none": Identity()}, y, task, seed, settings)])
+    return {**settings, "ard": plain.model.ard_}
 
 
 def _jobs(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from orbitgp.estimators.presentation import Presents
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
 from orbitgp.estimators.validation import (
+    ard_for,
     check_arguments,
     check_orbit,
     check_sparse_memory,
@@ -60,6 +61,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, many_inducing, sparse_plan
+from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.engine import Engine
 from orbitgp.training.plausible import plausible_ranges
@@ -94,6 +96,7 @@ class InvariantEstimator(Presents, ChecksData):
     verbose: bool | int = False
     inference: InferenceName = "auto"
     training: TrainingOptions | None = None
+    ard: bool | Literal["auto"] = False
 
     # A constructor of scikit-learn takes anything, and ``fit`` complains. So shape checkers leave the constructor alone.
     __no_type_check__ = True
@@ -165,10 +168,14 @@ class InvariantEstimator(Presents, ChecksData):
             self.training = training_options(self.training).set_params(**changed)
         return self
 
-    def _fit(self, X: Any, y: Any, run: Run) -> None:
+    def _fit(self, X: Any, y: Any, run: Run, ard: bool = False) -> None:
         arguments = check_arguments(self.get_params(deep=False))
         device = usable_device(self.device)
         x, targets = self._training_data(X, y, device)
+        asked = ard_for(arguments, x)
+        self.ard_, self.ard_gain_ = ard or asked is True, cast(float | None, None)
+        if asked == "auto" and arguments["max_seconds"] is not None:
+            arguments["max_seconds"] /= 2  # of two fits
         drawn = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
         seeds = Seeds(*processes.broadcast(run.seeds(drawn, self.random_state)))
         at_start = torch.Generator(device).manual_seed(seeds.start)
@@ -179,8 +186,8 @@ class InvariantEstimator(Presents, ChecksData):
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(first(x, 1), settings.num_samples, 2, settings.sampler, at_start)
         problem = self._problem(x, targets).to(device)
-        kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map)
-        if self.kernel is None and self.feature_map is None and isinstance(x, Tensor):
+        kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map, self.ard_)
+        if self.kernel is None and self.feature_map is None and isinstance(x, Tensor) and not asked:
             warn_of_scales(x)
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
         exact = exact_model(x, fit) if isinstance(x, Tensor) else None
@@ -198,6 +205,20 @@ class InvariantEstimator(Presents, ChecksData):
         some, labels = first(x, SEEN_ROWS).cpu().numpy(), np.asarray(targets)[:SEEN_ROWS]
         shown = typical_rows(some, labels)
         self.examples_ = some[shown], labels[shown]
+        if asked == "auto" and not (ard or run.interrupted):
+            self._prefer_ard(X, y, run)
+
+    def _prefer_ard(self, X: Any, y: Any, run: Run) -> None:
+        """Fit with a lengthscale for each column, and keep that where its evidence is better by more than chance would give."""
+        shared, second = dict(vars(self)), Run(run.callback, None, 60.0, False)
+        with warnings.catch_warnings(action="ignore"):  # the first fit gave them
+            self._fit(X, y, second, ard=True)
+        gain = self.ard_gain_ = self.evidence_.value - shared["evidence_"].value
+        if second.interrupted:
+            self.__dict__ = {**shared, "interrupted_": True}
+            run.interrupted, run.warning = True, second.warning
+        elif gain <= nats_needed(len(self.kernel_.base_kernel.lengthscale[0]) - 1):
+            self.__dict__ = {**shared, "ard_gain_": gain}
 
     def _fit_exact(self, model: ExactGP, fit: Fit) -> None:
         """Learn from as many rows as was planned, and condition on all."""

@@ -101,10 +101,17 @@ def plan_of(exact: ExactGP | None, fit: Fit) -> Plan:
 
 
 def initial_kernel(
-    kernel: Kernel | None, x: Inputs, variance: float, generator: torch.Generator, feature_map: nn.Module | None = None
+    kernel: Kernel | None,
+    x: Inputs,
+    variance: float,
+    generator: torch.Generator,
+    feature_map: nn.Module | None = None,
+    ard: bool = False,
 ) -> Kernel:
     """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
     rows = (first(x, 2) if kernel is not None else _random_rows(x, generator)).flatten(1).double()
+    if ard:
+        return _ard_kernel(rows, variance)
     if feature_map is None:
         return _kernel_of_vectors(kernel, rows, variance)
     shape = tuple(x.shape[1:]) if x.ndim > 2 else None
@@ -124,21 +131,23 @@ def _kernel_of_vectors(kernel: Kernel | None, x: Float[Tensor, "rows dim"], vari
         return kernel
     distances = torch.pdist(x)
     distances = distances[distances > rounding * float(x.norm(dim=1).max())]  # without rows that differ by rounding alone
-    return _rbf(float(distances.median()) if len(distances) else 1.0, variance if variance > 0 else 1.0).to(x.device)
+    return _rbf(float(distances.median()) if len(distances) else 1.0, variance).to(x.device)
 
 
-def _rbf(lengthscale: float, variance: float, dim: int | None = None) -> ScaleKernel:
+def _ard_kernel(x: Float[Tensor, "rows dim"], variance: float) -> ScaleKernel:
+    """A lengthscale for each column (automatic relevance determination): two rows are about one apart in all of them."""
+    spread = x.std(0, correction=0)
+    spread[spread <= 1e-10 * x.abs().amax(0)] = 1.0  # of a column that does not vary
+    return _rbf(math.sqrt(2 * x.shape[1]) * spread, variance, x.shape[1]).to(x.device)
+
+
+def _rbf(lengthscale: float | Float[Tensor, " dim"], variance: float, dim: int | None = None) -> ScaleKernel:
     """Learned on the log scale: a step of the optimiser changes it by the same factor whatever the units of the data."""
     log_scale = {"transform": torch.exp, "inv_transform": torch.log}
     inner = RBFKernel(ard_num_dims=dim, lengthscale_constraint=Positive(**log_scale))
     kernel = ScaleKernel(inner, outputscale_constraint=Positive(**log_scale)).double()
-    kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, variance
+    kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, variance if variance > 0 else 1.0
     return kernel
-
-
-def ard_kernel(dim: int) -> ScaleKernel:
-    """An RBF kernel with a lengthscale for each of these standardised inputs (automatic relevance determination)."""
-    return _rbf(math.sqrt(2 * dim), 1.0, dim)  # about the distance between two rows
 
 
 def _random_rows(x: Inputs, generator: torch.Generator) -> Float[Tensor, "some *features"]:

@@ -63,6 +63,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             can be afforded, unless ``num_inducing``, ``batch_size`` or an option of sparse training is given.
         training: everything else about training and prediction, :class:`orbitgp.TrainingOptions`. ``set_params`` and grid
             searches reach its options by names such as ``training__learning_rate``.
+        ard: whether each column of a table has a lengthscale of its own in the default kernel. ``auto`` fits both kernels and
+            takes what the evidence prefers, by more than the further lengthscales would gain by chance.
         normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
             given as objects, then speak of normalised targets; predictions and the evidence are always in the units of y.
 
@@ -81,6 +83,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         orbit_: what was learned of the orbit; ``orbit_.describe()`` says it in physical units.
         kernel_: the GPyTorch kernel, which prints its learned hyperparameters.
         likelihood_: the likelihood, with what it learned.
+        ard_: whether columns have lengthscales of their own; ``ard_gain_`` are the nats that these gain, where ``ard`` is auto.
         history_: the bound, ranges and hyperparameters over time.
         interrupted_: whether Ctrl-C ended the fit before its budget.
         model_: the :class:`orbitgp.InvariantGP`, or :class:`orbitgp.inference.exact.ExactGP`, for joint predictions.

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -53,6 +53,9 @@ def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     one_of("inference", arguments["inference"], get_args(InferenceName))
     for name, kind, described in _OBJECTS:
         _check_object(name, arguments[name], kind, described)
+    if not isinstance(ard := arguments["ard"], bool | np.bool_) and ard != "auto":
+        raise ValueError(f"ard must be True, False or 'auto', got {ard!r}.")
+    checked["ard"] = ard if ard == "auto" else bool(ard)
     if not isinstance(arguments.get("normalize_y", True), bool | np.bool_):
         raise TypeError(f"normalize_y must be True or False, got {arguments['normalize_y']!r}.")
     return checked
@@ -67,6 +70,16 @@ def check_orbit(orbit: Orbit, x: Float[Tensor, "rows *features"]) -> None:
     if (*found[:1], *found[2:]) != (len(x), *x.shape[1:]) or found[1] % count:
         what = f"the {count} samples of {len(x)} inputs of shape {tuple(x.shape[1:])} have the shape {expected}"
         raise ValueError(f"{what}, but {type(orbit).__name__}.{method} gives {found}.")
+
+
+def ard_for(arguments: Mapping[str, Any], x: Tensor | RowSource) -> bool | Literal["auto"]:
+    """Whether columns have lengthscales of their own; ``auto`` where the evidence is to say. Only tables have columns."""
+    ard: bool | Literal["auto"] = arguments["ard"]
+    if arguments["kernel"] is None and arguments["feature_map"] is None and x.ndim == 2:
+        return ard if ard != "auto" or x.shape[1] > 1 else False
+    if ard is True:
+        raise ValueError("ard=True is for the default kernel of tables: leave out ard, or kernel, feature_map and images.")
+    return False
 
 
 def asks_for_sparse(arguments: Mapping[str, Any]) -> bool:
@@ -175,8 +188,8 @@ def warn_of_scales(x: Float[Tensor, "rows *features"]) -> None:
     if len(spread) > 1 and float(spread.max() / spread.min()) > 1000:
         warnings.warn(
             f"the columns of X spread by {float(spread.min()):.2g} to {float(spread.max()):.2g}, and one lengthscale for all "
-            "sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or give a kernel with "
-            "ard_num_dims."
+            "sees only the widest: standardise them with sklearn.preprocessing.StandardScaler, or take a lengthscale for each, "
+            "ard=True."
         )
 
 

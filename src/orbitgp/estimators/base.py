@@ -124,7 +124,10 @@ class InvariantEstimator(Presents, ChecksData):
 
         Ctrl-C ends the run early, keeps the model so far, and warns.
         """
-        run = Run(callback, checkpoint, checkpoint_every, resume)
+        return self._fitted(X, y, Run(callback, checkpoint, checkpoint_every, resume))
+
+    def _fitted(self: Estimator, X: Any, y: Any, run: Run) -> Estimator:
+        """Fit, or leave the estimator as it was."""
         before = dict(vars(self))
         if isinstance(before.get("model_"), ExactGP):
             before["model_"].forget_posterior()  # the next one needs the memory
@@ -185,7 +188,7 @@ class InvariantEstimator(Presents, ChecksData):
         check_orbit(orbit, first(x, 2))
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(first(x, 1), settings.num_samples, 2, settings.sampler, at_start)
-        problem = self._problem(x, targets).to(device)
+        problem = self._problem(x, targets, run.sample_weight).to(device)
         kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map, self.ard_)
         if self.kernel is None and self.feature_map is None and isinstance(x, Tensor) and not asked:
             warn_of_scales(x)
@@ -210,7 +213,7 @@ class InvariantEstimator(Presents, ChecksData):
 
     def _prefer_ard(self, X: Any, y: Any, run: Run) -> None:
         """Fit with a lengthscale for each column, and keep that where its evidence is better by more than chance would give."""
-        shared, second = dict(vars(self)), Run(run.callback, None, 60.0, False)
+        shared, second = dict(vars(self)), Run(run.callback, None, 60.0, False, run.sample_weight)
         with warnings.catch_warnings(action="ignore"):  # the first fit gave them
             self._fit(X, y, second, ard=True)
         gain = self.ard_gain_ = self.evidence_.value - shared["evidence_"].value
@@ -252,7 +255,7 @@ class InvariantEstimator(Presents, ChecksData):
             check_images(first(x, SEEN_ROWS).cpu().numpy(), orbit)
         return orbit
 
-    def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
+    def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         """Targets and likelihood for these data."""
         raise NotImplementedError
 

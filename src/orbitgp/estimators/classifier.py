@@ -55,7 +55,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 
-    def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
+    def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         if targets.dtype == object and any(label is None for label in targets):
             raise ValueError("y contains None: every row needs a label.")
         try:

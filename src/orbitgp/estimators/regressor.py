@@ -22,9 +22,14 @@ from torch import Tensor
 from orbitgp.estimators.base import InvariantEstimator
 from orbitgp.estimators.data import Inputs, stored
 from orbitgp.estimators.initialise import Problem
+from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.validation import per_row
+from orbitgp.inference import processes
 from orbitgp.inference.prior import draw_normal
+from orbitgp.inference.rows import SharedRows
 from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, Noise, ScaleMixture, StudentT, make_likelihood
 from orbitgp.planning.options import whole_number
+from orbitgp.training.records import Callback
 
 MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it, constant targets have infinite evidence
 FEW_ROWS = 10  # rows, at most, that determine the variance of the targets too badly
@@ -67,6 +72,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             takes what the evidence prefers, by more than the further lengthscales would gain by chance.
         normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
             given as objects, then speak of normalised targets; predictions and the evidence are always in the units of y.
+        alpha: the known variance of the noise of y, one for all rows or one for each, in squared units of y. The learned noise
+            comes on top. Predictions have the learned noise alone. For a Gaussian likelihood.
 
     None stands for the library's default.
 
@@ -91,8 +98,35 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
     _: KW_ONLY
     normalize_y: bool = True
+    alpha: Any = 0.0
 
     _y_checks = MappingProxyType({"multi_output": True, "y_numeric": True})
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        callback: Callback | None = None,
+        checkpoint: StrPath | None = None,
+        checkpoint_every: float = 60.0,
+        resume: bool | StrPath = False,
+    ) -> InvariantGPRegressor:
+        """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
+
+        Args:
+            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or signals
+                (N, T) or (N, C, T).
+            y: the targets, (N,) or (N, outputs).
+            sample_weight: a positive number for each row, by which its noise variance is divided. So a target that is the mean
+                of four measurements has the weight 4. A weight is no number of copies: the learned noise is that of weight 1,
+                and so is that of predictions. For a Gaussian likelihood alone.
+            callback: a function of each record of the history (:mod:`orbitgp.training.records`).
+            checkpoint: a file for the state of the run, replaced every ``checkpoint_every`` seconds.
+            resume: as for :class:`orbitgp.InvariantGPClassifier`.
+        """
+        return self._fitted(X, y, Run(callback, checkpoint, checkpoint_every, resume, sample_weight))
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of a new observation in each row and, if asked for, its standard deviation (of f and noise together).
@@ -169,7 +203,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     def _shaped(self, values: Float[np.ndarray, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return values[:, 0] if self._flat_targets else values
 
-    def _problem(self, x: Inputs, targets: np.ndarray) -> Problem:
+    def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         self._flat_targets = targets.ndim == 1
         values = targets.reshape(len(targets), -1).astype(np.float64)
         # A target that does not vary, up to rounding, has its own size for a unit.
@@ -189,7 +223,22 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
                 f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are widened "
                 f"by a factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
             )
-        return Problem(y, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
+        seen = torch.cat([y, self._known_noise(likelihood, x, sample_weight)], 1)
+        return Problem(seen, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
+
+    def _known_noise(self, likelihood: Likelihood, x: Inputs, sample_weight: Any) -> Float[Tensor, "rows known"]:
+        """The weight of each row and its known variance, in units of the normalised targets; nothing where neither is given."""
+        if sample_weight is None and np.ndim(self.alpha) == 0 and self.alpha == 0:
+            return torch.empty(len(x), 0, dtype=torch.float64)
+        if not isinstance(likelihood, Gaussian):
+            other = type(likelihood).__name__
+            raise ValueError(f"alpha and sample_weight are of a Gaussian noise, and {other} has another: leave them out.")
+        if np.ptp(self.target_scale_) > 0 and np.any(self.alpha):
+            raise ValueError("alpha is in the units of one output: fit outputs one by one, or with normalize_y=False.")
+        given = {"sample_weight": 1.0 if sample_weight is None else sample_weight, "alpha": self.alpha}
+        own = len(x.local) if isinstance(x, SharedRows) else len(x)
+        columns = processes.run_on_all(lambda: np.stack([per_row(name, value, own) for name, value in given.items()], 1))
+        return torch.tensor(np.concatenate(processes.all_gather(columns)) / [1.0, self.target_scale_[0] ** 2])
 
     def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
         outputs = y.shape[1]

@@ -30,7 +30,7 @@ StrPath = str | PathLike[str]
 class Run:
     """One call of ``fit``: its arguments are checked before any work is done."""
 
-    def __init__(self, callback: Any, checkpoint: Any, every: Any, resume: Any) -> None:
+    def __init__(self, callback: Any, checkpoint: Any, every: Any, resume: Any, sample_weight: Any = None) -> None:
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one record, got {callback!r}.")
         if not isinstance(every, Real) or isinstance(every, bool):
@@ -40,6 +40,7 @@ class Run:
         self.warning: str | None = None
         self.interrupted = False
         self.checkpoint = _checkpoint(checkpoint, float(every), resume)
+        self.sample_weight = sample_weight
 
     def seeds(self, drawn: list[int], random_state: Any) -> list[int]:
         """The seeds of this run: those drawn, or those of the resumed run where ``random_state`` is no number."""

@@ -115,6 +115,16 @@ def trainer_settings(arguments: Mapping[str, Any], orbit: Orbit, seed: int) -> T
     return settings
 
 
+def per_row(name: str, values: Any, rows: int) -> Float[np.ndarray, " rows"]:
+    """A number for each row: a weight must be positive, and a variance must not be negative."""
+    found, least = np.asarray(values, dtype=np.float64), "above" if name == "sample_weight" else "at least"
+    if found.shape not in ((), (rows,)):
+        raise ValueError(f"{name} must be a number for each of {rows} rows, got the shape {found.shape}.")
+    if not np.isfinite(found).all() or found.min() < 0 or (least == "above" and found.min() == 0):
+        raise ValueError(f"{name} must be finite and {least} zero in every row: leave out the others.")
+    return np.broadcast_to(found, rows)
+
+
 def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: int = 1) -> int:
     """How many inducing points: no more than determine f; by default enough to see some elements of the orbit for each datum.
 

@@ -18,6 +18,7 @@ and the moments that it is given hold E f f^T.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -82,10 +83,16 @@ def root_second(second: Float[Tensor, "*shape"], mean: Float[Tensor, "*shape"]) 
     return torch.maximum(second, mean.square()).clamp_min(_SMALLEST).sqrt()
 
 
+def log_normal(r: Float[Tensor, "*shape"], variance: Float[Tensor, "*anyshape"]) -> Float[Tensor, "*shape"]:
+    """The log of N(r; 0, variance)."""
+    return -0.5 * (torch.log(2 * math.pi * variance) + r.square() / variance)
+
+
 class Likelihood(nn.Module):
     """One likelihood: its local parameters, its quadratic, its log density and its predictive distribution.
 
-    ``y`` has one row for each datum: real targets (N, L), or classes as ``Classification.encode`` writes them.
+    ``y`` has one row for each datum: real targets (N, L), or classes as ``Classification.encode`` writes them. A likelihood may
+    ask for further columns, of what is known of each datum.
     """
 
     num_latents: int

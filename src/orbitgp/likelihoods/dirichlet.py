@@ -14,7 +14,6 @@ share their targets, and their evidence can be compared.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -24,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.kernels.cholesky import cholesky
-from orbitgp.likelihoods.base import Locals, LogProbs, Quadratic, Values
+from orbitgp.likelihoods.base import Locals, LogProbs, Quadratic, Values, log_normal
 from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 
 _CHOICES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -87,7 +86,7 @@ class Dirichlet(Classification):
 
     def quadratic(self, y: ClassTargets, local: Locals | None = None) -> Quadratic:
         t, noise = self.observations(y)
-        return Quadratic(_log_normal(t, noise).sum(-1), t / noise, 1 / noise)
+        return Quadratic(log_normal(t, noise).sum(-1), t / noise, 1 / noise)
 
     def log_probs(self, f: Values) -> ClassLogProbs:
         return torch.log_softmax(f, -1)
@@ -95,14 +94,10 @@ class Dirichlet(Classification):
     def log_prob(self, y: ClassTargets, f: Values) -> LogProbs:
         """The log density of the targets."""
         t, noise = self.observations(y)
-        return _log_normal(t - f, noise).sum(-1)
+        return log_normal(t - f, noise).sum(-1)
 
     def saved_arguments(self) -> dict[str, Any]:
         return {"num_classes": self.num_classes, "concentration": self.concentration if self.is_given else None}
-
-
-def _log_normal(r: Float[Tensor, "*shape"], variance: ClassProbs) -> Float[Tensor, "*shape"]:
-    return -0.5 * (torch.log(2 * math.pi * variance) + r.square() / variance)
 
 
 def _kernels(x: Float[Tensor, "rows dim"]) -> Iterator[Float[Tensor, "rows rows"]]:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Moments, Quadratic, Values
+from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Moments, Quadratic, Values, log_normal
 from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 from orbitgp.likelihoods.noise import Noise
 
@@ -17,7 +17,8 @@ from orbitgp.likelihoods.noise import Noise
 class Gaussian(Noise):
     """y = f + e, e ~ N(0, noise): const = -1/2 (log 2 pi noise + y^2 / noise), eta = y / noise, lam = 1 / noise.
 
-    ``noise`` is one variance, shared by all outputs. It is learned on the log scale above ``min_noise``.
+    ``noise`` is one variance, shared by all outputs. It is learned on the log scale above ``min_noise``. Behind the outputs, y
+    may have two more columns, a weight w > 0 and a known variance v >= 0 of each row. Such a row has the noise noise / w + v.
     """
 
     shares_curvature = True
@@ -40,15 +41,24 @@ class Gaussian(Noise):
         self.log_noise.fill_(math.log(noise - self.min_noise))
 
     def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        noise = self.noise.to(r.dtype)
-        return -0.5 * (torch.log(2 * math.pi * noise) + r.square() / noise)
+        return log_normal(r, self.noise.to(r.dtype))
+
+    def observations(self, y: Float[Tensor, "rows columns"]) -> tuple[Latents, Latents]:
+        """The outputs, and the variance of their noise."""
+        outputs, known = y.tensor_split([self.num_latents], dim=1)
+        noise = self.noise.to(y.dtype)
+        return outputs, (noise / known[:, :1] + known[:, 1:] if known.shape[1] else noise).expand_as(outputs)
 
     def local(self, y: Latents, moments: Moments) -> None:
         return None
 
-    def quadratic(self, y: Latents, local: Locals | None = None) -> Quadratic:
-        precision = (1 / self.noise.to(y.dtype)).expand_as(y)
-        return Quadratic(self.log_density(y).sum(-1), y * precision, precision)
+    def quadratic(self, y: Float[Tensor, "rows columns"], local: Locals | None = None) -> Quadratic:
+        outputs, noise = self.observations(y)
+        return Quadratic(log_normal(outputs, noise).sum(-1), outputs / noise, 1 / noise)
+
+    def log_prob(self, y: Float[Tensor, "rows columns"], f: Values) -> LogProbs:
+        outputs, noise = self.observations(y)
+        return log_normal(outputs - f, noise).sum(-1)
 
     def scale_mixture(self) -> tuple[Float[Tensor, " components"], Float[Tensor, " components"]]:
         noise = self.noise.detach()[None]

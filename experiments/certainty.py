@@ -7,50 +7,39 @@ Four parts (:mod:`experiments.certainty_truth` has the truth):
 - ``null``: data of a Gaussian process without an invariance. How often is an orbit supported?
 - ``power``: data of an invariant Gaussian process. How often is the invariance found, and is a verdict ever wrong?
 
-A problem is a part, a kind and a seed. Each runs on one thread; ``--jobs`` run side by side. Each record is printed and kept
-when its problem is done. Kinds take turns, so a run that was stopped has seen all of them.
+A problem is a part, a kind and a seed, and runs on one thread. Kinds take turns, so a run that was stopped has seen them all.
+
+``python -m experiments certainty --jobs 16``
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from itertools import islice
-from multiprocessing import get_context
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 import orbitgp
+from experiments import certainty_data, harness
 from experiments import certainty_truth as true
-from experiments.certainty_data import inputs, planted, smooth_gram, table
+from experiments.certainty_data import inputs, planted, smooth_gram
 from experiments.certainty_truth import Array, Targets, Truth
+from experiments.harness import Claims, Record, Records
 from orbitgp.likelihoods import Bernoulli, Dirichlet
 from orbitgp.orbits import FiniteOrbit, GaussianNoise, Identity, LocalDeformation, Rotation, TimeShift
 from orbitgp.orbits.parse import make_orbit
 
-Record = dict[str, Any]
 CLEAR = 20.0  # nats: a planted invariance that must be found
 ROUNDING = 0.05  # nats by which an interval may miss the truth
 NOISE = 0.05  # standard deviation of the noise where an invariance is planted, for targets of unit variance
 TRUTH_POINTS = 120_000  # orbit points of all rows together, in the truth by draws
 MOST_DRAWS = 4096
-
-
-class Problem(NamedTuple):
-    """One problem: which part, which kind, and the seed of its data."""
-
-    part: str
-    kind: str
-    seed: int
 
 
 def targets_of(model: Any, y: Array) -> Targets | None:
@@ -95,10 +84,15 @@ def truth_of(model: Any, x: Array, y: Array) -> Truth | None:
     return true.by_draws(np.stack(halves), *kernel, targets=targets)
 
 
+def finite(end: float) -> float | None:
+    """An end of an interval, None where it is open."""
+    return end if math.isfinite(end) else None
+
+
 def scored(model: Any, x: Array, y: Array) -> Record:
     """The evidence of a fitted model, its interval and the truth."""
     low, high = model.evidence_.interval
-    said = {"value": model.evidence_.value, "low": low, "high": high, "converged": model.converged_}
+    said = {"value": model.evidence_.value, "low": finite(low), "high": finite(high), "converged": model.converged_}
     learned = {"samples": model.evidence_.num_samples, "learned": model.orbit_.describe().to_dict()}
     found = truth_of(model, x, y)
     if found is None:
@@ -118,8 +112,8 @@ def compared(x: Array, y: Array, orbit: Any, **settings: Any) -> tuple[Record, A
         "certain": result.settled,
         "supports": supports if result.settled else "",
         "difference": other.value - plain.value,
-        "difference_low": other.low - plain.high,
-        "difference_high": other.high - plain.low,
+        "difference_low": finite(other.low - plain.high),
+        "difference_high": finite(other.high - plain.low),
         "models": sum(row.models for row in result.rows),
     }, result
 
@@ -127,7 +121,7 @@ def compared(x: Array, y: Array, orbit: Any, **settings: Any) -> tuple[Record, A
 def solve_noise(kind: str, seed: int) -> Record:
     """None against noise: certain would be wrong, as both are one family."""
     rng = np.random.default_rng([390, seed])
-    x, y, labels = table(kind, rng, int(rng.integers(40, 101)))
+    x, y, labels = certainty_data.table(kind, rng, int(rng.integers(40, 101)))
     likelihood = "gaussian" if seed % 2 else "auto"
     settings = {"likelihood": likelihood, "task": "classification" if labels else "regression"}
     record, result = compared(x, y, GaussianNoise((0.1, 0.3)[seed // 2 % 2]), **settings)
@@ -188,6 +182,7 @@ def solve_power(kind: str, seed: int) -> Record:
     as_planted = true.log_evidence(gram, Targets(y[:, None], NOISE**2))
     gain = max(found["truth"], as_planted) - none
     slack, learned = ROUNDING + found["truth_error"], found["truth"] - none
+    low, high = record["difference_low"], record["difference_high"]
     return {
         **record,
         "rows": len(x),
@@ -195,7 +190,7 @@ def solve_power(kind: str, seed: int) -> Record:
         "planted": as_planted,
         "none": none,
         **found,
-        "difference_holds": bool(record["difference_low"] - slack <= learned <= record["difference_high"] + slack),
+        "difference_holds": (low is None or low - slack <= learned) and (high is None or learned <= high + slack),
         "wrong": record["certain"] and (record["supports"] == "orbit") != (gain > 0),
         "found": record["supports"] == "orbit" if gain >= CLEAR else None,
     }
@@ -210,96 +205,88 @@ PARTS: dict[str, tuple[Callable[[str, int], Record], tuple[str, ...]]] = {
 }
 
 
-def solve(problem: Problem) -> Record:
-    """The record of one problem; what goes wrong is a record too."""
-    begin = time.perf_counter()
-    try:
+@dataclass(frozen=True)
+class Problem(harness.Run):
+    """One problem: which part, which kind, and the seed of its data."""
+
+    part: str
+    kind: str
+    seed: int
+
+    def name(self) -> str:
+        return harness.slug(self.part, self.kind, self.seed)
+
+    def measure(self, device: str) -> Record:
+        torch.set_num_threads(1)
+        begin = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = PARTS[problem.part][0](problem.kind, problem.seed)
-    except Exception as error:  # a run of many problems goes on
-        found = {"error": f"{type(error).__name__}: {error}"}
-    return {**problem._asdict(), "seconds": round(time.perf_counter() - begin, 1), **found}
+            found = PARTS[self.part][0](self.kind, self.seed)
+        return {"seconds": round(time.perf_counter() - begin, 1), **found}
 
 
-def plan(parts: Sequence[str], first: int, count: int) -> Iterator[Problem]:
+def plan(options: argparse.Namespace) -> list[Problem]:
     """All kinds of all parts in turn, seed by seed."""
-    kinds = [(part, kind) for part in parts for kind in PARTS[part][1]]
-    return (Problem(part, kind, seed) for seed in range(first, first + count) for part, kind in kinds)
-
-
-def run_all(problems: Iterator[Problem], jobs: int, seconds: float) -> Iterator[Record]:
-    """Records as problems are done; after some seconds no new ones begin."""
-    end = time.monotonic() + seconds
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # before the workers begin
-    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        running = {pool.submit(solve, problem) for problem in islice(problems, jobs)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            fresh = islice(problems, len(done)) if time.monotonic() < end else ()
-            running |= {pool.submit(solve, problem) for problem in fresh}
-            yield from (future.result() for future in done)
+    kinds = [(part, kind) for part in options.parts for kind in PARTS[part][1]]
+    seeds = range(options.first, options.first + options.seeds)
+    return [Problem(part, kind, seed) for seed in seeds for part, kind in kinds]
 
 
 COLUMNS = {
     "holds": "interval holds",
     "difference_holds": "difference holds",
-    "false_support": "false support",
-    "wrong": "certain and wrong",
     "certain": "certain",
+    "false_support": "false support",
     "found": f"found, of {CLEAR:.0f} nats",
+    "wrong": "certain and wrong",
 }
 
 
-def summary(records: Sequence[Record]) -> str:
-    """For each part and kind: how many problems, and in how many of those that tell something is so."""
-    lines = [["part", "kind", "problems", "errors", *COLUMNS.values(), "mean seconds"]]
-    for part, (_, kinds) in PARTS.items():
-        for kind in ("all", *kinds):
-            some = [r for r in records if r["part"] == part and kind in ("all", r["kind"])]
-            said = [[bool(r[key]) for r in some if r.get(key) is not None] for key in COLUMNS]
-            if some:
-                shares = [f"{sum(each)} of {len(each)}" if each else "" for each in said]
-                errors = str(sum("error" in r for r in some))
-                lines.append([part, kind, str(len(some)), errors, *shares, f"{np.mean([r['seconds'] for r in some]):.0f}"])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+def known(records: Records, key: str) -> list[bool]:
+    """What the records say of this, where they say anything."""
+    return [record[key] for record in records if record.get(key) is not None]
 
 
-def plain(value: Any) -> Any:
-    """What JSON can say: numbers to four digits, and None for an end that is infinite."""
-    return (round(value, 4) if math.isfinite(value) else None) if isinstance(value, float) else value
+def table(records: Records) -> str:
+    """For each part and kind: in how many of the problems that tell something is so."""
+    lines = []
+    for (part, kind), group in harness.grouped(records, "part", "kind").items():
+        said = [known(group, key) for key in COLUMNS]
+        shares = [f"{sum(each)} of {len(each)}" if each else "" for each in said]
+        lines.append([part, kind, *shares, f"{np.mean([record['seconds'] for record in group]):.0f}"])
+    return harness.markdown(["part", "kind", *COLUMNS.values(), "mean seconds"], sorted(lines))
 
 
-def keep(record: Record, folder: Path | None, name: str) -> None:
-    """Print a record, and append it to the records of that name."""
-    line = json.dumps(record)
-    print(line, flush=True)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+def check(records: Records) -> Claims:
+    """What certain means, in shares of all problems."""
+    of = {part: group for (part,), group in harness.grouped(records, "part").items()}
+    claims = {}
+    if noise := of.get("noise"):
+        claims["none against noise is never certain"] = not any(known(noise, "certain"))
+    for part in ("noise", "intervals"):
+        if part in of:
+            share = np.mean(known(of[part], "holds"))
+            claims[f"{part}: 95 % of the intervals hold the evidence of the infinite orbit ({share:.1%})"] = bool(share >= 0.95)
+    for (_, kind), group in harness.grouped(of.get("null", []), "part", "kind").items():
+        share = np.mean(known(group, "false_support"))
+        claims[f"null, {kind}: at most 5 % false support ({share:.1%})"] = bool(share <= 0.05)
+    if power := of.get("power"):
+        share = np.mean(known(power, "found") or [True])
+        claims[f"power: 80 % of the planted invariances are found ({share:.1%})"] = bool(share >= 0.8)
+        claims["power: none is certain and wrong"] = not any(known(power, "wrong"))
+    return claims
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="certainty", description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--parts", default=",".join(PARTS), help="with commas between them (default: all)")
-    parser.add_argument("--count", type=int, default=16, help="problems of each kind")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="problems side by side")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="after these, no problem begins")
-    parser.add_argument("--out", type=Path, default=None, help="a folder for certainty.jsonl")
-    options = parser.parse_args(arguments)
-    parts = options.parts.split(",")
-    if unknown := set(parts) - set(PARTS):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}: parts are {', '.join(PARTS)}.")
-    records = []
-    for record in run_all(plan(parts, options.first, options.count), options.jobs, options.seconds):
-        records.append(record)
-        keep({key: plain(value) for key, value in record.items()}, options.out, "certainty")
-    print(summary(records))
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = harness.Experiment(
+    "certainty",
+    __doc__,
+    plan,
+    table,
+    check,
+    seeds=16,
+    options={
+        "--parts": {"nargs": "+", "choices": list(PARTS), "default": list(PARTS), "help": "only some of the parts"},
+        "--first": {"type": int, "default": 0, "help": "the first seed"},
+    },
+    on_gpu=False,
+)

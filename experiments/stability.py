@@ -2,26 +2,24 @@
 
 Nothing of this changes the problem. So evidences must agree within one nat, or within the errors that they state. The data are
 the first embedded digits with eight orbits, and the generated movements with two.
+
+``python -m experiments stability --jobs 16``
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from itertools import product
-from multiprocessing import get_context
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import torch
 
-from experiments.certainty import Record, keep
+from experiments import harness
+from experiments.harness import Claims, Record, Records
 from orbitgp import InvariantGPClassifier
 from orbitgp.datasets import digits, movements
-from orbitgp.report.summary import provenance
 
 IMAGES = ("rotation", "translation", "scale", "shear", "affine", "deformation", "thickness", "noise")
 SIGNALS = ("timeshift(interval=0.02, unit='s')", "timewarp(interval=0.02, unit='s')")
@@ -30,62 +28,73 @@ CHANGE = 1e-6  # standard deviation of what is added to inputs, whose values lie
 TOLERANCE = 1.0  # nats
 
 
-def solve(orbit: str, rows: int, variant: str) -> Record:
-    """One fit."""
-    data = movements() if orbit in SIGNALS else digits()
-    x, y = data.x_train[:rows], data.y_train[:rows]
-    kind, _, number = variant.partition(" ")
-    rng = np.random.default_rng(int(number) if number.isdigit() else 0)
-    order = rng.permutation(len(x)) if kind == "rows" else np.arange(len(x))
-    x, y = x[order], y[order]
-    if kind == "inputs":
-        x = x + CHANGE * rng.normal(size=x.shape)
-    torch.set_num_threads(2 if kind == "two" else 1)
-    start = time.process_time()
-    model = InvariantGPClassifier(orbit, random_state=0).fit(x, y)
-    found = model.evidence_
-    return {
-        "orbit": orbit, "rows": len(x), "variant": variant, "value": round(found.value, 3), "stderr": round(found.stderr, 3),
-        "draws": found.num_samples, "seconds": round(time.process_time() - start, 1),
-    }  # fmt: skip
+@dataclass(frozen=True)
+class Fit(harness.Run):
+    """One fit of the first rows, in one of the variants."""
+
+    orbit: str
+    rows: int
+    variant: str
+
+    def name(self) -> str:
+        return harness.slug(self.orbit, self.rows, self.variant)
+
+    def measure(self, device: str) -> Record:
+        data = movements() if self.orbit in SIGNALS else digits()
+        x, y = data.x_train[: self.rows], data.y_train[: self.rows]
+        kind, _, number = self.variant.partition(" ")
+        rng = np.random.default_rng(int(number) if number.isdigit() else 0)
+        order = rng.permutation(len(x)) if kind == "rows" else np.arange(len(x))
+        x, y = x[order], y[order]
+        if kind == "inputs":
+            x = x + CHANGE * rng.normal(size=x.shape)
+        torch.set_num_threads(2 if kind == "two" else 1)
+        start = time.process_time()
+        found = InvariantGPClassifier(self.orbit, random_state=0).fit(x, y).evidence_
+        seconds = round(time.process_time() - start, 1)
+        return {"value": found.value, "stderr": found.stderr, "draws": found.num_samples, "data": len(x), "seconds": seconds}
 
 
-def agrees(records: Sequence[Record]) -> bool:
+def agree(records: Records) -> bool:
     """Whether all evidences of one problem agree within one nat, or within two errors of their difference."""
     return all(
         abs(one["value"] - other["value"]) <= max(TOLERANCE, 2 * np.hypot(one["stderr"], other["stderr"]))
-        for one, other in product(records, records)
+        for one, other in combinations(records, 2)
     )
 
 
-def summary(records: Sequence[Record]) -> str:
+def table(records: Records) -> str:
     """For each problem: the range of its evidence, the largest error, and whether all agree."""
-    lines = ["rows  orbit" + " " * 31 + "fits  lowest to highest        error  draws     agree"]
-    for rows, orbit in sorted({(record["rows"], record["orbit"]) for record in records}):
-        some = [record for record in records if (record["rows"], record["orbit"]) == (rows, orbit)]
-        values, draws = [record["value"] for record in some], sorted({record["draws"] or 0 for record in some})
-        ends, error = f"{min(values):,.1f} to {max(values):,.1f}", max(record["stderr"] for record in some)
-        counts = ", ".join(map(str, draws))
-        lines.append(f"{rows:<4}  {orbit:<35} {len(some):<4}  {ends:<23}  {error:<5.2f}  {counts:<8}  {agrees(some)}")
-    return "\n".join(lines)
+    cells = []
+    for (orbit, _), group in harness.grouped(records, "orbit", "rows").items():
+        values, draws = [r["value"] for r in group], sorted({r["draws"] or 0 for r in group})
+        data = f"{group[0]['data']} {'movements' if orbit in SIGNALS else 'digits'}"
+        ends, error = f"{min(values):,.1f} to {max(values):,.1f}", f"{max(r['stderr'] for r in group):.2f}"
+        counts = ", ".join(map(str, draws)) if any(draws) else "none"
+        cells.append([data, orbit.partition("(")[0], str(len(group)), ends, error, counts, "yes" if agree(group) else "no"])
+    return harness.markdown(["data", "orbit", "fits", "lowest to highest, nats", "largest error", "draws", "agree"], cells)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="stability", description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--rows", type=int, nargs="+", default=[100])
-    parser.add_argument("--orbits", nargs="+", default=[*IMAGES, *SIGNALS])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="fits side by side")
-    parser.add_argument("--out", type=Path, default=None, help="a folder for stability.jsonl")
-    options = parser.parse_args(arguments)
-    records, made_by = [], provenance("cpu")
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        problems = [(orbit, rows) for orbit in options.orbits for rows in options.rows]
-        futures = [pool.submit(solve, *problem, variant) for problem in problems for variant in VARIANTS]
-        for future in as_completed(futures):
-            records.append({**future.result(), **made_by})
-            keep(records[-1], options.out, "stability")
-    print(summary(records))
+def check(records: Records) -> Claims:
+    """The fits of each problem agree."""
+    groups = harness.grouped(records, "orbit", "rows")
+    return {f"{orbit.partition('(')[0]}: all fits agree": agree(group) for (orbit, _), group in groups.items()}
 
 
-if __name__ == "__main__":
-    main()
+def plan(options: argparse.Namespace) -> list[Fit]:
+    """Every orbit in every variant."""
+    return [Fit(orbit, rows, variant) for orbit in options.orbits for rows in options.rows for variant in VARIANTS]
+
+
+EXPERIMENT = harness.Experiment(
+    "stability",
+    __doc__,
+    plan,
+    table,
+    check,
+    options={
+        "--rows": {"type": int, "nargs": "+", "default": [100], "help": "how many data"},
+        "--orbits": {"nargs": "+", "default": [*IMAGES, *SIGNALS], "help": "only some of the orbits"},
+    },
+    on_gpu=False,
+)

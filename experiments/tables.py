@@ -16,6 +16,8 @@ from pathlib import Path
 from experiments import (
     augmentation,
     battery,
+    certainty,
+    coverage,
     defaults,
     deformations,
     exact,
@@ -28,6 +30,7 @@ from experiments import (
     rotated_mnist,
     signals,
     small_data,
+    stability,
     toy,
     verdicts,
     views,
@@ -39,6 +42,9 @@ COMPARISONS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, rotated_mnist, small_data, reduced_mnist)
 }
 OTHERS = (
+    certainty,
+    coverage,
+    stability,
     toy,
     exact,
     exact_evidence,

@@ -54,16 +54,38 @@ def test_shared_draws_are_extrapolated_to_the_infinite_orbit(rng):
     assert found.error < 0.2
 
 
-def test_kinds_take_turns_and_the_table_counts_what_is_known():
-    problems = list(certainty.plan(["null", "intervals"], 5, 2))
-    assert [p.seed for p in problems[:11]] == [5] * 11
+def test_kinds_take_turns():
+    options = certainty.EXPERIMENT.parser().parse_args(["--parts", "null", "intervals", "--first", "5", "--seeds", "2"])
+    problems = certainty.plan(options)
+    assert [p.seed for p in problems] == [5] * 11 + [6] * 11
     assert len({(p.part, p.kind) for p in problems[:11]}) == 11
-    record = {"part": "null", "kind": "swap", "seed": 0, "seconds": 2.0}
-    rows = certainty.summary([{**record, "false_support": True}, {**record, "false_support": False}, {**record, "error": "x"}])
-    assert "1 of 2" in rows.splitlines()[1]
-    assert rows.splitlines()[1].split()[:4] == ["null", "all", "3", "1"]
 
 
-def test_what_goes_wrong_in_a_problem_is_its_record(monkeypatch):
-    monkeypatch.setitem(certainty.PARTS, "null", (lambda kind, seed: 1 / 0, ("swap",)))
-    assert "ZeroDivisionError" in certainty.solve(certainty.Problem("null", "swap", 0))["error"]
+def records(part: str, kind: str, **said: list[bool | None]) -> list[dict]:
+    """A record for each value."""
+    settings = {"part": part, "kind": kind}
+    each = [dict(zip(said, values, strict=True)) for values in zip(*said.values(), strict=True)]
+    return [{"settings": settings, "seconds": 2.0, **values} for values in each]
+
+
+def test_the_table_counts_what_is_known():
+    found = records("null", "swap", false_support=[True, False, None])
+    assert "| null | swap |  |  |  | 1 of 2 |  |  | 2 |" in certainty.table(found)
+
+
+def test_claims_are_of_shares():
+    held, missed = [True] * 19, [False]
+    found = [
+        *records("intervals", "affine", holds=held + missed),
+        *records("null", "swap", false_support=missed * 18 + [True] * 2),
+        *records("null", "noise", false_support=missed * 19 + [True]),
+        *records("power", "swap", found=[True, True, None, True, False], wrong=[False, False, True, False, False]),
+    ]
+    assert list(certainty.check(found).values()) == [True, False, True, False, False]
+    said = certainty.check(records("noise", "iris", certain=[False] * 4, holds=[True, True, True, False]))
+    assert list(said.values()) == [True, False]
+
+
+def test_an_open_end_holds_everything_on_its_side():
+    assert certainty.finite(float("inf")) is None
+    assert certainty.finite(-3.0) == -3.0

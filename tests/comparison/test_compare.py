@@ -14,7 +14,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 import orbitgp
 from orbitgp.comparison import compare, profile
 from orbitgp.comparison.parallel import Job, Trained
-from orbitgp.comparison.refine import Refinement, refinements, standing, train_and_refine, undecided
+from orbitgp.comparison.refine import Refinement, refinement, standing, train_and_refine, undecided
 from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
@@ -113,11 +113,11 @@ def bound(top: float, points: int) -> Fake:
 
 
 def trained(job: Job, model: Fake) -> Trained:
-    return Trained(job, model.evidence_.value, model.evidence_.stderr, 1.0, model)
+    return Trained(job, 1.0, model)
 
 
-def job(name: str, **settings) -> Job:
-    return Job(name, GaussianNoise(0.1), 0, InvariantGPRegressor, {"num_inducing": 8, **settings})
+def job(name: str, orbit: Orbit | None = None, **settings) -> Job:
+    return Job(name, orbit or GaussianNoise(0.1), 0, InvariantGPRegressor, {"num_inducing": 8, **settings})
 
 
 class TestLoop:
@@ -150,23 +150,27 @@ class TestLoop:
         assert "16 inducing points and 600 steps for a" in " ".join(verdict(standings))
         assert all(len(row) == 1 for row in self.run({"a": 1000.0, "b": 995.0}, seconds=0.0)[1].values())
 
-    def test_exact_inference_is_taken_where_it_is_cheaper_and_allowed(self):
+    def test_exact_inference_is_taken_where_it_is_quick_and_allowed(self):
         standings, _, told = self.run({"a": 1000.0, "b": 980.0})
         assert told[1:] == [[("b", "exact inference")], [("a", "exact inference")]]
         assert [s.name for s in leaders(standings)[0]] == ["a"]
         assert [s.value for s in standings] == [1000.0, 980.0]
+        sparse = trained(job("a"), bound(10.0, 8))
+        assert standing([sparse], ROWS).needs == "exact inference"
+        assert standing([sparse], 10**6).needs == "16 inducing points and 600 steps"
 
     def test_exact_models_that_have_converged_are_known_as_well_as_they_can_be(self):
         some = trained(job("a"), Fake(10.0, draws=64, error=2.0))
         assert standing([some], ROWS).width == pytest.approx(8.0)
-        assert refinements(some, ROWS) == []
-        assert refinements(trained(job("a"), Fake(10.0)), ROWS) == []
+        assert refinement(some, ROWS) is None
+        assert refinement(trained(job("a"), Fake(10.0)), ROWS) is None
 
     def test_inducing_points_are_added_as_far_as_orbits_have_use_for_them(self):
         def refined(points: int, samples: int, orbit: Orbit) -> Refinement:
             model, at = Fake(10.0, 20.0), torch.zeros(points, 2, dtype=torch.float64)
             model.model_ = InvariantGP(RBFKernel().double(), orbit, at, inducing_samples=samples)
-            (found,) = refinements(trained(replace(job("a", inference="sparse"), orbit=orbit), model), ROWS)
+            found = refinement(trained(replace(job("a", inference="sparse"), orbit=orbit), model), ROWS)
+            assert found is not None
             return found
 
         noise, swap = GaussianNoise(0.1).double(), Permutation.swap(0, 1)
@@ -181,9 +185,8 @@ class TestLoop:
             assert "training" not in narrow.job.settings
         assert refined(ROWS, 2, swap).words == "a second run"  # its averages see the whole orbit
 
-    def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_nothing(self, monkeypatch):
-        monkeypatch.setattr("orbitgp.comparison.refine.POINTS_PER_DATUM", 1)
-        full = {"num_inducing": ROWS, "inference": "sparse"}
+    def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_nothing(self):
+        full = {"num_inducing": ROWS, "inference": "sparse", "orbit": Identity()}
         standings, models, told = self.run({"a": 1000.0, "b": 995.0}, seconds=1000.0, **full)
         assert told[1:] == [[("b", "a second run")], [("a", "a second run")]]
         assert [row[1].job.seed for row in models.values()] == [1, 1]
@@ -194,23 +197,16 @@ class TestLoop:
         assert "would take" not in said
 
     def test_a_run_that_cannot_grow_gets_more_steps_until_it_has_converged(self):
-        model = bound(10.0, 8 * ROWS)
+        model = bound(10.0, ROWS)
         model.converged_ = False
-        again = trained(replace(job("a", inference="sparse", max_steps=40, max_seconds=5.0), purpose="a second run"), model)
-        (longer,) = refinements(again, ROWS)
+        limits = {"max_steps": 40, "max_seconds": 5.0}
+        again = trained(replace(job("a", Identity(), inference="sparse", **limits), purpose="a second run"), model)
+        longer = refinement(again, ROWS)
+        assert longer is not None
         assert (longer.words, longer.job.purpose) == ("80 steps and 10 seconds", "more steps")
         assert (longer.job.settings["max_steps"], longer.job.settings["max_seconds"]) == (80, 10.0)
         model.converged_ = True
-        assert refinements(again, ROWS) == []
-
-    def test_exact_inference_that_does_not_fit_is_all_that_would_tell(self, monkeypatch):
-        again = trained(replace(job("a"), purpose="a second run"), bound(10.0, 8 * ROWS))
-        assert standing([again, again], ROWS).needs == "exact inference"
-        monkeypatch.setattr("orbitgp.comparison.refine.free_memory", lambda device: 1.0)
-        assert [step.seconds for step in refinements(again, ROWS)] == [inf]
-        assert standing([again, again], ROWS).needs == "0 GB for exact inference"
-        grows = trained(job("a"), bound(10.0, 8))
-        assert standing([grows], ROWS).needs == "16 inducing points and 600 steps, or 0 GB for exact inference,"
+        assert refinement(again, ROWS) is None
 
     @pytest.mark.parametrize("best", [Fake(100.0), Fake(100.0, 101.0)], ids=["exact", "sparse"])
     def test_a_verdict_says_first_what_has_not_converged(self, best):
@@ -228,9 +224,10 @@ class TestLoop:
         model = Fake(10.0)
         model.converged_ = False
         assert standing([trained(job("a", max_steps=5), model)], ROWS).high == inf
-        (longer,) = refinements(trained(job("a", max_steps=5), model), ROWS)
+        longer = refinement(trained(job("a", max_steps=5), model), ROWS)
+        assert longer is not None
         assert (longer.job.settings["max_steps"], longer.words) == (10, "10 steps")
-        assert refinements(trained(job("a"), model), ROWS) == []  # no limit of the user's
+        assert refinement(trained(job("a"), model), ROWS) is None  # no limit of the user's
 
     def test_two_bounds_that_agree_say_nothing_where_training_met_a_limit(self):
         """Forty steps and eighty ended at -20.5 with a slack of 2.5, where more steps lead to 13.3."""

@@ -101,9 +101,7 @@ def comparison(model, plain: float = 10.0) -> Comparison:
         Standing("rotation", 51.0, 50.0, 52.0),
         Standing(EVIL, 49.0, 48.0, np.inf, "one run", "512 inducing points"),
     ]
-    trained = {
-        s.name: [Trained(Job(s.name, model.orbit_, 0, InvariantGPClassifier), s.value, 0.1, 1.0, model)] for s in standings
-    }
+    trained = {s.name: [Trained(Job(s.name, model.orbit_, 0, InvariantGPClassifier), 1.0, model)] for s in standings}
     return Comparison(standings, trained, "none")
 
 

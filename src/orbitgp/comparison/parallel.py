@@ -54,13 +54,20 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model, its evidence, and the seconds that it took."""
+    """A trained model, and the seconds that it took."""
 
     job: Job
-    evidence: float
-    stderr: float
     seconds: float
     model: Estimator
+
+    @property
+    def evidence(self) -> float:
+        return self.model.evidence_.value
+
+
+def best_of(models: Sequence[Trained]) -> Trained:
+    """The one with the most evidence."""
+    return max(models, key=lambda trained: trained.evidence)
 
 
 def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
@@ -79,7 +86,7 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
             model.fit(X, y, callback=tell)
     except FloatingPointError as error:
         raise FloatingPointError(f"{job.name}, seed {job.seed}: {error}") from error
-    return Trained(job, model.evidence_.value, model.evidence_.stderr, time.perf_counter() - begin, model)
+    return Trained(job, time.perf_counter() - begin, model)
 
 
 class Kept:
@@ -117,7 +124,7 @@ class Kept:
         except SavedFileError as error:
             logger.warning("%s: it is trained again.", error)
             return None
-        return Trained(job, model.evidence_.value, model.evidence_.stderr, model.history_[-1]["seconds"], model)
+        return Trained(job, model.history_[-1]["seconds"], model)
 
 
 def column_names(X: Any) -> list[str]:

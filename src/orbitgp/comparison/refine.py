@@ -17,30 +17,28 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
   not fall.
 
 While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time. A
-sparse model gets more inducing points and steps, or exact inference where that is cheaper. A model that met a limit of the
-user's gets twice the limit. None gets more draws: training adds these until they no longer matter.
+sparse model gets more inducing points and steps, or exact inference. A model that met a limit of the user's gets twice the
+limit. None gets more draws: training adds these until they no longer matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import inf, isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 import torch
 
-from orbitgp.comparison.parallel import Job, Trained
+from orbitgp.comparison.parallel import Job, Trained, best_of
 from orbitgp.comparison.verdict import Difference, Standing, ranked
 from orbitgp.inference.model import InvariantGP
-from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.orbits.description import listed
-from orbitgp.planning.cost import Workload, affordable
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
-from orbitgp.planning.plan import POINTS_PER_DATUM
-from orbitgp.planning.rungs import LEAST_DRAWS
+from orbitgp.planning.plan import POINTS_PER_DATUM, exact_seconds
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
@@ -51,47 +49,46 @@ _UNITS = {"max_steps": "steps", "max_seconds": "seconds"}  # of the limits that 
 Train = Callable[[Sequence[Job]], list[Trained]]
 
 
-@dataclass(frozen=True)
-class Refinement:
-    """A model that would narrow an interval, what it is in words, and about how many seconds it takes: infinitely many where
-    there is no memory for it."""
+class Refinement(NamedTuple):
+    """A model that would narrow an interval, what it is in words, and about how many seconds it takes."""
 
     job: Job
     words: str
     seconds: float
 
 
-def standing(models: Sequence[Trained], rows: int) -> Standing:
+def standing(models: Sequence[Trained], rows: int, tried: int = 1) -> Standing:
     """What all models of one orbit, in the order of their training, say about its evidence."""
-    last = models[-1]
-    found = _of_exact(last) if last.model.inference_ == "exact" else _of_sparse(models)
-    further = refinements(last, rows)
-    if last.model.inference_ == "sparse" and not any(isfinite(step.seconds) for step in further):
-        found = replace(found, reason=f"{found.reason}; more inducing points or steps are of no use to it")
-    needs = ", or ".join(step.words for step in further) + "," * (len(further) > 1)
-    learned = sum(parameter.numel() for parameter in last.job.orbit.parameters() if parameter.requires_grad)
-    return replace(found, needs=needs, learned=learned)
+    best, further = best_of(models), refinement(models[-1], rows)
+    exact, converged = best.model.inference_ == "exact", best.model.converged_
+    low, high, reason = _ends_of_exact(best) if exact else _ends_of_sparse(models)
+    if not exact and further is None:
+        reason += "; more inducing points or steps are of no use to it"
+    needs = "" if further is None else further.words
+    learned = sum(parameter.numel() for parameter in best.job.orbit.parameters() if parameter.requires_grad)
+    return Standing(best.job.name, best.evidence, low, high, reason, needs, converged, learned, tried)
 
 
-def _of_exact(trained: Trained) -> Standing:
-    name, evidence = trained.job.name, trained.model.evidence_
+def _ends_of_exact(trained: Trained) -> tuple[float, float, str]:
+    """Both ends of the interval, and why it is as wide as it is."""
+    evidence = trained.model.evidence_
     low, high = evidence.interval
     if not trained.model.converged_:
-        return Standing(name, evidence.value, low, inf, "its training met a limit", converged=False)
+        return low, inf, "its training met a limit"
     reason = "" if evidence.num_samples is None else f"{evidence.num_samples} draws stand for the orbit"
     if evidence.learned_from < evidence.num_data:
         reason = f"parameters were learned from {evidence.learned_from:,} of {evidence.num_data:,} rows"
-    return Standing(name, evidence.value, low, high + evidence.shortfall, reason)
+    return low, high + evidence.shortfall, reason
 
 
-def _of_sparse(models: Sequence[Trained]) -> Standing:
+def _ends_of_sparse(models: Sequence[Trained]) -> tuple[float, float, str]:
+    """The same from the runs of a sparse model: s, s' and g above are ``before``, ``after`` and ``gain``."""
     *earlier, last = models
-    best = max(models, key=lambda trained: trained.evidence)
-    name, value, low, converged = best.job.name, best.evidence, best.evidence - 2 * best.stderr, best.model.converged_
+    best = best_of(models)
+    value, errors = best.evidence, 2 * best.model.evidence_.stderr
     if not earlier:
-        reason = "one run does not say what more inducing points and steps gain"
-        return Standing(name, value, low, inf, reason, converged=converged)
-    previous = max(earlier, key=lambda trained: trained.evidence)
+        return value - errors, inf, "one run does not say what more inducing points and steps gain"
+    previous = best_of(earlier)
     gain, slack, before, after = last.evidence - previous.evidence, _slack(best), _slack(previous), _slack(last)
     if slack is None:  # the likelihood has no upper bound: what doubling gained is all that is known
         slack = 2 * abs(gain)
@@ -101,84 +98,59 @@ def _of_sparse(models: Sequence[Trained]) -> Standing:
     reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} from the run before"
     if not last.model.converged_:  # two runs that end too early may agree, and say nothing about the top
         high, reason = inf, "its training met a limit"
-    return Standing(name, value, low, high + 2 * best.stderr, reason, converged=converged)
+    return value - errors, high + errors, reason
 
 
 def _slack(trained: Trained) -> float | None:
     """Nats by which the bound may lie below the evidence at the same hyperparameters; None where that is not known."""
     evidence = trained.model.evidence_
-    return evidence.slack if evidence.upper is None else max(evidence.upper - trained.evidence, 0.0)
+    return evidence.slack if evidence.upper is None else max(evidence.upper - evidence.value, 0.0)
 
 
-def refinements(trained: Trained, rows: int) -> list[Refinement]:
-    """The models that would narrow the interval of one that is trained, the quickest first."""
-    if trained.model.inference_ == "exact":
-        longer = _doubled_limits(trained)
-        return [_changed(trained, "more steps", listed(_words(longer)), {"inference": "exact", **longer})] if longer else []
-    found = [_larger(trained, rows), _exact(trained, rows)]
-    return sorted((step for step in found if step is not None), key=lambda step: step.seconds)
+def refinement(trained: Trained, rows: int) -> Refinement | None:
+    """The model that would narrow the interval of one that is trained. None where that could only repeat what is known.
 
-
-def _larger(trained: Trained, rows: int) -> Refinement | None:
-    """Twice the inducing points and steps, with another seed. None where that could only repeat what is known.
-
-    Inducing points are added as far as the orbits of the data have use for them: of averages, one for each datum. Then these
-    average over twice the samples: another run of the same size does not show what its slack costs. A model that cannot grow
-    is trained a second time, since nothing is known of its upper end before; then only more steps may help.
+    A sparse model is followed by an exact one, where ``inference`` is ``auto`` and that takes no longer than a fit may. Else it
+    gets twice the steps, another seed and twice the inducing points, as far as the orbits of the data have use for them: of
+    averages, one for each datum. Then these average over twice the samples: another run of the same size does not show what
+    its slack costs. A model that cannot grow is trained a second time, since nothing is known of its upper end before; then
+    only more steps may help.
     """
     job, model, converged = trained.job, trained.model.model_, trained.model.converged_
+    limits: dict[str, Any] = {} if converged else {name: 2 * job.settings[name] for name in _UNITS if job.settings.get(name)}
+    if trained.model.inference_ == "exact":
+        return _changed(trained, "more steps", [], limits, {}) if limits else None
     assert isinstance(model, InvariantGP)
+    device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
+    seconds = None if trained.model.likelihood_.couples else exact_seconds(rows, dim, job.orbit, device)
+    if seconds is not None and job.settings.get("inference", "auto") == "auto":
+        exact = _changed(trained, "exact inference", ["exact inference"], {}, {"inference": "exact"})
+        return exact._replace(seconds=seconds)
     points, averaged = len(model.inducing), model.inducing_samples
     finite = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else None
     more = max(points, min(2 * points, rows * (finite or POINTS_PER_DATUM) if averaged == 1 else rows))
+    wider = min(2 * averaged, finite or MOST_AVERAGED)
     taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
-    steps = 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
-    limits = {"max_steps": steps, **_doubled_limits(trained)}
-    changed, words = {"num_inducing": more, **limits}, _words(limits)
+    limits = {"max_steps": 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken])), **limits}
+    grown = partial(_changed, trained, limits=limits, seed=job.seed + 1)
     if more > points:
-        purpose, words = "more inducing points", [f"{more:,} inducing points", *words]
-    elif 1 < averaged < (finite or MOST_AVERAGED) and 2 * averaged <= MOST_AVERAGED:
-        purpose, words = "wider inducing averages", [f"inducing averages over {2 * averaged} samples", *words]
+        return grown("more inducing points", [f"{more:,} inducing points"], settings={"num_inducing": more})
+    if wider > averaged > 1:
         options: TrainingOptions = job.settings.get("training") or TrainingOptions()
-        changed["training"] = options.set_params(inducing_samples=2 * averaged)
-    elif not converged:
-        purpose = "more steps"
-    elif not job.purpose:
-        purpose, words = "a second run", ["a second run"]
-    else:
+        settings = {"num_inducing": points, "training": options.set_params(inducing_samples=wider)}
+        return grown("wider inducing averages", [f"inducing averages over {wider} samples"], settings=settings)
+    if converged and job.purpose:
         return None
-    return _changed(trained, purpose, listed(words), changed, seed=job.seed + 1)
+    return grown("a second run" if converged else "more steps", ["a second run"] * converged, settings={"num_inducing": points})
 
 
-def _doubled_limits(trained: Trained) -> dict[str, Any]:
-    """Twice what the user allows, where training ended with that."""
-    given = {} if trained.model.converged_ else trained.job.settings
-    return {name: 2 * given[name] for name in _UNITS if given.get(name)}
-
-
-def _words(limits: dict[str, Any]) -> list[str]:
-    return [f"{limit:,.10g} {_UNITS[name]}" for name, limit in limits.items()]
-
-
-def _changed(trained: Trained, purpose: str, words: str, settings: dict[str, Any], **further: Any) -> Refinement:
-    """Another model of the same orbit. It takes about three times as long as the last."""
-    job = replace(trained.job, purpose=purpose, settings={**trained.job.settings, **settings}, **further)
-    return Refinement(job, words, 3 * trained.seconds)
-
-
-def _exact(trained: Trained, rows: int) -> Refinement | None:
-    """Exact inference, where the user left the choice open and the likelihood allows it."""
-    job, model, likelihood = trained.job, trained.model.model_, trained.model.likelihood_
-    if job.settings.get("inference", "auto") != "auto" or likelihood.couples:
-        return None
-    assert isinstance(model, InvariantGP)
-    draws = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else LEAST_DRAWS
-    device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
-    cost = Workload.of(likelihood, draws, dim, device, model.dtype == torch.float64).learning(rows)
-    step = _changed(trained, "exact inference", "exact inference", {"inference": "exact"})
-    if affordable(cost, inf, free_memory(device)) is not None:
-        return replace(step, words=f"{cost.bytes / 1e9:,.0f} GB for exact inference", seconds=inf)
-    return replace(step, seconds=cost.seconds)
+def _changed(
+    trained: Trained, purpose: str, words: list[str], limits: dict[str, Any], settings: dict[str, Any], **further: Any
+) -> Refinement:
+    """Another model of the same orbit, with other limits. A second run is no larger, whatever its limits."""
+    said = words if purpose == "a second run" else [*words, *(f"{limits[name]:,.10g} {_UNITS[name]}" for name in limits)]
+    job = replace(trained.job, purpose=purpose, settings={**trained.job.settings, **limits, **settings}, **further)
+    return Refinement(job, listed(said), 3 * trained.seconds)
 
 
 def train_and_refine(
@@ -193,9 +165,9 @@ def train_and_refine(
         seconds = max(LEAST_SECONDS, SHARE * sum(first.seconds for (first,) in models.values()))
     workers = 1 if n_jobs == 1 else int(joblib.effective_n_jobs(n_jobs))
     while True:
-        standings = [replace(standing(row, rows), tried=max(1, len(jobs) - 1)) for row in models.values()]
-        quickest = [step for name in undecided(standings) for step in refinements(models[name][-1], rows)[:1]]
-        more = [step.job for step in quickest if step.seconds <= seconds]
+        standings = [standing(row, rows, tried=max(1, len(jobs) - 1)) for row in models.values()]
+        found = [refinement(models[name][-1], rows) for name in undecided(standings)]
+        more = [step.job for step in found if step is not None and step.seconds <= seconds]
         if not more:
             return standings, models
         further = train(more[:workers])

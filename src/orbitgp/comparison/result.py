@@ -8,7 +8,7 @@ from html import escape
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from orbitgp.comparison.parallel import Estimator, Trained
+from orbitgp.comparison.parallel import Trained, best_of
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import listed, with_unit
@@ -60,7 +60,7 @@ class Comparison:
         settled: whether one orbit is certainly better than every other, even if its training would take it further.
         tied: the names that cannot be told from the best, the best included.
         standings: the numbers that the verdict rests on.
-        models: a fitted estimator for each orbit: an exact one where there is one, else that with the most evidence.
+        models: a fitted estimator for each orbit, that with the most evidence.
     """
 
     def __init__(self, standings: Sequence[Standing], trained: Mapping[str, Sequence[Trained]], plain: str | None) -> None:
@@ -69,7 +69,7 @@ class Comparison:
         first, self.against = leaders(standings)
         self.tied = [standing.name for standing in first]
         self.settled = len(first) == 1
-        self.models = {standing.name: _best(trained[standing.name]) for standing in self.standings}
+        self.models = {standing.name: best_of(trained[standing.name]).model for standing in self.standings}
         self.rows = [self._row(standing) for standing in self.standings]
         exact = [model.evidence_ for model in self.models.values() if model.inference_ == "exact"]
         self.sentences = verdict(standings, plain) + _note_on_bounds(exact)
@@ -180,11 +180,6 @@ class Comparison:
         return ax
 
 
-def _best(models: Sequence[Trained]) -> Estimator:
-    exact = [trained.model for trained in models if trained.model.inference_ == "exact"]
-    return exact[-1] if exact else max(models, key=lambda trained: trained.evidence).model
-
-
 def _note_on_bounds(inferred_exactly: Iterable[Evidence]) -> list[str]:
     """A sentence where even exact inference gives a bound, as the likelihood enters by one."""
     names = [evidence.likelihood for evidence in inferred_exactly if evidence.is_bound]
@@ -197,7 +192,7 @@ def _model(trained: Trained) -> dict[str, Any]:
         "trained for": trained.job.purpose or "the comparison",
         "inference": trained.model.inference_,
         "evidence": trained.evidence,
-        "stderr": trained.stderr,
+        "stderr": trained.model.evidence_.stderr,
         "upper": trained.model.evidence_.upper,
         "seconds": trained.seconds,
     }

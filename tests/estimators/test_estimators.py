@@ -50,7 +50,7 @@ NO_COPIES = {f"check_sample_weight_equivalence_on_{kind}_data": "weights are not
     expected_failed_checks=lambda estimator: NO_COPIES if isinstance(estimator, InvariantGPRegressor) else {},
 )
 def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EVIDENCE_SAMPLES", "UPPER_SAMPLES"):  # which takes longer than two steps, and which no check looks at
+    for name in ("EVIDENCE_SAMPLES", "LEAST_DRAWS"):  # which takes longer than two steps, and which no check looks at
         monkeypatch.setattr(evidence, name, QUICK["num_samples"])
     check(estimator)
 

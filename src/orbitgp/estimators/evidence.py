@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 import torch
 
@@ -14,15 +15,15 @@ from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
 from orbitgp.planning.cost import Workload, affordable
+from orbitgp.planning.rungs import LEAST_DRAWS
 from orbitgp.planning.sparse_cost import pass_seconds, passes_within
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
-UPPER_SAMPLES, UPPER_SECONDS = 32, 5.0  # draws of an upper bound, and the most time it may take
+UPPER_SECONDS = 5.0  # the most time that an upper bound may take
 EVIDENCE_ROWS = 60_000  # rows of data on disk that one pass reads
-EVIDENCE_SAMPLES, FEW_SAMPLES = 64, 8  # orbit samples for each datum: at least, and where these take too long
-PASSES = (2.0, 8.0)  # over all data: at least two tell an error
-LOCAL_PASSES = 4  # passes that find local parameters
+EVIDENCE_SAMPLES = 64  # orbit samples for each datum, at least; an eighth of these where they take too long
+MOST_PASSES = 8  # over all data
 
 
 def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evidence:
@@ -50,31 +51,29 @@ def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evid
 
 
 def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
-    """The bound on draws that training has not seen."""
-    settings = trainer.options
-    samples = settings.num_samples
+    """The bound on draws that training has not seen. At least two passes over the data tell its error."""
+    samples = trainer.options.num_samples
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = EVIDENCE_SAMPLES
     problem = trainer.model, trainer.likelihood, trainer.x
     rows = min(len(trainer.x), EVIDENCE_ROWS) if on_disk(trainer.x) else len(trainer.x)
-    local_passes = LOCAL_PASSES if trainer.likelihood.num_locals else 0
+    each = 1.5 if trainer.likelihood.num_locals else 1.0  # half as many passes find local parameters
 
     def passes(least: float = 0.0) -> float:
-        """How many there is time for, after those for local parameters and one for the slack."""
-        return passes_within(*problem, rows, samples, trainer.rest, least, PASSES[1], local_passes + 1)
+        """How many there is time for, and one for the slack."""
+        return passes_within(*problem, rows, samples, trainer.rest, each * least, each * MOST_PASSES, 1) / each
 
-    while samples is not None and samples > FEW_SAMPLES and passes() < PASSES[0]:
+    while samples is not None and samples > EVIDENCE_SAMPLES // 8 and passes() < 2:
         samples = 2 * -(-samples // 4)  # two groups of equal size
-    if settings.max_seconds is not None and passes() < PASSES[0]:
-        local_passes = min(local_passes, 1)
     whole = samples is None and rows == len(trainer.x)  # whole orbits of all data have no noise
-    count = 1 if whole else int(passes(PASSES[0]))
+    count = 1 if whole else int(passes(2.0))
+    local_passes = ceil((each - 1) * count)
     with trainer.rest.timed((count + local_passes + 1) * pass_seconds(*problem, rows, samples)):
         evidence = measure_evidence(
             *problem,
             trainer.y,
             samples,
-            sampler=settings.sampler,
+            sampler=trainer.options.sampler,
             passes=count,
             local_passes=local_passes,
             generator=generator,
@@ -99,7 +98,7 @@ def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
     if isinstance(x, RowSource) or likelihood.num_locals or likelihood.couples:
         return None
-    samples = None if evidence.num_samples is None else UPPER_SAMPLES
+    samples = None if evidence.num_samples is None else LEAST_DRAWS
     double, dim = x.dtype == torch.float64, model.covariance.num_features(x)
     work = Workload.of(likelihood, model.samples_per_row(samples), dim, x.device, double)
     if affordable(work.conditioning(len(x)), min(UPPER_SECONDS, trainer.rest.share()), free_memory(x.device)):

@@ -18,6 +18,7 @@ A range that is not learned may lie anywhere, around a fixed centre.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import atanh, copysign, exp, inf, log, pi, tanh
 from typing import NamedTuple
 
@@ -75,6 +76,13 @@ NUMBER = Unit()
 DEGREES = Unit("°", 180 / pi, widest=pi)
 LENGTH = Unit("px", PIXELS)
 FACTOR = Unit("×")
+
+
+def check_names(given: Collection[str], owner: str, known: Collection[str]) -> None:
+    """Refuse names of parameters that the owner does not have."""
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{owner} has no parameter {name!r}: it has {', '.join(known)}.")
 
 
 def reflected(reach: Float[Tensor, ""], widest: float) -> Float[Tensor, ""]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.warps import Points, Warp, WarpDraws
-from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, reflected
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, NUMBER, PIXELS, Given, Number, Range, check_names, reflected
 
 
 class Rotation(Warp):
@@ -65,9 +65,7 @@ class _AffineWarp(Warp):
 
     def __init__(self, values: dict[str, Given | None], frozen: Collection[str], without: Collection[str] = ()) -> None:
         super().__init__()
-        for name in (*frozen, *without):
-            if name not in values:
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}: it has {', '.join(values)}.")
+        check_names((*frozen, *without), type(self).__name__, values)
         kept = {name: value for name, value in values.items() if value is not None and name not in without}
         if not kept:
             raise ValueError(f"{type(self).__name__} has nothing left: keep at least one of {', '.join(values)}.")

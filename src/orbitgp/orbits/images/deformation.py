@@ -18,6 +18,7 @@ Several smoothness scales are one field too: a sum of independent Gaussian field
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import product
 from math import floor, inf, log, pi
 from typing import Any
 
@@ -30,7 +31,7 @@ from torch.utils.checkpoint import checkpoint
 from orbitgp.orbits.constants import constant
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.warps import Basis, Coefficients, Grid, ImageOrbit, Points, Size, Warp, WarpDraws, pixels
-from orbitgp.orbits.ranges import PIXELS, Number
+from orbitgp.orbits.ranges import PIXELS, Number, check_names
 from orbitgp.orbits.sampling import Draws
 
 Lengths = Number | Sequence[Number]
@@ -99,7 +100,7 @@ class SmoothField(nn.Module):
         self, amplitude: Lengths, smoothness: Lengths, per_axis: bool, frozen: Collection[str], finest: Number | None
     ) -> None:
         super().__init__()
-        check_frozen(frozen, "a deformation")
+        check_names(frozen, "a deformation", ("amplitude", "smoothness"))
         scales = [float(s) for s in smoothness] if isinstance(smoothness, Sequence) else [float(smoothness)]
         sizes = [float(a) for a in amplitude] if isinstance(amplitude, Sequence) else [float(amplitude)] * len(scales)
         if not scales or not all(0 < s < inf for s in scales):
@@ -176,13 +177,6 @@ class SmoothField(nn.Module):
         return {"amplitude": [1.0] * scales, "smoothness": smoothness, "per_axis": axes == 2, "finest": self.finest}
 
 
-def check_frozen(frozen: Collection[str], owner: str) -> None:
-    """Refuse names that a smooth field does not have."""
-    for name in frozen:
-        if name not in ("amplitude", "smoothness"):
-            raise ValueError(f"{owner} has no parameter {name!r}: it has amplitude, smoothness.")
-
-
 def finest_of(smoothness: float, frozen: Collection[str]) -> float:
     """The smallest smoothness that a field can have: it may become rougher than it starts, if it is learned."""
     return smoothness * (1 if "smoothness" in frozen else 5 / 6)
@@ -204,23 +198,19 @@ def _wave(x: Tensor, y: Tensor, kx: float, ky: float, ax: Tensor, bx: Tensor, ay
 
 
 @constant
-def waves(size: Size, finest: float, coarsest: float) -> Float[Tensor, "waves 2"]:
-    """Wave vectors (k_x, k_y), in radians per pixel, one of each pair (k, -k), from long waves to short.
+def waves(size: tuple[int, ...], finest: float, coarsest: float) -> Float[Tensor, "waves axes"]:
+    """Wave vectors (k_x, k_y) of images, or (k,) of signals, in radians per pixel: one of each pair (k, -k), long waves first.
 
     Waves are kept up to |k| = 2.5 / finest, where the spectrum of a field of that smoothness has fallen to exp(-2.5^2 / 2), and
     at least one along each axis.
     """
-    step_y, step_x = (2 * pi / (n + 1.5 * coarsest) for n in size)
-    cutoff = max(2.5 / finest, step_x, step_y)
-    reach_x, reach_y = floor(cutoff / step_x), floor(cutoff / step_y)
-    found = [
-        (nx * step_x, ny * step_y)
-        for ny in range(reach_y + 1)
-        for nx in range(-reach_x, reach_x + 1)
-        if (ny > 0 or nx > 0) and (nx * step_x) ** 2 + (ny * step_y) ** 2 <= cutoff**2
-    ]
-    found.sort(key=lambda k: (round(k[0] ** 2 + k[1] ** 2, 9), k))
-    return torch.tensor(found, dtype=torch.float64)
+    steps = [2 * pi / (n + 1.5 * coarsest) for n in size]
+    cutoff = max(2.5 / finest, *steps)
+    counts = product(*(range(-floor(cutoff / step), floor(cutoff / step) + 1) for step in steps))
+    half = [[n * step for n, step in zip(count, steps, strict=True)][::-1] for count in counts if count > (0,) * len(size)]
+    length = {tuple(k): sum(part**2 for part in k) for k in half}
+    kept = [k for k in length if length[k] <= cutoff**2]
+    return torch.tensor(sorted(kept, key=lambda k: (round(length[k], 9), k)), dtype=torch.float64)
 
 
 @constant

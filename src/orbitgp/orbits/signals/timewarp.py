@@ -16,7 +16,7 @@ amplitude is small against the smoothness, it is the root mean square displaceme
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import floor, inf, log, pi
+from math import inf, log
 from typing import Any
 
 import torch
@@ -24,10 +24,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.constants import constant
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.deformation import check_frozen, finest_of, log_spectrum
-from orbitgp.orbits.ranges import PIXELS, Number
+from orbitgp.orbits.images.deformation import finest_of, log_spectrum, waves
+from orbitgp.orbits.ranges import PIXELS, Number, check_names
 from orbitgp.orbits.signals.warps import SAMPLES, Border, Interpolation, SignalWarp, Times, WarpDraws
 
 
@@ -57,7 +56,7 @@ class TimeWarp(SignalWarp):
         finest: Number | None = None,
     ) -> None:
         super().__init__(border, interpolation, interval, unit)
-        check_frozen(frozen, "TimeWarp")
+        check_names(frozen, "TimeWarp", ("amplitude", "smoothness"))
         self.coarsest = 20.0 if smoothness is None else smoothness / self.interval
         self.finest = finest_of(self.coarsest, frozen) if finest is None else finest / self.interval
         size = 2.0 if amplitude is None else amplitude / self.interval
@@ -73,12 +72,12 @@ class TimeWarp(SignalWarp):
             raise ValueError(f"TimeWarp needs signals of two samples or more, but the inputs have shape {tuple(features)}.")
 
     def draws_for(self, features: torch.Size) -> int:
-        return 2 * len(frequencies(features[-1], self.finest, self.coarsest)) + 1
+        return 2 * len(waves(tuple(features[-1:]), self.finest, self.coarsest)) + 1
 
     def deviations(self, length: int) -> tuple[Float[Tensor, " terms"], Float[Tensor, " terms"]]:
         """Standard deviations s_j, in samples, and frequencies k_j of all terms, the constant first."""
         like = self.log_smoothness
-        k = frequencies(length, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
+        k = waves((length,), self.finest, self.coarsest, dtype=like.dtype, device=like.device)[:, 0]
         s = PIXELS * self.amplitude.abs() * (0.5 * log_spectrum(like.exp(), k)).exp()
         return s, F.pad(k, (1, 0))
 
@@ -119,10 +118,3 @@ def _between(
     index = below.nan_to_num().long()
     low, high = warped.gather(-1, index), warped.gather(-1, (index + 1).clamp(max=last))
     return torch.minimum(low + (inside - below) * (high - low), high) + (position - inside)
-
-
-@constant
-def frequencies(length: int, finest: float, coarsest: float) -> Float[Tensor, " waves"]:
-    """The k_j up to 2.5 / finest, in radians per sample; the waves repeat after the signal and 1.5 times the smoothness."""
-    step = 2 * pi / (length + 1.5 * coarsest)
-    return torch.arange(1, max(1, floor(2.5 / finest / step)) + 1, dtype=torch.float64) * step

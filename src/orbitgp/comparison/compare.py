@@ -150,7 +150,7 @@ def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] 
     if isinstance(orbits, str | Orbit):
         raise TypeError("orbits must be a list of orbits, or a dictionary of them by name.")
     pairs = list(orbits.items()) if isinstance(orbits, Mapping) else [(_name(value), value) for value in orbits]
-    named = {str(name): _orbit(value, shape, columns) for name, value in pairs}
+    named = {str(name): make_orbit(value, shape, columns) for name, value in pairs}
     if len(named) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"two orbits are called {twice!r}: give each a name of its own, in a dictionary.")
@@ -163,16 +163,6 @@ def _name(value: str | Orbit | None) -> str:
     if isinstance(value, str):
         return value.replace(" ", "")
     return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # what is no orbit is refused later
-
-
-def _orbit(value: str | Orbit | None, shape: tuple[int, ...], columns: Sequence[str]) -> Orbit:
-    if value is None:
-        return Identity()
-    if isinstance(value, str):
-        return make_orbit(value, shape, columns)
-    if not isinstance(value, Orbit):
-        raise TypeError(f"an orbit is an orbitgp.orbits.Orbit, its name or None, got {type(value).__name__}.")
-    return value
 
 
 def _features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:

@@ -31,7 +31,6 @@ from orbitgp.estimators.initialise import (
     exact_engine,
     exact_model,
     initial_kernel,
-    initial_orbit,
     plan_of,
     sparse_engine,
     sparse_model,
@@ -59,6 +58,7 @@ from orbitgp.inference.rows import first
 from orbitgp.kernels.covariance import show_values
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, many_inducing, sparse_plan
 from orbitgp.report.finding import nats_needed
@@ -69,7 +69,6 @@ from orbitgp.training.records import Callback
 
 logger = logging.getLogger("orbitgp")
 
-PREDICT_SEED = 0  # one set of base draws for every prediction, so that predictions can be compared
 SEEN_ROWS = 10_000  # first rows: images among them are checked, and examples chosen
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
@@ -250,7 +249,9 @@ class InvariantEstimator(Presents, ChecksData):
         self.plausible_ = {}
 
     def _orbit_for(self, x: Inputs) -> Orbit:
-        orbit = initial_orbit(self.orbit, x, list(getattr(self, "feature_names_in_", ())))
+        """A copy of the user's orbit, checked, where the data are."""
+        orbit = make_orbit(deepcopy(self.orbit), x.shape[1:], list(getattr(self, "feature_names_in_", ())))
+        orbit = orbit.to(device=x.device, dtype=x.dtype)
         if x.ndim > 2:
             check_images(first(x, SEEN_ROWS).cpu().numpy(), orbit)
         return orbit
@@ -282,11 +283,14 @@ class InvariantEstimator(Presents, ChecksData):
         return torch.cat(self._for_parts(X, lambda model, *given: model.predict_mean(*given).cpu()))
 
     def _for_parts(self, X: Any, predict: Callable[..., Any]) -> list[Any]:
-        """What the model predicts for one part of X after the other, as ``predict`` of the model, inputs, draws and a seed."""
+        """What the model predicts for one part of X after the other, as ``predict`` of the model, inputs and number of draws.
+
+        All predictions have the same base draws, so that they can be compared.
+        """
         check_is_fitted(self)
         device, model = usable_device(self.device), self.model_
         if device.type != "cpu":
             model = model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
         samples = predict_samples(self.orbit_, training_options(self.training).num_predict_samples)
         inputs = (self._tensor(self._new_inputs(part), device) for part in parts(X))
-        return [predict(model, x, samples, PREDICT_SEED) for x in inputs]
+        return [predict(model, x, samples) for x in inputs]

@@ -29,8 +29,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit, Identity, Orbit
-from orbitgp.orbits.parse import make_orbit
+from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import Plan, inducing_samples, make_plan
 from orbitgp.planning.sparse_cost import for_learning
@@ -78,14 +77,6 @@ class Fit(NamedTuple):
     settings: TrainerSettings
     run: Run
     seeds: Seeds
-
-
-def initial_orbit(orbit: Orbit | str | None, x: Inputs, columns: list[str]) -> Orbit:
-    """A copy of the user's orbit, checked, where the data are."""
-    orbit = make_orbit(orbit, columns=columns) if isinstance(orbit, str) else deepcopy(orbit) or Identity()
-    orbit = orbit.to(device=x.device, dtype=x.dtype)
-    orbit.check(x.shape[1:])
-    return orbit
 
 
 def plan_of(exact: ExactGP | None, fit: Fit) -> Plan:
@@ -158,12 +149,6 @@ def _random_rows(x: Inputs, generator: torch.Generator) -> Float[Tensor, "some *
     return fetch(x, order[:_MANY_ROWS].to(x.device))
 
 
-@torch.no_grad()
-def prior_variance(kernel: Kernel, x: Inputs) -> float:
-    """The prior variance of g, averaged over the first data."""
-    return float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())
-
-
 def exact_model(x: Float[Tensor, "rows *features"], fit: Fit) -> ExactGP:
     """The exact model before the first step; nothing has been computed yet."""
     model = ExactGP(fit.kernel, fit.orbit, x, fit.problem.likelihood.num_latents, fit.arguments["mean"]).to(x.device)
@@ -176,6 +161,8 @@ def sparse_model(fit: Fit, generator: torch.Generator) -> InvariantGP:
     x, orbit, kernel, likelihood = fit.x, fit.orbit, fit.kernel, fit.problem.likelihood
     averaged = inducing_samples(fit.settings.inducing_samples, orbit)
     size = inducing_count(fit.arguments["num_inducing"], len(x), orbit, averaged)
+    with torch.no_grad():
+        variance = float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())  # of g, at the first data
     model = InvariantGP(
         kernel,
         orbit,
@@ -183,7 +170,7 @@ def sparse_model(fit: Fit, generator: torch.Generator) -> InvariantGP:
         num_latents=likelihood.num_latents,
         mean=fit.arguments["mean"],
         shared_covariance=likelihood.shares_curvature,
-        jitter=fit.settings.jitter * prior_variance(kernel, x),
+        jitter=fit.settings.jitter * variance,
         inducing_samples=averaged,
     ).to(x.device)
     _start_mean(model, fit)

@@ -199,8 +199,8 @@ def _probes(model: InvariantGP | ExactGP, likelihood: Any) -> Float[Tensor, " nu
         mean, variance = model.probe()
     else:
         mean, variance = model.predict(model.inducing.detach()[[0, -1]], 16)
-    law = likelihood.predictive(mean, variance)
-    said = [getattr(law, name) for name in ("probs", "mean", "std") if hasattr(law, name)]
+    predicted = likelihood.predictive(mean, variance)
+    said = [getattr(predicted, name) for name in ("probs", "mean", "std") if hasattr(predicted, name)]
     return torch.cat([part.flatten().double() for part in (mean, variance, *said)])
 
 

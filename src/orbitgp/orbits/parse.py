@@ -132,17 +132,24 @@ def _with_columns(factor: Factor, columns: Sequence[str]) -> Factor:
     return Factor("swap", args, {**factor.kwargs, "names": tuple(columns[i] for i in args[:2])})
 
 
-def make_orbit(text: str, features: Sequence[int] | None = None, columns: Sequence[str] = ()) -> Orbit:
-    """The orbit that a text stands for. If ``features``, the shape of one input, is given, the orbit is checked against it.
-    ``columns`` are the names of the coordinates of vectors, for orbits such as ``swap(left, right)``."""
-    return _product(parse(text, columns), features)
+def make_orbit(orbit: str | Orbit | None, features: Sequence[int] | None = None, columns: Sequence[str] = ()) -> Orbit:
+    """The orbit that a text stands for, an orbit itself, or no invariance for None.
 
-
-def _product(factors: Sequence[Factor], features: Sequence[int] | None = None) -> Orbit:
-    orbit = reduce(mul, (factor.make() for factor in factors), orbits.Identity())
+    If ``features``, the shape of one input, is given, the orbit is checked against it. ``columns`` are the names of the
+    coordinates of vectors, for orbits such as ``swap(left, right)``.
+    """
+    if isinstance(orbit, str):
+        orbit = _product(parse(orbit, columns))
+    made = orbits.Identity() if orbit is None else orbit
+    if not isinstance(made, Orbit):
+        raise TypeError(f"an orbit is an orbitgp.orbits.Orbit, its name or None, got {type(made).__name__}.")
     if features is not None:
-        orbit.check(torch.Size(features))
-    return orbit
+        made.check(torch.Size(features))
+    return made
+
+
+def _product(factors: Sequence[Factor]) -> Orbit:
+    return reduce(mul, (factor.make() for factor in factors), orbits.Identity())
 
 
 def exchanged(text: str, columns: Sequence[str] = ()) -> list[set[int]]:
@@ -178,7 +185,7 @@ def with_fixed(
     frozen = {"frozen": (*given.get("frozen", ()), name)} if "frozen" in factors[i].takes else {"learn": False}
     factors[i] = Factor(factors[i].name, (), {**given, argument: value, **frozen})
     try:
-        return _product(factors, features)
+        return make_orbit(_product(factors), features)
     except ValueError as error:  # of an argument that nobody has typed
         raise ValueError(str(error).replace(argument, name)) from None
 

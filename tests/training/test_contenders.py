@@ -74,6 +74,16 @@ def test_the_more_fresh_draws_change_the_more_may_still_win():
     assert survivors(evidence, [1.0, 3.0], fresh={1.0: -behind, 3.0: 0.0}) == [3.0, 1.0]
 
 
+def test_one_that_cannot_win_hides_none_that_may():
+    """The last one lies behind another that is certain to lose, but fresh draws change it by more than it lies behind."""
+    evidence = hills(at1=100.0, at3=95.0, at6=112.0)
+    assert survivors(evidence, [1.0, 3.0, 6.0], fresh={6.0: 94.0}) == [1.0, 6.0]
+
+
+def test_a_climb_that_failed_does_not_go_on():
+    assert survivors(hills(at1=0.0, at3=5.0), [1.0, 3.0], fresh={3.0: -math.inf}) == [1.0]
+
+
 def test_points_of_one_flat_hill_are_one():
     assert len(survivors(lambda reach: 0.0, [0.1, 0.9, 3.0])) == 1
     assert len(survivors(hills(at1=0.0, at2=0.0), [1.0, 2.0])) == 2

@@ -36,7 +36,7 @@ def test_a_quadratic_and_its_curvature():
     found = maximise(quadratic(hessian, best), np.zeros(4), tolerance=1e-12)
     assert found.value == pytest.approx(3.0, abs=1e-9)
     np.testing.assert_allclose(found.vector, best, atol=1e-5)
-    np.testing.assert_allclose(found.curvature, np.linalg.inv(hessian), rtol=0.05, atol=0.01)
+    np.testing.assert_allclose(found.inverse_hessian, np.linalg.inv(hessian), rtol=0.05, atol=0.01)
 
 
 def test_along_a_bent_valley():
@@ -52,7 +52,7 @@ def test_parameters_that_are_too_many_for_a_whole_hessian():
     hessian, best = np.diag(np.geomspace(1, 100, size)), np.ones(size)
     found = maximise(quadratic(hessian, best), np.zeros(size), 1e-9)
     np.testing.assert_allclose(found.vector, best, atol=1e-3)
-    assert found.curvature is None
+    assert found.inverse_hessian is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_parameters_that_are_too_many_for_a_whole_hessian():
 def test_a_wrong_curvature_of_a_coarser_objective_does_not_end_the_search(wrong, start):
     """By such a Hessian no step could gain anything. The search must not believe it."""
     hessian, best = curved()
-    found = maximise(quadratic(hessian, best), start, tolerance=0.02, curvature=wrong)
+    found = maximise(quadratic(hessian, best), start, tolerance=0.02, inverse_hessian=wrong)
     assert found.value > 3.0 - 0.1
 
 
@@ -90,7 +90,7 @@ def test_points_without_evidence_are_kept_away_from():
             return math.inf, np.zeros(1)
         return float(vector[0] - math.log(vector[0])), 1 - 1 / vector
 
-    found = maximise(evaluate, np.array([3.0]), 1e-9, curvature=np.array([[50.0]]))
+    found = maximise(evaluate, np.array([3.0]), 1e-9, inverse_hessian=np.array([[50.0]]))
     assert found.vector[0] == pytest.approx(1.0, abs=1e-3)
     assert found.value == pytest.approx(-1.0, abs=1e-6)
 
@@ -126,7 +126,7 @@ def test_an_optimum_comes_back_from_a_state():
         again = Optimum.unpacked(*optimum.packed())
         assert (again.value, again.fresh) == (optimum.value, optimum.fresh)
         np.testing.assert_array_equal(again.vector, optimum.vector)
-        if optimum.curvature is None:
-            assert again.curvature is None
+        if optimum.inverse_hessian is None:
+            assert again.inverse_hessian is None
         else:
-            np.testing.assert_array_equal(again.curvature, optimum.curvature)
+            np.testing.assert_array_equal(again.inverse_hessian, optimum.inverse_hessian)

@@ -45,7 +45,7 @@ def test_a_run_that_continues_looks_up_what_was_climbed_and_climbs_the_rest():
     for one, other in zip(found, whole, strict=True):
         assert (one.value, one.fresh) == (other.value, other.fresh)
         assert np.array_equal(one.vector, other.vector)
-        assert np.array_equal(one.curvature, other.curvature)
+        assert np.array_equal(one.inverse_hessian, other.inverse_hessian)
     assert again.up_to_date
 
 

@@ -1,11 +1,12 @@
 """Who climbs on: the rules by which optima of one rung of the ladder begin the next.
 
-An optimum stays if it is on a hill of its own and may still win: it lies behind the highest by no more than what more rows or
-more draws could change.
+An optimum stays if it may still win and is on a hill of its own: it lies behind the highest by no more than what more rows or
+more draws could change. At most four stay. The same rules tell which neighbours of the best are its rivals.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,27 +19,31 @@ ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
 _NEAR = 0.3  # natural units by which the reaches of one orbit may differ: few draws make its hill rough
 _SADDLE = 0.2  # nats that the evidence must fall between two optima, or they are one
-_NEIGHBOUR = 1.6  # factor by which reaches are made wider and narrower: on a rough plateau, the next hill is about as far
+_NEIGHBOUR = 1.6  # factor by which reaches are made wider and narrower: about the distance of hills on a rough plateau
 
 
 def contenders(
     optima: Sequence[Optimum], sees_all: bool, learned: LearnedVector, value_at: Callable[[Vector], float]
 ) -> list[Optimum]:
-    """The distinct optima that may still win, the one with the most evidence on fresh draws first.
+    """The distinct optima that may still win, the one with the most evidence on fresh draws first. That one always stays.
 
-    ``sees_all``: whether they have seen all rows, so that only draws may change their order.
+    ``sees_all``: whether they have seen all rows that are learned from, so that only draws may change their order.
     """
-    found: list[Optimum] = []
-    for optimum in sorted(optima, key=lambda optimum: -optimum.fresh):
-        if found:
-            # What more draws may change: as much as fresh draws change either of the two.
-            doubt = abs(found[0].value - found[0].fresh) + abs(optimum.value - optimum.fresh)
-            margin = max(DRAWS_MARGIN if sees_all else ROWS_MARGIN, doubt)
-            if optimum.fresh < found[0].fresh - margin or len(found) == MOST_CONTENDERS:
-                break
-        if not any(_same_hill(optimum, better, learned, value_at) for better in found):
+    best, *others = sorted(optima, key=lambda optimum: -optimum.fresh)
+    found = [best]
+    for optimum in (one for one in others if _may_win(one, best, sees_all)):
+        if len(found) < MOST_CONTENDERS and not any(_same_hill(optimum, better, learned, value_at) for better in found):
             found.append(optimum)
     return found
+
+
+def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
+    """Whether more rows or draws may change the order of the two. A climb that failed has no evidence, and never wins."""
+    if math.isinf(optimum.fresh):
+        return False
+    # What more draws may change: as much as fresh draws change either of the two.
+    doubt = abs(best.value - best.fresh) + abs(optimum.value - optimum.fresh)
+    return optimum.fresh >= best.fresh - max(DRAWS_MARGIN if sees_all else ROWS_MARGIN, doubt)
 
 
 def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float]) -> bool:
@@ -50,7 +55,7 @@ def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_
 
 
 def neighbours(vector: Vector, learned: LearnedVector) -> tuple[list[Vector], list[Vector]]:
-    """All reaches at once, wider and narrower, and those that come close to everything at everything; and one at a time."""
+    """Two lists of starts: all reaches scaled together, or set to the widest where they are near it; and each scaled alone."""
     reaches = np.flatnonzero(learned.is_reach)
     axes = [np.arange(len(vector)) == i for i in reaches] if len(reaches) > 1 else []
     all_at_once, one_at_a_time = (

@@ -172,7 +172,7 @@ class Ladder(Run):
         return found
 
     def _climb(self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False) -> Optimum:
-        """The optimum on a rung above a point of the rung before. The more rows there are, the more the evidence curves."""
+        """The optimum on a rung above a point of the rung before, whose inverse Hessian shrinks in proportion to the rows."""
         objective = self.objective(rung, plain)
         free = np.flatnonzero(~self.learned.is_point) if rung.holds_points else np.arange(len(start.vector))
 
@@ -185,12 +185,14 @@ class Ladder(Run):
             value, slope = self.evaluate(objective, whole(part), rung)
             return value, slope[free]
 
-        curvature = None
-        if start.curvature is not None and len(start.curvature) == len(free):
-            curvature = start.curvature * (before.rows / rung.rows)
+        inverse_hessian = None
+        if start.inverse_hessian is not None and len(start.inverse_hessian) == len(free):
+            inverse_hessian = start.inverse_hessian * (before.rows / rung.rows)
         tolerance = max(self._tolerance(objective, start.vector, rung), _COARSE if rough else 0.0)
         try:
-            found = maximise(evaluate, start.vector[free], tolerance, curvature, lambda v: self.record(v, rung, objective))
+            found = maximise(
+                evaluate, start.vector[free], tolerance, inverse_hessian, lambda v: self.record(v, rung, objective)
+            )
         except FloatingPointError:
             if not self.several:
                 raise
@@ -244,7 +246,7 @@ class Ladder(Run):
         try:
             for start in kernel_starts(kernel):
                 begin = Optimum(-math.inf, self._moved(move_kernel, start, kernel))
-                found.append(self.climb_once(self._climb, begin, rung, rung, True))
+                found.append(self.climb_once(self._climb, begin, rung, rung, plain=True))
         except Stopped as stopped:
             known = sorted((o for o in (*found, stopped.best) if o is not None), key=lambda o: o.value)
             vectors = [self._begin, *(self._with_reaches(self._begin, o.vector) for o in known[-1:])]
@@ -264,16 +266,17 @@ class Ladder(Run):
     def _above_its_neighbours(self, best: Optimum) -> Optimum:
         """The best after climbs from its neighbours, and from those of any that is higher.
 
-        Rough climbs come first. They tell which neighbours are contenders; some of many rows and draws tell it less surely.
+        Rough climbs come first: they tell which neighbours are contenders. Where they see fewer rows or draws, that is less
+        sure, and a rival must lead by ``DRAWS_MARGIN``.
         """
         few = Rung(min(self.rung.rows, LEAST_ROWS), min(self.rung.draws or 0, LEAST_DRAWS) or None)
         objective = self.objective(few)
         try:
             for _ in range(_ROUNDS if self.several and self.learned.is_reach.any() else 0):
-                here = best if few == self.rung else self.climb_once(self._climb, best, few, self.rung, False, True)
+                here = best if few == self.rung else self.climb_once(self._climb, best, few, self.rung, rough=True)
                 starts, others = neighbours(here.vector, self.learned)
                 starts += [vector for vector in others if objective.value_at(vector) > here.value]
-                tops = [self.climb_once(self._climb, here._replace(vector=start), few, few, False, True) for start in starts]
+                tops = [self.climb_once(self._climb, here._replace(vector=start), few, few, rough=True) for start in starts]
                 rivals = [o for o in contenders([here, *tops], True, self.learned, objective.value_at) if o is not here]
                 if few != self.rung:
                     rivals = [optimum for optimum in rivals if optimum.fresh > here.fresh + DRAWS_MARGIN]

@@ -48,7 +48,7 @@ class Optimum(NamedTuple):
 
     value: float
     vector: Vector
-    curvature: InverseHessian | None = None
+    inverse_hessian: InverseHessian | None = None
     fresh: float = -math.inf
 
     def packed(self) -> list[Any]:
@@ -56,22 +56,22 @@ class Optimum(NamedTuple):
         return [torch.from_numpy(part.copy()) if isinstance(part, np.ndarray) else part for part in self]
 
     @classmethod
-    def unpacked(cls, value: float, vector: Tensor, curvature: Tensor | None, fresh: float) -> Optimum:
+    def unpacked(cls, value: float, vector: Tensor, inverse_hessian: Tensor | None, fresh: float) -> Optimum:
         """From what a state holds."""
-        return cls(value, vector.numpy(), None if curvature is None else curvature.numpy(), fresh)
+        return cls(value, vector.numpy(), None if inverse_hessian is None else inverse_hessian.numpy(), fresh)
 
 
 def maximise(
     objective: Objective,
     start: Vector,
     tolerance: float,
-    curvature: InverseHessian | None = None,
+    inverse_hessian: InverseHessian | None = None,
     report: Callable[[float], None] = lambda _: None,
 ) -> Optimum:
     """Climb from a point until an iteration gains less than ``tolerance`` nats; ``report`` is told the value after each."""
     search = _Search(objective, tolerance, report)
     try:
-        return search.run(start, curvature)
+        return search.run(start, inverse_hessian)
     except Stopped as stopped:
         stopped.best = search.best
         raise
@@ -85,25 +85,25 @@ class _Search:
         self.best: Optimum | None = None
         self._seen: tuple[Vector, float, Vector] | None = None  # the last point, its value and its slope
         self._last: tuple[Vector, float, Vector] | None = None  # the same after the last iteration
-        self._curvature: InverseHessian | None = None  # updated beside scipy's own, which its callback does not show
+        self._inverse_hessian: InverseHessian | None = None  # updated beside scipy's own, which its callback does not show
         self._in_line = 0  # evaluations since the last iteration
         self._slow = 0  # iterations in a row that gained too little
 
-    def run(self, start: Vector, curvature: InverseHessian | None) -> Optimum:
+    def run(self, start: Vector, inverse_hessian: InverseHessian | None) -> Optimum:
         value, slope = self._evaluate(start)
         if len(start) <= MAX_BFGS:
             # Without a first guess, the first step moves every parameter by one natural unit at most.
-            self._curvature = np.diag(1 / np.maximum(1.0, np.abs(slope))) if curvature is None else curvature
+            self._inverse_hessian = np.diag(1 / np.maximum(1.0, np.abs(slope))) if inverse_hessian is None else inverse_hessian
         self._last = start, value, slope
         is_stalled = self._iterate()
-        while curvature is not None and self._is_on_slope():
+        while inverse_hessian is not None and self._is_on_slope():
             before = self._last[1]
             is_stalled = self._iterate()
             if before - self._last[1] < self.tolerance:
                 break
         assert self.best is not None
         self.report(self.best.value)
-        return self.best._replace(curvature=None if is_stalled else _positive_definite(self._curvature))
+        return self.best._replace(inverse_hessian=None if is_stalled else _positive_definite(self._inverse_hessian))
 
     def _iterate(self) -> bool:
         """Iterate from the last point until too little is left to gain; True if a line search found no better point."""
@@ -111,8 +111,8 @@ class _Search:
         self._seen, self._in_line, self._slow = self._last, 0, 0
         options: dict[str, Any] = {"maxcor": 30}
         method = "L-BFGS-B"
-        if self._curvature is not None:
-            options, method = {"hess_inv0": self._curvature, "gtol": 1e-6}, "BFGS"
+        if self._inverse_hessian is not None:
+            options, method = {"hess_inv0": self._inverse_hessian, "gtol": 1e-6}, "BFGS"
         try:
             minimize(self._evaluate, self._last[0], jac=True, method=method, options=options, callback=self._after_iteration)
         except _Stalled:
@@ -129,9 +129,9 @@ class _Search:
             return False
         self._in_line = 0
         self._evaluate(here - slope * min(self.tolerance / length**2, _PROBE / length))
-        self._update_curvature(self._seen[0] - here, self._seen[2] - slope)
-        self._curvature = _positive_definite(self._curvature)
-        return self._curvature is not None and self._left() >= self.tolerance
+        self._update_inverse_hessian(self._seen[0] - here, self._seen[2] - slope)
+        self._inverse_hessian = _positive_definite(self._inverse_hessian)
+        return self._inverse_hessian is not None and self._left() >= self.tolerance
 
     def _after_iteration(self, intermediate_result: Any) -> None:
         """End the search if too little is left to gain."""
@@ -140,7 +140,7 @@ class _Search:
         self._in_line = 0
         before, self._last = self._last, self._seen
         self.report(-self._last[1])
-        self._update_curvature(self._last[0] - before[0], self._last[2] - before[2])
+        self._update_inverse_hessian(self._last[0] - before[0], self._last[2] - before[2])
         gain = before[1] - self._last[1]
         self._slow = self._slow + 1 if gain < self.tolerance else 0
         # One slow iteration is enough where the Hessian agrees; where it does not, it may be wrong, or the iteration unlucky.
@@ -151,15 +151,15 @@ class _Search:
         """The gain that slope and Hessian predict for the next iteration."""
         assert self._last is not None
         slope = self._last[2]
-        return math.inf if self._curvature is None else 0.5 * float(slope @ self._curvature @ slope)
+        return math.inf if self._inverse_hessian is None else 0.5 * float(slope @ self._inverse_hessian @ slope)
 
-    def _update_curvature(self, step: Vector, change: Vector) -> None:
+    def _update_inverse_hessian(self, step: Vector, change: Vector) -> None:
         """The BFGS update of the inverse Hessian."""
         product = float(step @ change)
-        if self._curvature is None or product <= 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+        if self._inverse_hessian is None or product <= 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             return
         left = np.eye(len(step)) - np.outer(step, change) / product
-        self._curvature = left @ self._curvature @ left.T + np.outer(step, step) / product
+        self._inverse_hessian = left @ self._inverse_hessian @ left.T + np.outer(step, step) / product
 
     def _evaluate(self, vector: Vector) -> tuple[float, Vector]:
         """The objective there, which is computed once where it is asked for twice."""
@@ -179,13 +179,13 @@ class _Search:
         return value, slope
 
 
-def _positive_definite(curvature: InverseHessian | None) -> InverseHessian | None:
+def _positive_definite(inverse_hessian: InverseHessian | None) -> InverseHessian | None:
     """The symmetric part of an inverse Hessian, if rounding has left it positive definite."""
-    if curvature is None or not np.all(np.isfinite(curvature)):
+    if inverse_hessian is None or not np.all(np.isfinite(inverse_hessian)):
         return None
-    curvature = 0.5 * (curvature + curvature.T)
+    inverse_hessian = 0.5 * (inverse_hessian + inverse_hessian.T)
     try:
-        np.linalg.cholesky(curvature)
+        np.linalg.cholesky(inverse_hessian)
     except np.linalg.LinAlgError:
         return None
-    return curvature
+    return inverse_hessian

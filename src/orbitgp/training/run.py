@@ -74,13 +74,13 @@ class Run:
             self.limit.record_evaluation(time.perf_counter() - self._clock - self.seconds, rung.rows, rung.draws)
         return found
 
-    def climb_once(self, climb: Callable[..., Optimum], *arguments: Any) -> Optimum:
+    def climb_once(self, climb: Callable[..., Optimum], *arguments: Any, **settings: Any) -> Optimum:
         """The optimum of this climb, which a run that continues already knows."""
         if self.up_to_date:
             if self.optima:
                 self.between_climbs()
             self._climb_number += 1
-            self.optima.append(climb(*arguments))
+            self.optima.append(climb(*arguments, **settings))
         self._done += 1
         return self.optima[self._done - 1]
 

@@ -158,6 +158,11 @@ class TestLoop:
         sparse = trained(job("a"), bound(10.0, 8))
         assert standing([sparse], ROWS).needs == "exact inference"
         assert standing([sparse], 10**6).needs == "16 inducing points and 600 steps"
+        exact = refinement(sparse, ROWS)
+        assert exact is not None
+        assert (exact.job.settings["num_inducing"], exact.job.settings.get("inference")) == (None, None)  # the plan decides
+        still_sparse = replace(sparse, job=exact.job)  # as where the data stay on disk
+        assert standing([sparse, still_sparse], ROWS).needs == "16 inducing points and 600 steps"
 
     def test_exact_models_that_have_converged_are_known_as_well_as_they_can_be(self):
         some = trained(job("a"), Fake(10.0, draws=64, error=2.0))

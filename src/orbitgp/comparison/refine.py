@@ -110,22 +110,23 @@ def _slack(trained: Trained) -> float | None:
 def refinement(trained: Trained, rows: int) -> Refinement | None:
     """The model that would narrow the interval of one that is trained. None where that could only repeat what is known.
 
-    A sparse model is followed by an exact one, where ``inference`` is ``auto`` and that takes no longer than a fit may. Else it
-    gets twice the steps, another seed and twice the inducing points, as far as the orbits of the data have use for them: of
-    averages, one for each datum. Then these average over twice the samples: another run of the same size does not show what
-    its slack costs. A model that cannot grow is trained a second time, since nothing is known of its upper end before; then
-    only more steps may help.
+    A model that is sparse because the user gave its size is followed by one without, which is exact where that is affordable.
+    Else it gets twice the steps, another seed and twice the inducing points, as far as the orbits of the data have use for
+    them: of averages, one for each datum. Then these average over twice the samples: another run of the same size does not
+    show what its slack costs. A model that cannot grow is trained a second time, since nothing is known of its upper end
+    before; then only more steps may help.
     """
     job, model, converged = trained.job, trained.model.model_, trained.model.converged_
     limits: dict[str, Any] = {} if converged else {name: 2 * job.settings[name] for name in _UNITS if job.settings.get(name)}
     if trained.model.inference_ == "exact":
         return _changed(trained, "more steps", [], limits, {}) if limits else None
     assert isinstance(model, InvariantGP)
-    device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
-    seconds = None if trained.model.likelihood_.couples else exact_seconds(rows, dim, job.orbit, device)
-    if seconds is not None and job.settings.get("inference", "auto") == "auto":
-        exact = _changed(trained, "exact inference", ["exact inference"], {}, {"inference": "exact"})
-        return exact._replace(seconds=seconds)
+    free = dict.fromkeys(name for name in ("num_inducing", "batch_size") if job.settings.get(name))
+    if free and not job.purpose and job.settings.get("inference", "auto") == "auto" and not trained.model.likelihood_.couples:
+        device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
+        seconds = exact_seconds(rows, dim, job.orbit, device)
+        if seconds is not None:
+            return _changed(trained, "exact inference", ["exact inference"], {}, free)._replace(seconds=seconds)
     points, averaged = len(model.inducing), model.inducing_samples
     finite = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else None
     more = max(points, min(2 * points, rows * (finite or POINTS_PER_DATUM) if averaged == 1 else rows))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -227,6 +229,38 @@ def test_ctrl_c_keeps_the_model_and_resume_ends_where_it_would_have(some, here):
     a, b = (InvariantGPClassifier.load(here / name / "model.safetensors") for name in ("stopped", "whole"))
     x = digits().x_test[:20]
     np.testing.assert_array_equal(a.predict_proba(x), b.predict_proba(x))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="counts processor time by /proc")
+def test_ctrl_c_ends_an_exact_fit_within_seconds(here):
+    """The posterior of all 10,000 rows alone takes longer than that."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10_000, 3))
+    np.savez(here / "many.npz", x=x, y=np.sin(x).sum(1) + 0.1 * rng.normal(size=10_000))
+    process = run("learn", "many.npz", "--orbit", "noise", "--out", "stopped")
+    while not (here / "stopped" / "checkpoint.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    before = processor_seconds(process.pid)
+    process.send_signal(signal.SIGINT)
+    with process.stdout, process.stderr:
+        out, err = process.stdout.read(), process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 130, err
+    assert used.ru_utime + used.ru_stime - before < 10
+    assert "Stopped after" in out
+    assert "orbitgp learn --resume stopped" in err
+    shown = call("show", "stopped").stdout
+    assert "go on            orbitgp learn --resume stopped" in shown
+    model = InvariantGPRegressor.load(here / "stopped" / "model.safetensors")
+    assert np.abs(model.predict(x[:50]) - np.sin(x[:50]).sum(1)).mean() < 0.3
+
+
+def processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 CONFIG = {"command": "learn", "data": {"data": "data.npz"}, "orbit": "flip"}

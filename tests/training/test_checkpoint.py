@@ -436,15 +436,6 @@ class TestInterrupted:
         assert not path.exists()
         assert fit_to_kill.digest(make().fit(X, y, checkpoint=path, resume=True)) == whole
 
-    def test_when_training_was_over(self, ctrl_c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        polish = Trainer.polish
-        monkeypatch.setattr(Trainer, "polish", lambda trainer: (ctrl_c(), polish(trainer))[1])
-        with pytest.warns(UserWarning, match="the model is complete"):
-            fitted = CASES["natural"]().fit(*table())
-        monkeypatch.undo()
-        assert not fitted.interrupted_
-        assert fit_to_kill.digest(fitted) == expected("natural")
-
     def test_the_handler_of_a_program_is_left_alone(self, ctrl_c: Any) -> None:
         pressed: list[int] = []
         signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))

@@ -74,7 +74,7 @@ def _train(run: Run, json_: bool) -> None:
     twice = estimator_settings(config)["ard"] == "auto"
     print_estimate(run, [orbit, *([orbit] if twice else []), *([Identity()] if wants_plain else [])])
     with Progress(2 if wants_plain else 1, budget, units, quiet=run.quiet) as progress, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="fit was stopped|Ctrl-C came")
+        warnings.filterwarnings("ignore", message="fit was stopped")
         progress.begin_at(config["orbit"], run.steps_done())
         saved: dict[str, Any] = {"checkpoint": run.checkpoint, "checkpoint_every": 30.0, "resume": True}
         model = _fit(run, orbit, progress, config["orbit"], **saved)

@@ -37,6 +37,8 @@ def show(
             typer.echo(f"{result['comparison'].get('verdict')}\n")
         print_result(result, run)
         print_line("run it again", result["again"])
+        if result["interrupted"]:
+            print_line("go on", run.resume_command())
     if open_ and not webbrowser.open(run.report.resolve().as_uri()):
         raise RuntimeError(f"no browser was found: open {run.report} by hand.")
 

@@ -65,7 +65,7 @@ from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.engine import Engine
 from orbitgp.training.plausible import plausible_ranges
-from orbitgp.training.records import Callback
+from orbitgp.training.records import Callback, first_record
 
 logger = logging.getLogger("orbitgp")
 
@@ -228,7 +228,8 @@ class InvariantEstimator(Presents, ChecksData):
         with fit.run.around(engine, list(fit.seeds), fit.problem.shift):
             evidence = exact_evidence(engine, engine.run())
             plausible = plausible_ranges(engine)
-        self._keep(model, engine, evidence, fit.problem.shift)
+        assert isinstance(engine.model, ExactGP)  # of fewer rows, if the run was stopped
+        self._keep(engine.model, engine, evidence, fit.problem)
         self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
@@ -239,13 +240,12 @@ class InvariantEstimator(Presents, ChecksData):
         try:
             with fit.run.around(engine, list(fit.seeds), fit.problem.shift):
                 engine.run()
-                evidence = sparse_evidence(engine, torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence))
+                generator = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
+                evidence = engine.in_time(lambda: sparse_evidence(engine, generator))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-            raise FloatingPointError(
-                "the covariance of the inducing points is not positive definite with "
-                f"jitter={fit.settings.jitter:g}: raise jitter."
-            ) from error
-        self._keep(model, engine, replace(evidence, converged=engine.converged), fit.problem.shift)
+            problem = f"not positive definite with jitter={fit.settings.jitter:g}: raise jitter."
+            raise FloatingPointError(f"the covariance of the inducing points is {problem}") from error
+        self._keep(model, engine, replace(evidence, converged=engine.converged), fit.problem)
         self.plausible_ = {}
 
     def _orbit_for(self, x: Inputs) -> Orbit:
@@ -260,15 +260,16 @@ class InvariantEstimator(Presents, ChecksData):
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _keep(self, model: InvariantGP | ExactGP, engine: Engine, evidence: Evidence, shift: float) -> None:
+    def _keep(self, model: InvariantGP | ExactGP, engine: Engine, evidence: Evidence, problem: Problem) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
         likelihood = engine.likelihood
         for module in (model, likelihood):
             module.cpu().zero_grad()
         self.model_, self.likelihood_ = model, likelihood
         self.orbit_, self.kernel_ = model.orbit, show_values(model.kernel)
-        self.evidence_ = evidence.shifted(-shift)
-        self.history_ = [{**record, "bound": record["bound"] - shift} for record in engine.history]
+        self.evidence_ = evidence.shifted(-problem.log_scale * evidence.num_data)
+        history = engine.history or [first_record(evidence.value, model.kernel, model.orbit, likelihood)]
+        self.history_ = [{**record, "bound": record["bound"] - problem.shift} for record in history]
         self.converged_: bool = engine.converged
         self.diagnostics_: str = engine.summary()
 

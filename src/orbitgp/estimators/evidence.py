@@ -15,7 +15,7 @@ from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
 from orbitgp.planning.cost import Workload, affordable
-from orbitgp.planning.rungs import LEAST_DRAWS
+from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS
 from orbitgp.planning.sparse_cost import pass_seconds, passes_within
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
@@ -65,6 +65,8 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
 
     while samples is not None and samples > EVIDENCE_SAMPLES // 8 and passes() < 2:
         samples = 2 * -(-samples // 4)  # two groups of equal size
+    while trainer.stopped and rows > LEAST_ROWS and passes() < 2:
+        rows //= 2
     whole = samples is None and rows == len(trainer.x)  # whole orbits of all data have no noise
     count = 1 if whole else int(passes(2.0))
     local_passes = ceil((each - 1) * count)

@@ -1,8 +1,9 @@
 """What ``fit`` takes besides data: who watches the run, where its checkpoints go, and what Ctrl-C does to it.
 
-The first Ctrl-C ends the run after the current step: the checkpoint is written, q(u) is refitted, the evidence is measured, and
-the model so far is kept, with a warning that says how to go on. A second one stops at once and leaves the estimator as it was.
-So does the first where the callback says that it has no use for a model that is not complete (``only_complete = True``).
+The first Ctrl-C ends the run within seconds: the checkpoint is written, and the model so far is kept, with a warning that says
+how to go on. Where the posterior of all data takes longer, it is that of some of them, or with fewer draws. A second one stops
+at once and leaves the estimator as it was. So does the first where the callback says that it has no use for a model that is not
+complete (``only_complete = True``).
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from orbitgp.inference import processes
 from orbitgp.training.checkpoint import Checkpoint
 from orbitgp.training.engine import Engine
+from orbitgp.training.maximise import Stopped
 from orbitgp.training.records import Callback, Record, log
 
 logger = logging.getLogger("orbitgp")
@@ -60,14 +63,16 @@ class Run:
         engine.callback, engine.after_step = report, self._after_step
         if self.checkpoint is not None:
             self.checkpoint.restore(engine, seeds)
+        rows = len(engine.x)
         begin = getattr(self.callback, "begin", None)
         if begin is not None:
             begin(engine)
-        with nullcontext() if getattr(self.callback, "only_complete", False) else _first_interrupt(engine.stop):
+        with nullcontext() if getattr(self.callback, "only_complete", False) else _first_interrupt(engine):
             yield
-        self.interrupted = engine.stopped and engine.fraction() < 1.0
+        self.interrupted = engine.stopped
         if engine.stopped:
-            self.warning = self._how_to_go_on(engine)
+            some = f" It knows {len(engine.x):,} of {rows:,} rows." if len(engine.x) < rows else ""
+            self.warning = self._how_to_go_on(engine, some)
 
     def _after_step(self, engine: Engine) -> None:
         if self.checkpoint is not None:
@@ -75,11 +80,9 @@ class Run:
         if engine.stopped:
             logger.warning("stopped after %d steps; finishing the model. Press Ctrl-C again to give it up.", engine.steps)
 
-    def _how_to_go_on(self, engine: Engine) -> str:
-        if not self.interrupted:
-            return "Ctrl-C came when training was over: the model is complete."
+    def _how_to_go_on(self, engine: Engine, some: str) -> str:
         of_all = "" if engine.max_steps is None else f" of {engine.max_steps}"
-        kept = f"fit was stopped after {engine.steps}{of_all} steps; the model so far is kept."
+        kept = f"fit was stopped after {engine.steps}{of_all} steps; the model so far is kept.{some}"
         if self.checkpoint is None:
             return f"{kept} To be able to go on next time, give fit a checkpoint=path."
         if self.checkpoint.written < 0:
@@ -89,8 +92,8 @@ class Run:
 
 
 @contextmanager
-def _first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Within this block, the first Ctrl-C calls ``stop`` and nothing else; the next one raises KeyboardInterrupt as usual.
+def _first_interrupt(engine: Engine) -> Iterator[None]:
+    """Within this block, the first Ctrl-C stops the engine, and the next one raises KeyboardInterrupt as usual.
 
     Outside of the main thread, and in programs that handle Ctrl-C themselves, this does nothing.
     """
@@ -101,7 +104,9 @@ def _first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
     def handle(signum: int, frame: Any) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        stop()
+        engine.stop()
+        if engine.interruptible and processes.count() == 1:  # several processes stop at the same step
+            raise Stopped
 
     signal.signal(signal.SIGINT, handle)
     try:

@@ -26,10 +26,12 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.cost import CONDITIONING, Workload, workload
 from orbitgp.planning.device_speed import nominal_seconds
+from orbitgp.planning.rungs import FIRST_DRAWS
 
 _TELLING = 0.25  # of the rows that are learned from: as many tell how long evaluations take
 _MEASURES = 2.25  # of the evidence, without a gradient: with these draws, with others, and with half as many
 _PART = 1 / 6  # of the time for a sparse fit: what each part that follows learning may take
+_QUICK = 2.0  # seconds of what follows a run that was stopped, for each of its parts
 _POSTERIOR = 0.25  # of the time, for a posterior with more draws than were learned with
 
 
@@ -82,6 +84,15 @@ class TimeLimit:
         seconds = self._with(self.work, samples).evaluation(rows).seconds
         return spent + self.pace * evaluations * seconds <= self.seconds
 
+    def quick_posterior(self, rows: int, samples: int | None) -> tuple[int, int | None]:
+        """Rows and draws of a posterior for somebody who does not want to wait: fewer draws first, then fewer rows."""
+        while self.work is not None and self.pace * self._with(self.work, samples).conditioning(rows).seconds > _QUICK:
+            if samples is not None and samples > FIRST_DRAWS:
+                samples //= 2
+            else:
+                rows = 3 * rows // 4
+        return rows, samples
+
     @staticmethod
     def _with(work: Workload, samples: int | None) -> Workload:
         return work if samples is None else replace(work, samples=samples)
@@ -89,8 +100,6 @@ class TimeLimit:
 
 def exact_limit(model: ExactGP, likelihood: Likelihood, seconds: float | None, learn_rows: int, draws: int | None) -> TimeLimit:
     """The limit of an exact fit, less what follows when learning is over."""
-    if seconds is None:
-        return TimeLimit(None)
     work, pace = workload(model, likelihood, draws), 1 / nominal_seconds(1.0, model.x.device)
     return TimeLimit(seconds, learn_rows, len(model.x), work, pace)
 
@@ -102,6 +111,11 @@ class TimeLeft:
     seconds: float | None
     spent: float = 0.0
     pace: float = 1.0  # seconds of this machine for one that was reckoned
+
+    def hurry(self) -> None:
+        """Leave a few seconds to what follows a run that was stopped. Processes would do so at different moments."""
+        if processes.count() == 1:
+            self.seconds = min(self.seconds or inf, self.spent + 3 * _QUICK)
 
     def share(self) -> float:
         """What the next part of the fit may take, in seconds that are reckoned."""

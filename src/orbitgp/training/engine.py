@@ -8,7 +8,8 @@ of a run has to think of devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -21,6 +22,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.options import TrainerSettings
+from orbitgp.training.maximise import Stopped
 from orbitgp.training.records import Callback, Record
 
 
@@ -61,6 +63,10 @@ class Engine(Protocol):
     @property
     def converged(self) -> bool: ...
 
+    @property
+    def interruptible(self) -> bool:
+        """Whether :class:`Stopped` may be raised at this moment, to end a long computation that can be done without."""
+
     def stop(self) -> None:
         """End the run after the step that it is in."""
 
@@ -75,6 +81,31 @@ class Engine(Protocol):
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Continue from a state of the same run."""
+
+
+class Interruptible:
+    """A run that can be stopped between two steps and, while it computes what it can do without, at any moment."""
+
+    stopped = False
+    _open = False
+
+    @property
+    def interruptible(self) -> bool:
+        return self._open
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    @contextmanager
+    def interruptibly(self) -> Iterator[None]:
+        """Whoever stops the run while it is in this context may raise :class:`Stopped`."""
+        if self.stopped:
+            raise Stopped
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
 
 
 def copied_to(device: torch.device, state: Any) -> Any:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,9 +85,21 @@ class Ladder(Run):
         """Climb the ladder, and condition on all data."""
         with self.start_clock():
             self._learn_in_time()
-            solution = self.model.condition(self.likelihood, self.y)
+            solution = self._condition()
             self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
         return solution
+
+    def _condition(self) -> Solution | CollapsedBound:
+        """The posterior of all data. A run that is stopped takes as many rows and draws as it can in a few seconds."""
+        try:
+            with self.interruptibly():
+                return self.model.condition(self.likelihood, self.y)
+        except Stopped:
+            count, draws = self.limit.quick_posterior(len(self.x), self.model.num_samples)
+            rows = self.order[:count].to(self.x.device)
+            self.x, self.y, self.learn_rows = self.x[rows], self.y[rows], min(self.learn_rows, count)
+            self.model = self.model.restricted(self.x, draws)
+            return self.model.condition(self.likelihood, self.y)
 
     def learn(self) -> None:
         """The same without the posterior of all data; a constant prior mean is that of the rows learned from."""
@@ -125,8 +138,8 @@ class Ladder(Run):
             self.rung = Rung(self.learn_rows, draws)
         self.between_climbs()
         self.model.num_samples = self.rung.draws
-        # Draws that chose between candidates are no longer fresh.
-        self.draw_shift, self.draw_error = self._fresh_shift(self.learned.get(), self.rung, _LAST_SETS)
+        with suppress(Stopped):  # draws that chose between candidates are no longer fresh
+            self.draw_shift, self.draw_error = self._fresh_shift(self.learned.get(), self.rung, _LAST_SETS)
 
     def _fresh_shift(self, vector: Vector, rung: Rung, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
         """Nats that fresh draws add to the evidence there, and their error. Some of many rows tell, in proportion."""
@@ -134,8 +147,9 @@ class Ladder(Run):
             return FreshEvidence(0.0, 0.0)
         rows = min(rung.rows, _CHECKED_ROWS)
         objective, share = self.objective(rung._replace(rows=rows)), rung.rows / rows
-        fresh = objective.fresh_at(vector, sets)
-        return FreshEvidence(share * (fresh.value - objective.value_at(vector)), share * fresh.error)
+        with self.interruptibly():
+            fresh = objective.fresh_at(vector, sets)
+            return FreshEvidence(share * (fresh.value - objective.value_at(vector)), share * fresh.error)
 
     def _climb_ladder(self) -> Optimum:
         survivors, reached = self._candidates(), -math.inf

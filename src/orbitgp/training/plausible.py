@@ -15,6 +15,7 @@ from orbitgp.orbits.description import Quantity
 from orbitgp.planning.rungs import Rung
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.learned_vector import Vector
+from orbitgp.training.maximise import Stopped
 from orbitgp.training.profile_likelihood import EVALUATIONS, Point, precision, profile_end, summit
 
 Plausible = dict[str, tuple[Quantity, Quantity] | None]  # the narrowest and the widest of each; None: not determined
@@ -28,8 +29,8 @@ _SAMPLES = 16  # draws of the orbit that profiles are measured with
 def plausible_ranges(climber: Ladder) -> Plausible:
     """The narrowest and the widest of each learned quantity, by its name. The widest is infinite where nothing limits it.
 
-    There is nothing where it was not measured: a limit leaves no time for that, or there are too many parameters. There is
-    None of a quantity that the data do not determine at all.
+    There is nothing where it was not measured: a limit leaves no time for that, the run is stopped, or there are too many
+    parameters. There is None of a quantity that the data do not determine at all.
     """
     orbit = {id(p) for p in climber.model.orbit.parameters()}
     indices = [i for i, p in enumerate(p for p in climber.learned.parameters for _ in range(p.numel())) if id(p) in orbit]
@@ -40,8 +41,9 @@ def plausible_ranges(climber: Ladder) -> Plausible:
     if not climber.limit.allows(2 * len(best) + EVALUATIONS * (1 + len(indices)), rows, fewer, climber.seconds):
         return {}
     try:
-        return _described(climber, _profiles(climber, best, indices, Rung(rows, fewer)))
-    except FloatingPointError:
+        with climber.interruptibly():
+            return _described(climber, _profiles(climber, best, indices, Rung(rows, fewer)))
+    except (FloatingPointError, Stopped):
         return {}
     finally:
         climber.learned.set(best)

@@ -32,6 +32,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Quantity
 
 Record = dict[str, Any]
@@ -92,6 +93,11 @@ def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, float]:
         if isinstance(value, Tensor):
             values[name] = float(value.detach().mean())
     return values
+
+
+def first_record(bound: float, kernel: Kernel, orbit: Orbit, likelihood: Likelihood) -> Record:
+    """Of a run that was stopped before its first step."""
+    return {"step": 0, "seconds": 0.0, "bound": bound, "orbit": orbit.describe().to_dict(), **hyperparameters(kernel, likelihood)}
 
 
 def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:

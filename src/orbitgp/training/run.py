@@ -18,7 +18,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.time_limit import TimeLimit
-from orbitgp.training.engine import copied_to
+from orbitgp.training.engine import Interruptible, copied_to
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.maximise import Optimum, Stopped
 from orbitgp.training.objective import Objective
@@ -28,7 +28,7 @@ _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates
 
 
 @dataclass(kw_only=True)
-class Run:
+class Run(Interruptible):
     """Budget, records and state of a run. ``max_steps`` limits evaluations of the evidence, ``limit`` the time.
 
     ``callback`` is called with every record of the history, ``after_step`` between two climbs.
@@ -69,7 +69,8 @@ class Run:
             raise Stopped
         self.steps += 1
         self._bar.update()
-        found = objective(vector)
+        with self.interruptibly():
+            found = objective(vector)
         if not objective.is_plain:
             self.limit.record_evaluation(time.perf_counter() - self._clock - self.seconds, rung.rows, rung.draws)
         return found
@@ -105,10 +106,6 @@ class Run:
             self._snapshot = self.state()
         if self.after_step is not None:
             self.after_step(self)
-
-    def stop(self) -> None:
-        """End the run after the evaluation that it is in."""
-        self.stopped = True
 
     def fraction(self) -> float:
         """How much of the budget is spent; 1 when the run is over."""

@@ -32,6 +32,7 @@ from orbitgp.orbits import Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
+from orbitgp.training.engine import Interruptible
 from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule, set_rates
 from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
@@ -39,7 +40,7 @@ from orbitgp.training.records import Diagnostics, Record, headline, hyperparamet
 
 
 @dataclass
-class StochasticSteps:
+class StochasticSteps(Interruptible):
     """One run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, then :meth:`polish`.
 
     ``callback`` is called with every record of the history, ``after_step`` when a step is done.
@@ -78,10 +79,6 @@ class StochasticSteps:
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
         self.stopped = False
-
-    def stop(self) -> None:
-        """Let the run end after the step that it is in, short of its budget."""
-        self.stopped = True
 
     @property
     def converged(self) -> bool:

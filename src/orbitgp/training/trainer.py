@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -29,8 +30,9 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.climb_size import ClimbSize, climb_size
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse_cost import affordable_steps, default_steps, rest_of
-from orbitgp.training.engine import copied_to
+from orbitgp.training.engine import Interruptible, copied_to
 from orbitgp.training.ladder import Ladder
+from orbitgp.training.maximise import Stopped
 from orbitgp.training.posterior import fit_jitter
 from orbitgp.training.records import Callback, Record
 from orbitgp.training.sparse_ladders import (
@@ -43,11 +45,13 @@ from orbitgp.training.sparse_ladders import (
 )
 from orbitgp.training.stochastic_steps import StochasticSteps
 
+Result = TypeVar("Result")
+
 logger = logging.getLogger("orbitgp")
 
 
 @dataclass
-class Trainer:
+class Trainer(Interruptible):
     """One run of sparse training, an :class:`~orbitgp.training.engine.Engine`: call :meth:`run`.
 
     ``state_dict`` holds everything that the rest of the run depends on, so that a run that continues from it ends where it
@@ -81,6 +85,7 @@ class Trainer:
         self.rest = rest_of(self.options)
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
         self._asked_to_stop = False
+        self._start: Ladder | None = None  # while the start is chosen
 
     @property
     def stochastic(self) -> StochasticSteps:
@@ -132,7 +137,12 @@ class Trainer:
         return [] if self.engine is None else self.engine.history
 
     @property
-    def stopped(self) -> bool:
+    def interruptible(self) -> bool:
+        parts = (self.engine, self._start)
+        return self._open or any(part.interruptible for part in parts if part is not None)
+
+    @property
+    def stopped(self) -> bool:  # type: ignore[override]
         return self._asked_to_stop if self.engine is None else self.engine.stopped
 
     @property
@@ -141,8 +151,9 @@ class Trainer:
 
     def stop(self) -> None:
         self._asked_to_stop = True
-        if self.engine is not None:
-            self.engine.stop()
+        for part in (self.engine, self._start):
+            if part is not None:
+                part.stop()
 
     def fraction(self) -> float:
         return 0.0 if self.engine is None else self.engine.fraction()
@@ -170,8 +181,8 @@ class Trainer:
         """
         model, origin, begun = self.model, self._parameters(), time.perf_counter()
         try:
-            ladder = start_ladder(self._setting, self.options)
-            ladder.progress, ladder.callback = self.progress, lambda _: ladder.stop() if self.stopped else None
+            ladder = self._start = start_ladder(self._setting, self.options)
+            ladder.progress, ladder.stopped = self.progress, self.stopped
             ladder.learn()
         except FloatingPointError:  # the run itself may do better with other data or samples
             self._set_parameters(origin)
@@ -185,6 +196,7 @@ class Trainer:
                     model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, *size))
                 raise_noise(self._setting, self.options.seed)
                 self.screened, self.keeps_orbit = True, not self.likelihood.num_locals
+        self._start = None
         self.seconds += time.perf_counter() - begun
 
     def _climb(self, size: ClimbSize) -> None:
@@ -204,10 +216,19 @@ class Trainer:
         """With all else fixed, find the last q(u)."""
         if isinstance(self.engine, Ladder):
             self.rest.spent, self.rest.pace = self.engine.seconds, pace_of(self.engine)
-            set_last_posterior(self.engine, self.rest)
+            self.in_time(partial(set_last_posterior, self.engine, self.rest))
         else:
             self.rest.spent, self.rest.pace = self.stochastic.seconds, self.stochastic.pace
-            self.stochastic.polish(self.rest)
+            self.in_time(partial(self.stochastic.polish, self.rest))
+
+    def in_time(self, work: Callable[[], Result]) -> Result:
+        """What follows learning. If the run is stopped, it is done in the few seconds that are left for it."""
+        try:
+            with self.interruptibly():
+                return work()
+        except Stopped:
+            self.rest.hurry()
+            return work()
 
     def _step_done(self) -> None:
         if self.after_step is not None:

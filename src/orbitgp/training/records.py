@@ -97,7 +97,13 @@ def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, float]:
 
 def first_record(bound: float, kernel: Kernel, orbit: Orbit, likelihood: Likelihood) -> Record:
     """Of a run that was stopped before its first step."""
-    return {"step": 0, "seconds": 0.0, "bound": bound, "orbit": orbit.describe().to_dict(), **hyperparameters(kernel, likelihood)}
+    return {
+        "step": 0,
+        "seconds": 0.0,
+        "bound": bound,
+        "orbit": orbit.describe().to_dict(),
+        **hyperparameters(kernel, likelihood),
+    }
 
 
 def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:

@@ -33,7 +33,7 @@ import joblib
 import torch
 
 from orbitgp.comparison.parallel import Job, Trained, best_of
-from orbitgp.comparison.verdict import Difference, Standing, ranked
+from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.orbits.description import listed
@@ -182,9 +182,8 @@ def undecided(standings: Sequence[Standing]) -> list[str]:
 
     The best needs no upper end, and a rival without one cannot be beaten: then the best waits.
     """
-    best, *others = ranked(standings)
-    rivals = [Difference(best, other) for other in others]
-    doubtful = [rival.worse for rival in rivals if not rival.certain and not rival.next_to_nothing]
+    (best, *rivals), against = leaders(standings)
+    doubtful = [rival for rival in rivals if not against[rival.name].next_to_nothing]
     widths = {rival.name: (rival.width, rival.value) for rival in doubtful}
     if doubtful and all(isfinite(rival.width) for rival in doubtful):
         widths[best.name] = best.width if isfinite(best.width) else 0.0, best.value

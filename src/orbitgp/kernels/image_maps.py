@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.kernels.learned_constants import LearnedConstants, by_direction, windows
-from orbitgp.orbits.constants import constant
+from orbitgp.machine import constant
 
 
 class OrientedGradients(LearnedConstants):

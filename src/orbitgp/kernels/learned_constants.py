@@ -11,7 +11,7 @@ from gpytorch.constraints import Positive
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.constants import constant
+from orbitgp.machine import constant
 
 _FLAT = 1e-6  # squared length of an arrow that has no direction
 

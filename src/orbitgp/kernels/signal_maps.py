@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.kernels.learned_constants import LearnedConstants, by_direction, windows, without_tails
-from orbitgp.orbits.constants import constant
+from orbitgp.machine import constant
 
 Signals = Float[Tensor, "rows *shape"]
 

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitgp.orbits.constants import constant
+from orbitgp.machine import constant
 
 # What an orbit maps, from which draws, and to what: x, u and x_a of ``Orbit.transform``, and all elements of a finite orbit.
 Inputs = Float[Tensor, "rows *features"]

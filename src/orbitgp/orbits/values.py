@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.machine import constant
 from orbitgp.orbits.base import Orbit
-from orbitgp.orbits.constants import constant
 from orbitgp.orbits.ranges import FACTOR, NUMBER, PIXELS, Given, Number, Range
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit

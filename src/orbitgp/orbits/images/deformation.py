@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from orbitgp.orbits.constants import constant
+from orbitgp.machine import constant
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.warps import Basis, Coefficients, Grid, ImageOrbit, Points, Size, Warp, WarpDraws, pixels
 from orbitgp.orbits.ranges import PIXELS, Number, check_names

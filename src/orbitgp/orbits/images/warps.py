@@ -31,8 +31,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from orbitgp.machine import constant
 from orbitgp.orbits.base import Orbit, Parts
-from orbitgp.orbits.constants import constant
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 
 Scalar = Tensor | float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from orbitgp.orbits.constants import constant
+from orbitgp.machine import constant
 
 
 def test_made_once_for_each_precision():

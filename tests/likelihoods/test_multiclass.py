@@ -90,5 +90,5 @@ def test_an_unknown_name_is_answered_with_the_known_ones(name: str) -> None:
 
 
 def test_classes_are_no_regression() -> None:
-    with pytest.raises(ValueError, match="for regression is one of gaussian, student-t, laplace, got 'dirichlet'"):
+    with pytest.raises(ValueError, match="regression is one of gaussian, heteroscedastic, student-t, laplace, got 'dirichlet'"):
         make_likelihood("dirichlet")

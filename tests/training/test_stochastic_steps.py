@@ -277,8 +277,8 @@ def test_log_prior_is_the_sum_of_the_priors():
     value = torch.distributions.LogNormal(math.log(5.0), 0.01).log_prob(torch.tensor(0.7))
     scale = trainer.model.kernel.outputscale
     value = value + torch.distributions.Gamma(2.0, 0.5).log_prob(scale)
-    torch.testing.assert_close(log_prior(trainer.model), value)
-    assert log_prior(make_trainer(kernel=prior_kernel(False)).model).item() == 0.0
+    torch.testing.assert_close(log_prior(trainer.model, trainer.likelihood), value)
+    assert log_prior(make_trainer(kernel=prior_kernel(False)).model, trainer.likelihood).item() == 0.0
 
 
 def test_priors_enter_the_objective_but_neither_bound_nor_evidence():

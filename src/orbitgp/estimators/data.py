@@ -25,11 +25,12 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from orbitgp.estimators.validation import check_same_everywhere, image_shape, training_options
+from orbitgp.estimators.validation import check_same_everywhere, image_shape, per_row, training_options
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, SharedRows, StoredRows
+from orbitgp.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.images.warps import Warp, border_level
 from orbitgp.planning.options import TrainingOptions
@@ -118,6 +119,33 @@ class ChecksData(BaseEstimator):
             expected = "(N, H, W) or (N, C, H, W)" if shape is None else f"(N, {', '.join(map(str, shape))})"
             raise ValueError(f"X must have shape {expected}, got {X.shape}.")
         return X.reshape(len(X), -1), X.shape[1:]
+
+
+def known_noise(
+    likelihood: Likelihood, x: Inputs, alpha: Any, sample_weight: Any, scale: Float[np.ndarray, " outputs"]
+) -> Float[Tensor, "rows known"]:
+    """What is known of the noise of each row: its weight, its variance in units of normalised targets, and its features.
+
+    Nothing, where all rows are alike.
+    """
+    varies = isinstance(likelihood, HeteroscedasticGaussian)
+    if sample_weight is None and np.ndim(alpha) == 0 and alpha == 0 and not varies:
+        return torch.empty(len(x), 0, dtype=torch.float64)
+    if not isinstance(likelihood, Gaussian):
+        other = type(likelihood).__name__
+        raise ValueError(f"alpha and sample_weight are of a Gaussian noise, and {other} has another: leave them out.")
+    if np.ptp(scale) > 0 and np.any(alpha):
+        raise ValueError("alpha is in the units of one output: fit outputs one by one, or with normalize_y=False.")
+    given = {"sample_weight": 1.0 if sample_weight is None else sample_weight, "alpha": alpha}
+    own = len(x.local) if isinstance(x, SharedRows) else len(x)
+    columns = processes.run_on_all(lambda: np.stack([per_row(name, value, own) for name, value in given.items()], 1))
+    known = torch.tensor(np.concatenate(processes.all_gather(columns)) / [1.0, scale[0] ** 2])
+    if not isinstance(likelihood, HeteroscedasticGaussian):
+        return known
+    if not isinstance(x, Tensor):
+        raise ValueError("noise that depends on the inputs needs all data in memory: take likelihood='gaussian'.")
+    likelihood.prepare(x)
+    return torch.cat([known, likelihood.features(x)], 1)
 
 
 def _rank(X: Any) -> int:

@@ -20,14 +20,21 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import Inputs, stored
+from orbitgp.estimators.data import Inputs, known_noise, stored
 from orbitgp.estimators.initialise import Problem
 from orbitgp.estimators.session import Run, StrPath
-from orbitgp.estimators.validation import per_row
-from orbitgp.inference import processes
 from orbitgp.inference.prior import draw_normal
-from orbitgp.inference.rows import SharedRows
-from orbitgp.likelihoods import Classification, Gaussian, Laplace, Likelihood, Noise, ScaleMixture, StudentT, make_likelihood
+from orbitgp.likelihoods import (
+    Classification,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Laplace,
+    Likelihood,
+    Noise,
+    ScaleMixture,
+    StudentT,
+    make_likelihood,
+)
 from orbitgp.planning.options import whole_number
 from orbitgp.training.records import Callback
 
@@ -43,8 +50,9 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`), an object or a name, as
             in ``"rotation"`` or ``"affine*deformation"``; none by default.
         kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
-        likelihood: ``gaussian`` (which ``auto`` stands for), ``student-t`` or ``laplace`` for data with outliers, or an object.
-            Several outputs share one kernel, one orbit and one noise: fit those that are unlike one by one.
+        likelihood: ``gaussian`` (which ``auto`` stands for), ``heteroscedastic`` where the noise depends on the inputs,
+            ``student-t`` or ``laplace`` for data with outliers, or an object. Several outputs share one kernel, one orbit and
+            one noise: fit those that are unlike one by one.
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
@@ -142,7 +150,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             raise ValueError("predict returns standard deviations or covariances: leave out return_std or return_cov.")
         if return_cov:
             means, covariance = self._joint(X)
-            law = self._law_of(means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means))
+            law = self._law_of(means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means), *self._noise_features(X))
             among = torch.diagonal_scatter(covariance.expand(means.shape[1], -1, -1), law.std.square().mT, dim1=1, dim2=2)
             among = among.permute(1, 2, 0).numpy() * np.square(self._interval_scale())
             return self._in_units(law.mean), among[..., 0] if self._flat_targets else among
@@ -163,8 +171,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         count = whole_number("n_samples", n_samples)
         generator = torch.Generator().manual_seed(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
         mean, covariance = self._joint(X)
-        nothing = torch.zeros_like(mean)
-        drawn = [self._law_of(f, nothing).sample(generator) for f in draw_normal(mean, covariance, count, generator)]
+        known = torch.zeros_like(mean), *self._noise_features(X)  # of f, no variance is left
+        drawn = [self._law_of(f, *known).sample(generator) for f in draw_normal(mean, covariance, count, generator)]
         middle = self._in_units(mean)
         return np.stack([middle + self._shaped((y - mean).numpy() * self._interval_scale()) for y in drawn], axis=-1)
 
@@ -180,10 +188,19 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         return np.stack([self._shaped(middle * self.target_scale_ + self.target_mean_ + a) for a in around], axis=-1)
 
     def _law(self, X: Any) -> ScaleMixture:
-        return self._law_of(*self._latent(X))
+        return self._law_of(*self._latent(X), *self._noise_features(X))
 
-    def _law_of(self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"]) -> ScaleMixture:
-        return cast(ScaleMixture, self.likelihood_.predictive(mean, variance))
+    def _law_of(
+        self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"], *given: Any
+    ) -> ScaleMixture:
+        return cast(ScaleMixture, self.likelihood_.predictive(mean, variance, *given))
+
+    def _noise_features(self, X: Any) -> list[Float[Tensor, "rows features"]]:
+        """What the noise of new rows depends on; nothing, if it is the same everywhere."""
+        likelihood = self.likelihood_
+        if not isinstance(likelihood, HeteroscedasticGaussian):
+            return []
+        return [torch.cat(self._for_parts(X, lambda _, x, *__: likelihood.features(x)))]
 
     def _joint(self, X: Any) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "anyoutputs rows rows"]]:
         """Mean and covariance of f at all rows together, which need to be in memory."""
@@ -223,22 +240,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
                 f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are widened "
                 f"by a factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
             )
-        seen = torch.cat([y, self._known_noise(likelihood, x, sample_weight)], 1)
+        seen = torch.cat([y, known_noise(likelihood, x, self.alpha, sample_weight, self.target_scale_)], 1)
         return Problem(seen, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
-
-    def _known_noise(self, likelihood: Likelihood, x: Inputs, sample_weight: Any) -> Float[Tensor, "rows known"]:
-        """The weight of each row and its known variance, in units of the normalised targets; nothing where neither is given."""
-        if sample_weight is None and np.ndim(self.alpha) == 0 and self.alpha == 0:
-            return torch.empty(len(x), 0, dtype=torch.float64)
-        if not isinstance(likelihood, Gaussian):
-            other = type(likelihood).__name__
-            raise ValueError(f"alpha and sample_weight are of a Gaussian noise, and {other} has another: leave them out.")
-        if np.ptp(self.target_scale_) > 0 and np.any(self.alpha):
-            raise ValueError("alpha is in the units of one output: fit outputs one by one, or with normalize_y=False.")
-        given = {"sample_weight": 1.0 if sample_weight is None else sample_weight, "alpha": self.alpha}
-        own = len(x.local) if isinstance(x, SharedRows) else len(x)
-        columns = processes.run_on_all(lambda: np.stack([per_row(name, value, own) for name, value in given.items()], 1))
-        return torch.tensor(np.concatenate(processes.all_gather(columns)) / [1.0, self.target_scale_[0] ** 2])
 
     def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
         outputs = y.shape[1]

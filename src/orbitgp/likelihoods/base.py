@@ -126,6 +126,10 @@ class Likelihood(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} must define tilted(y, mean, variance).")
 
+    def log_prior(self) -> Float[Tensor, ""]:
+        """The log density of a prior on the parameters, which is learned by besides the evidence; there is none by default."""
+        return torch.zeros((), dtype=torch.float64)
+
     def log_prob(self, y: Targets, f: Values) -> LogProbs:
         """The exact log density of y given f."""
         raise NotImplementedError(f"{type(self).__name__} must define log_prob(y, f).")

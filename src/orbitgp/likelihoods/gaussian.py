@@ -46,8 +46,12 @@ class Gaussian(Noise):
     def observations(self, y: Float[Tensor, "rows columns"]) -> tuple[Latents, Latents]:
         """The outputs, and the variance of their noise."""
         outputs, known = y.tensor_split([self.num_latents], dim=1)
-        noise = self.noise.to(y.dtype)
-        return outputs, (noise / known[:, :1] + known[:, 1:] if known.shape[1] else noise).expand_as(outputs)
+        noise = self.noise_at(known[:, 2:]).to(y.dtype)
+        return outputs, (noise / known[:, :1] + known[:, 1:2] if known.shape[1] else noise).expand_as(outputs)
+
+    def noise_at(self, features: Float[Tensor, "rows features"]) -> Tensor:
+        """The variance in each row: the same, whatever its features."""
+        return self.noise
 
     def local(self, y: Latents, moments: Moments) -> None:
         return None

@@ -28,8 +28,8 @@ class Categorical:
 class ScaleMixture:
     """sum_i w_i N(mean, variance + tau_i): a Gaussian f plus noise that is itself a scale mixture of Gaussians.
 
-    ``weights`` and ``noise`` are the w_i and tau_i of the noise. ``noise_variance`` is its variance, by default
-    sum_i w_i tau_i.
+    ``weights`` and ``noise`` are the w_i and tau_i of the noise, which rows may have of their own. ``noise_variance`` is its
+    variance, by default sum_i w_i tau_i.
     """
 
     def __init__(
@@ -37,14 +37,15 @@ class ScaleMixture:
         mean: Float[Tensor, "rows outputs"],
         variance: Float[Tensor, "rows outputs"],
         weights: Float[Tensor, " components"],
-        noise: Float[Tensor, " components"],
+        noise: Float[Tensor, "*anyrows components"],
         noise_variance: float | None = None,
     ) -> None:
         self.mean = mean
         self.weights = weights.to(mean)
         self.scales = (variance.clamp_min(0.0)[..., None] + noise.to(mean)).sqrt()
-        self.noise_variance = float(weights @ noise) if noise_variance is None else noise_variance
-        self.std = (variance.clamp_min(0.0) + self.noise_variance).sqrt()
+        self.std = (
+            variance.clamp_min(0.0) + (noise.to(mean) @ self.weights if noise_variance is None else noise_variance)
+        ).sqrt()
 
     def log_prob(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, " rows"]:
         """The log density of y, summed over outputs."""

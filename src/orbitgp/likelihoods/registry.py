@@ -8,6 +8,7 @@ from orbitgp.likelihoods.base import Likelihood
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
+from orbitgp.likelihoods.heteroscedastic import HeteroscedasticGaussian
 from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
 from orbitgp.likelihoods.noise import Laplace, Noise, StudentT
 
@@ -17,7 +18,12 @@ CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
     "dirichlet": Dirichlet,
     "stick-breaking": StickBreaking,
 }
-REGRESSION: dict[str, Callable[[int], Noise]] = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}
+REGRESSION: dict[str, Callable[[int], Noise]] = {
+    "gaussian": Gaussian,
+    "heteroscedastic": HeteroscedasticGaussian,
+    "student-t": StudentT,
+    "laplace": Laplace,
+}
 
 
 def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: int = 1) -> Likelihood:
@@ -26,7 +32,8 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
     For classification, ``bernoulli`` takes two classes. ``dirichlet``, ``gaussian`` and ``stick-breaking`` take any number.
     Start with ``dirichlet`` for three classes or more. ``gaussian`` is a regression on the indicators of the classes.
 
-    For regression, ``gaussian`` is the default. ``student-t`` and ``laplace`` resist outliers.
+    For regression, ``gaussian`` is the default. ``student-t`` and ``laplace`` resist outliers, and the noise of
+    ``heteroscedastic`` depends on the inputs.
     """
     if num_classes is None:
         if name not in REGRESSION:

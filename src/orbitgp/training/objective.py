@@ -83,20 +83,20 @@ class Objective:
         return self.model.resolution(self.likelihood, self.y, self.local) if isinstance(self.model, CollapsedGP) else 0.0
 
     def _finite(self, value: float) -> float:
-        value += float(log_prior(self.model).detach())
+        value += float(log_prior(self.model, self.likelihood).detach())
         return value if math.isfinite(value) else -math.inf
 
     def _pull_back_priors(self) -> float:
         """The log density of the priors; its gradient is added to the hyperparameters."""
-        density = log_prior(self.model)
+        density = log_prior(self.model, self.likelihood)
         if density.requires_grad:
             density.backward()
         return float(density.detach())
 
 
-def log_prior(model: InvariantGP | ExactGP | CollapsedGP) -> Float[Tensor, ""]:
-    """The log density of the priors that the user put on the kernel's hyperparameters (zero without any)."""
-    total = torch.zeros((), dtype=torch.float64, device=model.prior_mean.bias.device)
+def log_prior(model: InvariantGP | ExactGP | CollapsedGP, likelihood: Likelihood) -> Float[Tensor, ""]:
+    """The log density of the priors on hyperparameters: the user's of the kernel, and those of the likelihood."""
+    total = likelihood.log_prior().to(model.prior_mean.bias.device)
     for _, module, prior, closure, _ in model.kernel.named_priors():
         total = total + prior.log_prob(closure(module)).sum()
     return total

@@ -151,7 +151,7 @@ class StochasticSteps(Interruptible):
         samples = self._sample(own, self.options.num_samples)
         local = self.local.at(own.rows)
         bound = elbo(self.model, self.likelihood, samples, self.y[own.rows], len(self.x), local, batch=len(rows))
-        objective = bound + log_prior(self.model) * (processes.rank() == 0)
+        objective = bound + log_prior(self.model, self.likelihood) * (processes.rank() == 0)
         if objective.requires_grad:
             (-objective).backward()
         return bound.detach()

@@ -138,7 +138,7 @@ class TestLoop:
         standings, models, told = self.run({"a": 1000.0, "b": 500.0, "c": -5000.0}, inference="sparse")
         assert [s.name for s in leaders(standings)[0]] == ["a"]
         assert told[0] == [("a", ""), ("b", ""), ("c", "")]
-        assert told[1:] == [[("b", "more inducing points")], [("c", "more inducing points")]]
+        assert told[1:] == [[("b", "16 inducing points and 600 steps")], [("c", "16 inducing points and 600 steps")]]
         second = models["b"][1]
         assert (second.job.settings["num_inducing"], second.job.settings["max_steps"], second.job.seed) == (16, 600, 1)
         assert standings[1].low <= 500 <= standings[1].high
@@ -185,10 +185,10 @@ class TestLoop:
         wider = refined(ROWS, 8, noise)
         assert wider.job.settings["training"].inducing_samples == 16
         assert wider.job.settings["num_inducing"] == ROWS
-        assert wider.words == "inducing averages over 16 samples and 600 steps"
+        assert wider.job.purpose == "inducing averages over 16 samples and 600 steps"
         for narrow in (refined(ROWS - 1, 8, noise), refined(ROWS, 64, noise), refined(ROWS, 2, swap)):
             assert "training" not in narrow.job.settings
-        assert refined(ROWS, 2, swap).words == "a second run"  # its averages see the whole orbit
+        assert refined(ROWS, 2, swap).job.purpose == "a second run"  # its averages see the whole orbit
 
     def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_nothing(self):
         full = {"num_inducing": ROWS, "inference": "sparse", "orbit": Identity()}
@@ -208,7 +208,7 @@ class TestLoop:
         again = trained(replace(job("a", Identity(), inference="sparse", **limits), purpose="a second run"), model)
         longer = refinement(again, ROWS)
         assert longer is not None
-        assert (longer.words, longer.job.purpose) == ("80 steps and 10 seconds", "more steps")
+        assert longer.job.purpose == "80 steps and 10 seconds"
         assert (longer.job.settings["max_steps"], longer.job.settings["max_seconds"]) == (80, 10.0)
         model.converged_ = True
         assert refinement(again, ROWS) is None
@@ -231,7 +231,7 @@ class TestLoop:
         assert standing([trained(job("a", max_steps=5), model)], ROWS).high == inf
         longer = refinement(trained(job("a", max_steps=5), model), ROWS)
         assert longer is not None
-        assert (longer.job.settings["max_steps"], longer.words) == (10, "10 steps")
+        assert (longer.job.settings["max_steps"], longer.job.purpose) == (10, "10 steps")
         assert refinement(trained(job("a"), model), ROWS) is None  # no limit of the user's
 
     def test_two_bounds_that_agree_say_nothing_where_training_met_a_limit(self):

@@ -49,7 +49,7 @@ class Job:
     seed: int
     kind: type[Estimator]
     settings: dict[str, Any] = field(default_factory=dict)
-    purpose: str = ""  # empty for the first model of an orbit, else why another one is trained
+    purpose: str = ""  # empty for the first model of an orbit, else what another one has more
 
 
 @dataclass(frozen=True, eq=False)

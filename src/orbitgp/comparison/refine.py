@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
@@ -50,10 +49,9 @@ Train = Callable[[Sequence[Job]], list[Trained]]
 
 
 class Refinement(NamedTuple):
-    """A model that would narrow an interval, what it is in words, and about how many seconds it takes."""
+    """A model that would narrow an interval, and about how many seconds it takes. Its purpose says what it has more."""
 
     job: Job
-    words: str
     seconds: float
 
 
@@ -64,7 +62,7 @@ def standing(models: Sequence[Trained], rows: int, tried: int = 1) -> Standing:
     low, high, reason = _ends_of_exact(best) if exact else _ends_of_sparse(models)
     if not exact and further is None:
         reason += "; more inducing points or steps are of no use to it"
-    needs = "" if further is None else further.words
+    needs = "" if further is None else further.job.purpose
     learned = sum(parameter.numel() for parameter in best.job.orbit.parameters() if parameter.requires_grad)
     return Standing(best.job.name, best.evidence, low, high, reason, needs, converged, learned, tried)
 
@@ -118,40 +116,36 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
     """
     job, model, converged = trained.job, trained.model.model_, trained.model.converged_
     limits: dict[str, Any] = {} if converged else {name: 2 * job.settings[name] for name in _UNITS if job.settings.get(name)}
+    longer = 3 * trained.seconds
     if trained.model.inference_ == "exact":
-        return _changed(trained, "more steps", [], limits, {}) if limits else None
+        again = replace(job, purpose=_words([], limits), settings={**job.settings, **limits})
+        return Refinement(again, longer) if limits else None
     assert isinstance(model, InvariantGP)
     free = dict.fromkeys(name for name in ("num_inducing", "batch_size") if job.settings.get(name))
     if free and not job.purpose and job.settings.get("inference", "auto") == "auto" and not trained.model.likelihood_.couples:
         device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
         seconds = exact_seconds(rows, dim, job.orbit, device)
         if seconds is not None:
-            return _changed(trained, "exact inference", ["exact inference"], {}, free)._replace(seconds=seconds)
+            return Refinement(replace(job, purpose="exact inference", settings={**job.settings, **free}), seconds)
     points, averaged = len(model.inducing), model.inducing_samples
     finite = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else None
     more = max(points, min(2 * points, rows * (finite or POINTS_PER_DATUM) if averaged == 1 else rows))
     wider = min(2 * averaged, finite or MOST_AVERAGED)
     taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
     limits = {"max_steps": 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken])), **limits}
-    grown = partial(_changed, trained, limits=limits, seed=job.seed + 1)
-    if more > points:
-        return grown("more inducing points", [f"{more:,} inducing points"], settings={"num_inducing": more})
-    if wider > averaged > 1:
-        options: TrainingOptions = job.settings.get("training") or TrainingOptions()
-        settings = {"num_inducing": points, "training": options.set_params(inducing_samples=wider)}
-        return grown("wider inducing averages", [f"inducing averages over {wider} samples"], settings=settings)
-    if converged and job.purpose:
+    settings = {**job.settings, **limits, "num_inducing": more}
+    grown = [f"{more:,} inducing points"] if more > points else []
+    if not grown and wider > averaged > 1:
+        grown = [f"inducing averages over {wider} samples"]
+        settings["training"] = (job.settings.get("training") or TrainingOptions()).set_params(inducing_samples=wider)
+    if converged and job.purpose and not grown:
         return None
-    return grown("a second run" if converged else "more steps", ["a second run"] * converged, settings={"num_inducing": points})
+    purpose = "a second run" if converged and not grown else _words(grown, limits)
+    return Refinement(replace(job, purpose=purpose, settings=settings, seed=job.seed + 1), longer)
 
 
-def _changed(
-    trained: Trained, purpose: str, words: list[str], limits: dict[str, Any], settings: dict[str, Any], **further: Any
-) -> Refinement:
-    """Another model of the same orbit, with other limits. A second run is no larger, whatever its limits."""
-    said = words if purpose == "a second run" else [*words, *(f"{limits[name]:,.10g} {_UNITS[name]}" for name in limits)]
-    job = replace(trained.job, purpose=purpose, settings={**trained.job.settings, **limits, **settings}, **further)
-    return Refinement(job, listed(said), 3 * trained.seconds)
+def _words(grown: list[str], limits: dict[str, Any]) -> str:
+    return listed([*grown, *(f"{limit:,.10g} {_UNITS[name]}" for name, limit in limits.items())])
 
 
 def train_and_refine(

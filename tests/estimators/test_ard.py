@@ -10,6 +10,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, compare
+from orbitgp.comparison import profile
 from orbitgp.datasets import digits
 from orbitgp.kernels import OrientedGradients
 
@@ -68,6 +69,18 @@ def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path):
     )
     assert [model.ard for model in table.models.values()] == [True, True]
     assert {(job.name, job.purpose) for job in trained} == {("none", "ard"), ("none", ""), ("swap(1,2)", "")}
+
+
+def test_one_kernel_for_all_values_of_a_profile():
+    x, y = one_of_three(30)
+    trained = []
+    limits = {
+        "max_steps": 20,
+        "refine_seconds": 0.0,
+        "watch": lambda job, _: trained.append((job.purpose, job.settings["ard"])),
+    }
+    profile(x, y, "noise", "scale", [0.1, 0.2], ard="auto", **limits)
+    assert set(trained) == {("ard", "auto"), ("", True)}
 
 
 def test_images_feature_maps_and_kernels_have_no_columns(tmp_path):

@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 
 from orbitgp.orbits import Quantity
-from orbitgp.orbits.description import Description, changes
+from orbitgp.orbits.description import Description, changes, listed
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,7 @@ def test_a_plausible_range_may_be_open(least, most, said):
     assert learned.plausible_words == said
     assert learned.plausibly == f" ({said})"
     assert learned.may_be_nothing is said.startswith("plausible none")
+
+
+def test_lists_in_words():
+    assert [listed(list(names)) for names in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import isfinite
 from os import PathLike
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from orbitgp.comparison.parallel import Estimator, Job, Watch, column_names, train_all
-from orbitgp.comparison.refine import train_and_refine
+from orbitgp.comparison.refine import Train, train_and_refine
 from orbitgp.comparison.result import Comparison, Profile
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
@@ -71,8 +70,7 @@ def compare(
     # Expensive models first, so that workers end at about the same time.
     costly = {name: named[name] for name in sorted(named, key=lambda name: isinstance(named[name], Identity))}
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
-    settings = _with_ard(settings, train, y, task, random_state)
-    jobs = _jobs(costly, y, task, random_state, settings)
+    jobs = _jobs(costly, train, y, task, random_state, settings)
     standings, models = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs)
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(standings, models, plain)
@@ -112,7 +110,8 @@ def profile(
     unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
     held = {f"{quantity} = {value:.12g}": with_fixed(orbit, quantity, value, shape, columns) for value in chosen}
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
-    standings, _ = train_and_refine(_jobs(held, y, task, random_state, settings), len(X), train, refine_seconds, n_jobs)
+    jobs = _jobs(held, train, y, task, random_state, settings)
+    standings, _ = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs)
     highs = [standing.high if isfinite(standing.high) else None for standing in standings]
     return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
 
@@ -126,22 +125,20 @@ def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[st
     return [start**multiple if found.unit == "×" else start * multiple for multiple in MULTIPLES]
 
 
-def _with_ard(settings: dict[str, Any], train: Any, y: np.ndarray, task: Task | Literal["auto"], seed: int) -> dict[str, Any]:
-    """Settings for all orbits alike: where ``ard`` is ``auto``, the model without an orbit decides."""
-    if settings.get("ard") != "auto":
-        return settings
-    (plain,) = train([replace(job, purpose="ard") for job in _jobs({"none": Identity()}, y, task, seed, settings)])
-    return {**settings, "ard": plain.model.ard_}
-
-
 def _jobs(
-    orbits: Mapping[str, Orbit], y: np.ndarray, task: Task | Literal["auto"], seed: int, settings: dict[str, Any]
+    orbits: Mapping[str, Orbit], train: Train, y: np.ndarray, task: Task | Literal["auto"], seed: int, settings: dict[str, Any]
 ) -> list[Job]:
-    """A model of each orbit: a classifier or a regressor, by the task or by the type of y."""
+    """A model of each orbit: a classifier or a regressor, by the task or by the type of y.
+
+    All have the same settings: where ``ard`` is ``auto``, the model without an orbit decides.
+    """
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task
     kind: type[Estimator] = InvariantGPClassifier if found == "classification" else InvariantGPRegressor
+    if settings.get("ard") == "auto":
+        (plain,) = train([Job("none", Identity(), seed, kind, settings, purpose="ard")])
+        settings = {**settings, "ard": plain.model.ard_}
     return [Job(name, orbit, seed, kind, settings) for name, orbit in orbits.items()]
 
 

@@ -119,8 +119,7 @@ class Comparison:
 
     def learned(self, orbit: str) -> str:
         """What the best model of this orbit has learned, in words; nothing where there is nothing to learn."""
-        phrases = learned(self.models[orbit].orbit_.describe())
-        return listed(phrases) if phrases else ""
+        return listed(learned(self.models[orbit].orbit_.describe()))
 
     def columns(self, row: Row) -> tuple[str, str, str, str, str]:
         """The table: evidence, what it lies between, nats behind the best, the kind of inference, and how many models."""

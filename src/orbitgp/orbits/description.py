@@ -38,8 +38,8 @@ def with_unit(text: str, unit: str) -> str:
 
 
 def listed(phrases: Sequence[str]) -> str:
-    """As in "a, b and c"."""
-    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+    """As in "a, b and c"; an empty text of none."""
+    return " and ".join(filter(None, (", ".join(phrases[:-1]), *phrases[-1:])))
 
 
 @dataclass(frozen=True)

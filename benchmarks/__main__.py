@@ -3,6 +3,7 @@
     python -m benchmarks                   # all three shapes, growth, memory, prediction, profile
     python -m benchmarks --full            # the straightforward version at the largest shape too
     python -m benchmarks --shapes 100,32,500 --only steps
+    python -m benchmarks --only answers    # CPU seconds of default fits, and of what a user would take instead
     python -m benchmarks --page            # docs/speed.md from all results, nothing measured
 
 Results go to benchmarks/results/<hardware>.json, and from there into docs/speed.md.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.accuracy import accuracy
+from benchmarks.answers import answers, answers_table
 from benchmarks.measures import growth, memory, predictions, steps
 from benchmarks.page import write_page
 from benchmarks.problem import Shape
@@ -38,7 +41,8 @@ PARTS = ("steps", "profiles", "predictions", "accuracy", "growth", "processes")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What a training step costs.")
     parser.add_argument("--full", action="store_true", help="the slow parts too")
-    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="these parts alone")
+    parser.add_argument("--only", choices=(*PARTS, "answers"), nargs="+", default=PARTS, help="these parts alone")
+    parser.add_argument("--against", metavar="COMMIT", help="answers of an earlier commit, too")
     parser.add_argument("--shapes", nargs="+", help="minibatch,S,M")
     parser.add_argument("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -50,6 +54,14 @@ def main() -> None:
     args = parser.parse_args()
     if args.page:
         print(write_page())
+        return
+    if "answers" in args.only:
+        found = {"setting": setting(args.device, "cpu"), "against": args.against}
+        found["answers"] = answers(args.full, args.device.type, args.against)
+        path = args.out / "answers" / f"{args.device.type}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(answers_table(found["answers"]))
         return
     torch.set_num_threads(args.threads)
     shapes = [Shape(*map(int, sizes.split(","))) for sizes in args.shapes or ()] or SHAPES[args.device.type]

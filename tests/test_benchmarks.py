@@ -5,13 +5,59 @@ from __future__ import annotations
 import argparse
 import time
 
+import pytest
 import torch
 
-from benchmarks import profiling
+from benchmarks import answers, profiling
 from benchmarks.problem import Shape
+from orbitgp.inference import orbit_gram
 
 
 def test_every_stage_of_a_step_takes_time():
     args = argparse.Namespace(device=torch.device("cpu"), clock=time.perf_counter)
     parts = profiling.profiled(Shape(8, 4, 10), args)["parts"]
     assert all(parts[f"{stage}, {way}"] > 0 for stage in profiling.STAGES for way in ("forward", "backward"))
+
+
+class TestAnswers:
+    """Default fits in processes of their own."""
+
+    def test_a_fit_runs_in_a_process_that_knows_its_checkout(self):
+        found = answers.in_new_process(answers.ROOT, "scikit-learn", "table 331", "cpu")
+        assert found["seconds"] > 0
+        assert 0.3 < found["score"] < 1
+
+    def test_a_fit_that_fails_says_why(self):
+        assert "KeyError" in answers.in_new_process(answers.ROOT, "nobody", "table 331", "cpu")["failed"][0]
+
+    def test_the_table_has_the_mean_ratio(self):
+        fit = {
+            "seconds": 2.0,
+            "wall": 2.0,
+            "pairs": 0.5,
+            "evaluations": 9,
+            "evidence": -3.0,
+            "error": 0.1,
+            "draws": 32,
+            "score": 1.0,
+        }
+        fits = {"orbitgp": fit, "orbitgp abc": {**fit, "seconds": 8.0}, "network": {"seconds": 1.0, "score": 0.5}}
+        failed = {"orbitgp": {"failed": ["ValueError: no"]}, "orbitgp abc": fit}
+        text = answers.answers_table([{"case": "digits 3 none", "fits": fits}, {"case": "table 9", "fits": failed}])
+        assert "| digits 3 none | orbitgp | 2.0 | 9 | 50% | 32 | -3.0 ± 0.1 | 1.000 |" in text
+        assert "| table 9 | orbitgp | ValueError: no |" in text
+        assert text.endswith("over those before: 0.25.")
+
+    @pytest.mark.parametrize("case", [*answers.SMALL, *answers.LARGE])
+    def test_cases_have_the_rows_that_they_say(self, case):
+        x, y, x_test, y_test = answers.data_of(case)
+        assert len(x) == len(y) == int(case.split()[1])
+        assert len(x_test) == len(y_test) >= 100
+
+    def test_pairs_are_timed_and_the_library_is_left_as_it_was(self):
+        before = orbit_gram.gram
+        with answers.pairs_timed() as spent:
+            found = answers.orbitgp_fit("table 20", "cpu")
+        assert 0 < found["pairs"] < 1
+        assert spent
+        assert orbit_gram.gram is before

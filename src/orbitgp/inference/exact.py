@@ -152,9 +152,8 @@ class ExactGP(FinitePrior):
         seen, solution, kept = self._solved(likelihood, y, local, inputs.detach(), means.detach(), with_gradient=True)
         system, weights = solution.system, solution.weights
         observed = Observations.of(quadratic_at(likelihood, y, solution.local, self.by_bound))
-        total, diagonals = system.total_and_diagonals(self.num_latents)
-        gradient = 0.5 * (weights @ weights.mT - total)
-        to_noise = 0.5 * (weights.square() - diagonals)
+        gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
+        to_noise = 0.5 * (weights.square() - system.diagonals())
         to_inputs = orbit_gram.pull_back(self.vectors, seen, gradient, learns_inputs, kept)
         # d/dt = -alpha; of the quadratic's own constants autograd takes care.
         found = [-weights, to_noise, torch.ones_like(observed.constant), to_inputs, weights if linear else None]

@@ -25,20 +25,13 @@ from orbitgp.kernels.cholesky import cholesky
 
 Square = Float[Tensor, "rows rows"]
 
-_BATCHED_ROWS = 256  # rows of a function, up to which all functions are updated together: faster, in more memory
-_BLOCK = 256  # columns of an inverse at a time
-
 
 class _Update(NamedTuple):
-    """The rows of some functions whose noise is smaller, and root with root root^T = (D^-1 - A_RR)^-1 of each.
+    """The rows R of a function whose noise is smaller, and root with root root^T = (D^-1 - A_RR)^-1."""
 
-    A function with fewer such rows than the others has some with d = 0 besides, for which its root is zero.
-    """
-
-    functions: Int[Tensor, " functions"]
-    rows: Int[Tensor, "functions few"]
-    root: Float[Tensor, "functions few few"]
-    logdets: Float[Tensor, " functions"]
+    function: int
+    rows: Int[Tensor, " few"]
+    root: Float[Tensor, "few few"]
 
 
 class NoisyCovariance:
@@ -54,68 +47,39 @@ class NoisyCovariance:
         reference = noise.amax(1)
         lower = reference[:, None] - noise
         alike = noise.shape[1] == 1 or float((lower > 0).double().mean()) <= 0.5  # or updates cost as much as factors
-        columns = [reference] if alike else list(noise.unbind(1))
-        factors = [cholesky(_noisy(covariance, column)) for column in columns]
+        factors = [cholesky(_noisy(covariance, column)) for column in ([reference] if alike else noise.unbind(1))]
         self.factors, self.jitter = [factor for factor, _ in factors], max(jitter for _, jitter in factors)
+        self.copies = noise.shape[1] // len(factors)  # of each factor, for functions that share it
+        self.logdets = torch.stack([2 * factor.diagonal().log().sum() for factor in self.factors]).repeat(self.copies)
         self.inverses: list[Square] = []
         if invert:
             self.invert()
-        self.updates = self._updates(lower.mT) if alike else []
-        self.logdets = torch.stack([2 * factor.diagonal().log().sum() for factor in self.factors]).repeat(
-            noise.shape[1] // len(self.factors)
-        )
-        for update in self.updates:
-            self.logdets[update.functions] += update.logdets
+        smaller = (lower > 0).any(0).nonzero()[:, 0].tolist() if alike else []
+        self.updates = [self._update(function, lower[:, function]) for function in smaller]
 
     def invert(self) -> None:
         """Make the inverses."""
         self.inverses = [torch.cholesky_inverse(factor) for factor in self.factors]
 
-    def _updates(self, lower: Float[Tensor, "latents rows"]) -> list[_Update]:
-        """All functions at once where each has few rows, and about as many, else one after the other."""
-        smaller = lower > 0
-        counts: list[int] = smaller.sum(1).tolist()
-        functions = torch.arange(len(counts), device=lower.device)
-        # Those with d > 0 come first, in their order.
-        rows = smaller.byte().argsort(dim=1, descending=True, stable=True)
-        most = max(counts)
-        if most <= _BATCHED_ROWS and len(counts) * most <= 2 * lower.shape[1]:
-            return [self._update(functions, rows[:, :most], lower)] if most else []
-        return [self._update(functions[[one]], rows[[one], :count], lower[[one]]) for one, count in enumerate(counts) if count]
-
-    def _update(
-        self,
-        functions: Int[Tensor, " functions"],
-        rows: Int[Tensor, "functions few"],
-        lower: Float[Tensor, "functions rows"],
-    ) -> _Update:
-        root_d = lower.gather(1, rows).sqrt()
-        inner = -root_d[:, :, None] * self._submatrices(rows) * root_d[:, None]
-        inner.diagonal(dim1=1, dim2=2).add_(1.0)
+    def _update(self, function: int, lower: Float[Tensor, " rows"]) -> _Update:
+        rows = lower.nonzero()[:, 0]
+        root_d = lower[rows].sqrt().diag()
+        inner = root_d.sign() - root_d @ self._columns(rows)[rows] @ root_d
         factor = cholesky(inner).lower
+        self.logdets[function] += 2 * factor.diagonal().log().sum()
         # (D^-1 - A_RR)^-1 = D^1/2 (I - D^1/2 A_RR D^1/2)^-1 D^1/2 = root root^T
-        root = root_d[:, :, None] * _inverse_of_triangle(factor).mT
-        return _Update(functions, rows, root, 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1))
+        return _Update(function, rows, torch.linalg.solve_triangular(factor, root_d, upper=False).mT)
 
-    def _submatrices(self, rows: Int[Tensor, "functions few"]) -> Float[Tensor, "functions few few"]:
-        """A_RR of each function."""
+    def _columns(self, rows: Int[Tensor, " few"]) -> Float[Tensor, "rows few"]:
+        """A_R."""
         if self.inverses:
-            return self.inverses[0][rows[:, :, None], rows[:, None]]
-        halves = (torch.linalg.solve_triangular(self.factors[0], self._unit_columns(some), upper=False) for some in rows)
-        return torch.stack([half.mT @ half for half in halves])
+            return self.inverses[0][:, rows]
+        unit = torch.nn.functional.one_hot(rows, len(self.noise)).mT.to(self.noise)
+        return torch.cholesky_solve(unit, self.factors[0])
 
-    def _parts(self, update: _Update) -> Float[Tensor, "functions rows few"]:
-        """P = A_R root of each function: C_l^-1 = A + P P^T."""
-        if self.inverses:
-            return self.inverses[0][update.rows].mT @ update.root
-        columns = [torch.cholesky_solve(self._unit_columns(some), self.factors[0]) for some in update.rows]
-        return torch.stack(columns) @ update.root
-
-    def _unit_columns(self, rows: Int[Tensor, " few"]) -> Float[Tensor, "rows few"]:
-        """E."""
-        columns = self.noise.new_zeros(len(self.noise), len(rows))
-        columns[rows, torch.arange(len(rows), device=rows.device)] = 1.0
-        return columns
+    def _part(self, update: _Update) -> Float[Tensor, "rows few"]:
+        """P = A_R root: C_l^-1 = A + P P^T."""
+        return self._columns(update.rows) @ update.root
 
     def solve(self, right: Float[Tensor, "rows latents sets"]) -> Float[Tensor, "rows latents sets"]:
         """C_l^-1 of the columns of each function l."""
@@ -126,67 +90,35 @@ class NoisyCovariance:
         if not self.updates:
             return solved
         rest = torch.zeros_like(right)
-        for functions, rows, root, _ in self.updates:
-            at = rows, functions[:, None]
-            rest[at] = root @ (root.mT @ solved[at])
+        for function, rows, root in self.updates:
+            rest[rows, function] = root @ (root.mT @ solved[rows, function])
         return solved + torch.cholesky_solve(rest.flatten(1), self.factors[0]).view_as(right)
 
     def explained(self, cross: Float[Tensor, "rows others"]) -> Float[Tensor, "others anylatents"]:
         """k^T C_l^-1 k for each column k: what the data explain of the variance there."""
-        copies = self.noise.shape[1] // len(self.factors)
-        if not self.updates:  # |L^-1 k|^2, at half the cost
-            squares = [torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(0) for factor in self.factors]
-            return torch.stack(squares, 1).repeat(1, copies)
-        solved = torch.cholesky_solve(cross, self.factors[0])
-        explained = (solved * cross).sum(0)[:, None].repeat(1, copies)
-        for functions, rows, root, _ in self.updates:
-            explained[:, functions] += (root.mT @ solved[rows]).square().sum(1).mT
+        halves = [torch.linalg.solve_triangular(factor, cross, upper=False) for factor in self.factors]  # |L^-1 k|^2
+        explained = torch.stack([half.square().sum(0) for half in halves], 1).repeat(1, self.copies)
+        if self.updates:
+            solved = torch.linalg.solve_triangular(self.factors[0].mT, halves[0], upper=True)
+            for function, rows, root in self.updates:
+                explained[:, function] += (root.mT @ solved[rows]).square().sum(0)
         return explained
 
     def diagonals(self) -> Float[Tensor, "rows anylatents"]:
         """The diagonals of C_l^-1."""
-        found = [matrix.diagonal() for matrix in self.inverses] or [_inverse_diagonal(factor) for factor in self.factors]
-        diagonals = torch.stack(found, 1).repeat(1, self.noise.shape[1] // len(found))
+        inverses = self.inverses or (torch.cholesky_inverse(factor) for factor in self.factors)
+        diagonals = torch.stack([inverse.diagonal() for inverse in inverses], 1).repeat(1, self.copies)
         for update in self.updates:
-            diagonals[:, update.functions] += self._parts(update).square().sum(2).mT
+            diagonals[:, update.function] += self._part(update).square().sum(1)
         return diagonals
 
-    def total_and_diagonals(self, latents: int) -> tuple[Square, Float[Tensor, "rows anylatents"]]:
-        """sum_l C_l^-1 over all latent functions, and the diagonals, from the inverses."""
-        diagonals = torch.stack([matrix.diagonal() for matrix in self.inverses], 1)
-        if len(self.inverses) > 1:
-            return torch.stack(self.inverses).sum(0), diagonals
-        total, diagonals = latents * self.inverses[0], diagonals.repeat(1, self.noise.shape[1])
-        for update in self.updates:
-            parts = self._parts(update)
-            joined = parts.transpose(0, 1).flatten(1)
-            total.addmm_(joined, joined.mT)
-            diagonals[:, update.functions] += parts.square().sum(2).mT
-        return total, diagonals
-
-
-def _inverse_diagonal(factor: Square) -> Float[Tensor, " rows"]:
-    """The diagonal of (L L^T)^-1: sums of squares of the columns of L^-1, which are zero above the diagonal.
-
-    Block for block, L_ii X_i = -sum_k L_ik X_k. That takes N^3 / 3 operations, half of those for the inverse, and no matrix
-    of its size: a triangular solver would copy the part of L below.
-    """
-    size, found = len(factor), []
-    blocks = [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
-    corners = [_inverse_of_triangle(factor[block, block]) for block in blocks]
-    for number, (block, corner) in enumerate(zip(blocks, corners, strict=True)):
-        columns = factor.new_empty(size - block.start, corner.shape[1])
-        columns[: len(corner)] = corner
-        for below, inverse in zip(blocks[number + 1 :], corners[number + 1 :], strict=True):
-            above = below.start - block.start
-            columns[above : above + len(inverse)] = -inverse @ (factor[below, block.start : below.start] @ columns[:above])
-        found.append(columns.square().sum(0))
-    return torch.cat(found)
-
-
-def _inverse_of_triangle(lower: Float[Tensor, "*batch size size"]) -> Float[Tensor, "*batch size size"]:
-    identity = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-    return torch.linalg.solve_triangular(lower, identity.expand_as(lower), upper=False)
+    def total(self, latents: int) -> Square:
+        """sum_l C_l^-1 over all latent functions, from the inverses."""
+        total = torch.stack(self.inverses).sum(0) * (latents / len(self.inverses))
+        if self.updates:
+            parts = torch.cat([self._part(update) for update in self.updates], 1)
+            total.addmm_(parts, parts.mT)
+        return total
 
 
 def _noisy(covariance: Square, noise: Float[Tensor, " rows"]) -> Square:

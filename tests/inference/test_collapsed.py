@@ -67,7 +67,8 @@ def test_it_is_the_bound_at_the_best_posterior(name: str, orbit: str, mean: str,
     likelihood = LIKELIHOODS[name]()
     x, y = data(likelihood)
     collapsed = made(ORBITS[orbit](), likelihood, x, averaged, mean=mean)
-    value, _, local = collapsed.condition(likelihood, y)
+    solution = collapsed.condition(likelihood, y)
+    value, local = solution.log_evidence, solution.local
     collapsed.set_posterior(likelihood, y, local)
     samples = collapsed.orbit.shared_samples(x, collapsed.num_samples)
     assert elbo(collapsed.sparse, likelihood, samples, y, N, local).item() == pytest.approx(value, abs=1e-7)

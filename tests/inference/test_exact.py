@@ -128,8 +128,8 @@ def test_extrapolated_turns_end_where_plain_turns_do(name, monkeypatch):
     """Plain turns of local parameters and posterior raise the bound each time; extrapolated ones end there in fewer turns."""
     model, likelihood, y = problem(name)
     model.kernel.outputscale = 100.0  # large values of f take many turns
-    turns, solve = [], dense_posterior._solve
-    monkeypatch.setattr(dense_posterior, "_solve", lambda *args: turns.append(1) or solve(*args))
+    turns, solve = [], dense_posterior.posterior
+    monkeypatch.setattr(dense_posterior, "posterior", lambda *args: turns.append(1) or solve(*args))
     found = model.condition(likelihood, y)
     extrapolated = len(turns)
     monkeypatch.setattr("orbitgp.inference.fixed_point.AndersonMixing.next", lambda self, point, image: image)

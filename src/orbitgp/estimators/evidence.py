@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import torch
 
-from orbitgp.inference.collapsed import CollapsedBound
-from orbitgp.inference.dense_posterior import Solution, missing_nats
+from orbitgp.inference.dense_posterior import Posterior, missing_nats
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.rows import RowSource, on_disk
@@ -26,14 +26,14 @@ EVIDENCE_SAMPLES = 64  # orbit samples for each datum, at least; an eighth of th
 MOST_PASSES = 8  # over all data
 
 
-def exact_evidence(climber: Ladder, solution: Solution | CollapsedBound) -> Evidence:
+def exact_evidence(climber: Ladder, solution: Posterior[Any]) -> Evidence:
     """The evidence with fresh draws, and its error.
 
     Where parameters were learned from some rows, what fresh draws change of these is taken in proportion to all.
     """
     rows, share = len(climber.x), len(climber.x) / climber.learn_rows
     likelihood, slack = climber.likelihood, None
-    if isinstance(solution, Solution) and likelihood.knows_tilted:
+    if isinstance(climber.model, ExactGP) and likelihood.knows_tilted:
         slack = missing_nats(likelihood, climber.y, required(solution.local), solution.system)
     return Evidence(
         value=solution.log_evidence + share * climber.draw_shift,

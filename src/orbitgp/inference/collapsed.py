@@ -14,41 +14,33 @@ the noise lies far above their rounding. All else is in double precision.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.dense_posterior import Locals, Observations, Targets, begin_local
-from orbitgp.inference.fixed_point import settled
+from orbitgp.inference.dense_posterior import Locals, Observations, Posterior, Targets, begin_local, best_local, posterior
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.memory import in_parts, in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import KernelMeans
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
+from orbitgp.inference.noisy_covariance import LowRankCovariance
 from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING
 from orbitgp.likelihoods import Likelihood
-from orbitgp.likelihoods.base import Moments, required
+from orbitgp.likelihoods.base import Quadratic
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.sampling import Inputs
 
 Columns = Float[Tensor, "rows latents"]
+Bound = Posterior[LowRankCovariance]
 Square = Float[Tensor, "inducing inducing"]
 
 _KEPT_PARTS = 4  # parts of the data, up to which their kernel is kept for the gradient
 _SLACK_SHARE = 1e-3  # of the slack: differences of the bound that mean nothing
-
-
-class CollapsedBound(NamedTuple):
-    """The bound, where an exact model has its solution."""
-
-    log_evidence: float
-    jitter: float
-    local: Locals | None = None
 
 
 class CollapsedGP(nn.Module):
@@ -76,17 +68,16 @@ class CollapsedGP(nn.Module):
         return self.sparse.kernel
 
     @torch.no_grad()
-    def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
+    def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Bound:
         """The bound here, with a constant mean and local parameters at their best, which are sought from ``local`` on."""
-        best, local = self._best(likelihood, y, local)
-        if best.change.isfinite().all():
-            self.prior_mean.bias.add_(best.change)
-        return CollapsedBound(float(best.bound()), self.sparse.jitter, local)
+        solution = self._solved(likelihood, y, local)
+        self.prior_mean.set_bias(solution.bias)
+        return solution
 
     @torch.no_grad()
     def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """The bound here; nothing is kept."""
-        return float(self._best(likelihood, y, local)[0].bound())
+        return self._solved(likelihood, y, local).log_evidence
 
     def fresh_evidence(
         self, likelihood: Likelihood, y: Targets, local: Locals | None = None, sets: Sequence[int] = ()
@@ -107,15 +98,14 @@ class CollapsedGP(nn.Module):
     @torch.no_grad()
     def slack(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """What the bound loses to the variance that the inducing variables leave; the model stays as it is."""
-        return float(self._best(likelihood, y, local)[0].slack())
+        return float(self._solved(likelihood, y, local).slack)
 
-    def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> CollapsedBound:
+    def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Bound:
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
-        best, local = self._best(likelihood, y, local)
-        bound = best.bound()
-        if bound.requires_grad:  # some parameter is not fixed
-            bound.backward()
-        return CollapsedBound(float(bound.detach()), self.sparse.jitter, local)
+        solution = self._solved(likelihood, y, local)
+        if solution.value.requires_grad:  # some parameter is not fixed
+            solution.value.backward()
+        return solution
 
     @in_smaller_chunks
     @torch.no_grad()
@@ -148,88 +138,22 @@ class CollapsedGP(nn.Module):
         ku, prior_mean, kff = in_parts(of_part, self._parts(), _KEPT_PARTS)
         return KernelMeans(ku, prior_mean, kff, EXACT)
 
-    def _best(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> tuple[_BestPosterior, Locals | None]:
-        """The best q(u), and the best local parameters, if the likelihood has any: they and q(u) take turns."""
-        if likelihood.num_locals:
-            local = begin_local(likelihood, y, local)
+    def _solved(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> Bound:
+        """The best q(u), at the best local parameters, if the likelihood has any: they and q(u) take turns."""
         kuu = self.sparse.inducing_covariance()
-        means = self._means(self._precision(Observations.of(likelihood.quadratic(y, local)), kuu))
+        noise = Observations.of(likelihood.quadratic(y, begin_local(likelihood, y, local))).noise
+        means = self._means(self._precision(noise, kuu))
         a = means.whiten_by_kuu(kuu).a[:, 0]
+        left, prior_mean = means.kff - a.square().sum(1), self.prior_mean.without_bias(means.prior_mean[:, 0])
+        invert = partial(LowRankCovariance, a, jitter=self.sparse.jitter)
 
-        def best(local: Locals | None) -> _BestPosterior:
-            observed = Observations.of(likelihood.quadratic(y, local))
-            return _BestPosterior(a, means, observed, self.prior_mean.bias.requires_grad)
+        def at(quadratic: Quadratic, local: Locals | None) -> Bound:
+            return posterior(invert, prior_mean, quadratic, local, self.prior_mean.bias.requires_grad, left)
 
-        @torch.no_grad()
-        def turn(local: Locals) -> tuple[float, Locals, None]:
-            found = best(local)
-            return float(found.bound()), required(likelihood.local(y, found.moments())), None
+        local = best_local(at, likelihood, y, local)[0] if likelihood.num_locals else None
+        return at(likelihood.quadratic(y, local), local)
 
-        local = settled(turn, local)[0] if likelihood.num_locals and local is not None else None
-        return best(local), local
-
-    def _precision(self, observed: Observations, kuu: Square) -> torch.dtype:
+    def _precision(self, noise: Columns, kuu: Square) -> torch.dtype:
         """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
         rounding = torch.finfo(self.x.dtype).eps * float(kuu.detach().diagonal().max())
-        return self.x.dtype if float(observed.noise.detach().min()) > NOISE_OVER_ROUNDING * rounding else torch.float64
-
-
-class _BestPosterior:
-    """The best q(u) for these observations, and by how much a constant mean must ``change`` to be at its best."""
-
-    def __init__(
-        self, a: Float[Tensor, "rows inducing"], means: KernelMeans, observed: Observations, learns_mean: bool
-    ) -> None:
-        self.a, self.observed = a, observed
-        self.left = means.kff - a.square().sum(1)  # the variance that the inducing variables leave
-        precision, shared = 1 / observed.noise, bool((observed.noise == observed.noise[:, :1]).all())
-        self.systems = [_Precision(a, lam) for lam in (precision[:, :1] if shared else precision).split(1, dim=1)]
-        residual = observed.targets - means.prior_mean[:, 0]
-        self.change = torch.zeros_like(residual[0]).detach()
-        if learns_mean:  # generalised least squares, for each latent function
-            with torch.no_grad():
-                ones = torch.cat([system.product(torch.ones_like(residual[:, :1])) for system in self.systems], 1)
-                self.change = (ones * residual).sum(0) / ones.sum(0)
-        self.residual = residual - self.change
-
-    def _weights(self) -> Columns:
-        """The inverse times the residual, of each latent function."""
-        columns = self.residual.split(self.residual.shape[1] // len(self.systems), dim=1)
-        return torch.cat([system.product(column) for system, column in zip(self.systems, columns, strict=True)], 1)
-
-    def bound(self) -> Float[Tensor, ""]:
-        fit = (self.residual * self._weights()).sum()
-        logdets = torch.stack([system.logdet for system in self.systems]).sum() * (self.residual.shape[1] / len(self.systems))
-        rest = self.residual.numel() * math.log(2 * math.pi)
-        return self.observed.constant - 0.5 * (fit + logdets + rest) - self.slack()
-
-    def slack(self) -> Float[Tensor, ""]:
-        """1/2 sum_nl lam_nl (k_ff - q_ff)_n."""
-        return 0.5 * ((1 / self.observed.noise).sum(1) * self.left).sum()
-
-    def moments(self) -> Moments:
-        """The moments of f at the data: E f = t - noise alpha, and the variance given u plus the variance that q(u) adds."""
-        mean = self.observed.targets - self.observed.noise * self._weights()
-        variance = torch.stack([self.left + system.variance() for system in self.systems], 1).clamp_min(0.0)
-        return Moments(mean, mean.square() + variance)
-
-
-class _Precision:
-    """The inverse of Q_ff + diag(1 / lam), through the factor of I + a^T diag(lam) a, and minus its log determinant."""
-
-    def __init__(self, a: Float[Tensor, "rows inducing"], lam: Float[Tensor, "rows 1"]) -> None:
-        self.a, self.lam = a, lam
-        inner = torch.eye(a.shape[1], dtype=a.dtype, device=a.device) + (a * lam).mT @ a
-        self.factor, failed = torch.linalg.cholesky_ex(inner)
-        if failed:
-            raise FloatingPointError("the bound is not finite: scale the inputs or change the kernel.")
-        self.logdet = 2 * self.factor.diagonal().log().sum() - lam.log().sum()
-
-    def variance(self) -> Float[Tensor, " rows"]:
-        """The diagonal of a (I + a^T diag(lam) a)^-1 a^T: the variance of f that q(u) adds."""
-        return torch.linalg.solve_triangular(self.factor, self.a.mT, upper=False).square().sum(0)
-
-    def product(self, right: Columns) -> Columns:
-        """The inverse times each column."""
-        weighted = self.lam * right
-        return weighted - self.lam * (self.a @ torch.cholesky_solve(self.a.mT @ weighted, self.factor))
+        return self.x.dtype if float(noise.detach().min()) > NOISE_OVER_ROUNDING * rounding else torch.float64

@@ -25,14 +25,17 @@ All sites are set at once, a part of the way. What is left to do is the sum over
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.fixed_point import MOST_TURNS, AndersonMixing, settled, tolerance
-from orbitgp.inference.noisy_covariance import NoisyCovariance
+from orbitgp.inference.noisy_covariance import LowRankCovariance, NoisyCovariance
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, Quadratic, required
 from orbitgp.likelihoods.tilted import Tilted
@@ -44,6 +47,8 @@ Locals = Float[Tensor, "rows *params"]
 Column = Float[Tensor, "rows 1"]
 Sites = Float[Tensor, "rows 2"]  # nu and tau of each datum
 LocalSites = Float[Tensor, "rows 4"]  # nu and tau, then mean and variance of the cavity
+
+System = TypeVar("System", bound=NoisyCovariance | LowRankCovariance)
 
 _LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
 _DAMPING = 0.7  # of the way to new sites: all of it makes large ones swing
@@ -65,19 +70,42 @@ class Observations(NamedTuple):
         return cls(eta / lam, 1 / lam, quadratic.const.double().sum() + rest)
 
 
-class Solution(NamedTuple):
-    """The posterior at the data: the inverses, the weights alpha, and the log evidence."""
+@dataclass(frozen=True)
+class Posterior(Generic[System]):
+    """The posterior at the data: the inverses, the weights alpha, and the log evidence, or a bound on it."""
 
-    system: NoisyCovariance
+    system: System
     weights: Float[Tensor, "rows latents"]
-    log_evidence: float
+    value: Float[Tensor, ""]
+    targets: Float[Tensor, "rows latents"]
     local: Locals | None
     bias: Float[Tensor, " latents"] | None  # of a constant prior mean, if it is to be found
+    left: Float[Tensor, " rows"] | None = None  # variance that inducing variables leave, if there are any
+
+    @property
+    def log_evidence(self) -> float:
+        return float(self.value.detach())
 
     @property
     def jitter(self) -> float:
         """The share of the diagonal that the factorisation needed."""
         return self.system.jitter
+
+    @property
+    def slack(self) -> Float[Tensor, ""] | float:
+        """1/2 sum_nl lam_nl left_n: what a bound pays for the variance that its inducing variables leave."""
+        copies = self.weights.shape[1] / self.system.noise.shape[1]
+        return 0.0 if self.left is None else 0.5 * copies * (self.left[:, None] / self.system.noise).sum()
+
+    def moments(self) -> Moments:
+        """The moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1), and what is left."""
+        noise = self.system.noise
+        mean, variance = self.targets - noise * self.weights, noise - noise.square() * self.system.diagonals()
+        variance = variance if self.left is None else variance + self.left[:, None]
+        return Moments(mean, mean.square() + variance.clamp_min(0.0))
+
+
+Solution = Posterior[NoisyCovariance]
 
 
 @torch.no_grad()
@@ -96,19 +124,18 @@ def solve(
     ``means`` is the prior mean, less a constant if that is to be found (``learns_mean``). ``invert``: the inverses are needed.
     ``by_bound``: no expectation propagation, as for a sparse model.
     """
-    if not likelihood.num_locals:
-        return _solve(gram, means, Observations.of(likelihood.quadratic(y, None)), None, learns_mean, invert)
 
-    def turn(local: Locals) -> tuple[float, Locals, Solution]:
-        observed = Observations.of(likelihood.quadratic(y, local))
-        solution = _solve(gram, means, observed, local, learns_mean)
-        return solution.log_evidence, required(likelihood.local(y, _moments(solution, observed))), solution
+    in_turns = likelihood.num_locals > 0
+
+    def at(quadratic: Quadratic, local: Locals | None) -> Solution:
+        return posterior(partial(NoisyCovariance, gram, invert=invert and not in_turns), means, quadratic, local, learns_mean)
 
     if likelihood.knows_tilted and not by_bound:
-        solution = _propagated(gram, means, likelihood, y, local, learns_mean)
+        prior = Cavities(means, gram.diagonal()[:, None].double())
+        solution = _propagated(at, likelihood, y, prior.sites(likelihood.tilted(y, *prior)) if local is None else local)
     else:
-        _, solution = settled(turn, begin_local(likelihood, y, local))
-    if invert:
+        solution = best_local(at, likelihood, y, local)[1]
+    if invert and in_turns:
         solution.system.invert()
     return solution
 
@@ -125,37 +152,56 @@ def quadratic_at(likelihood: Likelihood, y: Targets, local: Locals | None, by_bo
     return Quadratic(Cavities(mean, variance).constants(tilted, sites)[:, 0], sites[:, :1], sites[:, 1:])
 
 
-def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals:
-    """Where the search for local parameters begins: at those that are known, if there are any."""
-    if known is not None:
+def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals | None:
+    """Where the search for local parameters begins, if there are any: at those that are known."""
+    if known is not None or not likelihood.num_locals:
         return known
     return torch.ones(len(y), likelihood.num_locals, dtype=torch.float64, device=y.device)
 
 
-def _solve(
-    gram: Gram, means: Means, observed: Observations, local: Locals | None, learns_mean: bool, invert: bool = False
-) -> Solution:
-    targets, noise, constant = observed
+@torch.no_grad()
+def best_local(
+    at: Callable[[Quadratic, Locals | None], Posterior[System]], likelihood: Likelihood, y: Targets, local: Locals | None
+) -> tuple[Locals | None, Posterior[System]]:
+    """The best local parameters, if there are any, and the posterior there: they and the posterior ``at`` them take turns."""
+    local = begin_local(likelihood, y, local)
+    if local is None:
+        return None, at(likelihood.quadratic(y, None), None)
+
+    def turn(local: Locals) -> tuple[float, Locals, Posterior[System]]:
+        solution = at(likelihood.quadratic(y, local), local)
+        return solution.log_evidence, required(likelihood.local(y, solution.moments())), solution
+
+    return settled(turn, local)
+
+
+def posterior(
+    invert: Callable[[Tensor], System],
+    means: Means,
+    quadratic: Quadratic,
+    local: Locals | None,
+    learns_mean: bool,
+    left: Float[Tensor, " rows"] | None = None,
+) -> Posterior[System]:
+    """The posterior given a quadratic; ``invert`` adds a noise to the covariance and inverts it.
+
+    With inducing variables it is the best q(u), and the value is the bound: each datum pays 1/2 lam for the variance ``left``.
+    """
+    targets, noise, constant = Observations.of(quadratic)
     shared = bool((noise == noise[:, :1]).all())
-    system = NoisyCovariance(gram, noise[:, :1] if shared else noise, invert)
+    system = invert(noise[:, :1] if shared else noise)
     residual, bias = targets - means, None
     if learns_mean:  # at its best: generalised least squares, for each latent function
         weights, ones = system.solve(torch.stack([residual, torch.ones_like(residual)], 2)).unbind(2)
-        bias = (ones * residual).sum(0) / ones.sum(0)
+        bias = ((ones * residual).sum(0) / ones.sum(0)).detach()
         residual, weights = residual - bias, weights - bias * ones
     else:
         weights = system.solve(residual[:, :, None])[:, :, 0]
     fit = (residual * weights).sum()
     logdets = system.logdets.sum() * (residual.shape[1] / len(system.logdets))
     value = constant - 0.5 * (fit + logdets + residual.numel() * math.log(2 * math.pi))
-    return Solution(system, weights, float(value), local, bias)
-
-
-def _moments(solution: Solution, observed: Observations) -> Moments:
-    """The moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1)."""
-    mean = observed.targets - observed.noise * solution.weights
-    variance = (observed.noise - observed.noise.square() * solution.system.diagonals()).clamp_min(0.0)
-    return Moments(mean, mean.square() + variance)
+    found = Posterior(system, weights, value, targets, local, bias, left)
+    return replace(found, value=value - found.slack)
 
 
 class Cavities(NamedTuple):
@@ -191,21 +237,17 @@ class Cavities(NamedTuple):
 
 
 def _propagated(
-    gram: Gram, means: Means, likelihood: Likelihood, y: Targets, local: Locals | None, learns_mean: bool
+    at: Callable[[Quadratic, Locals | None], Solution], likelihood: Likelihood, y: Targets, local: Locals
 ) -> Solution:
-    """The posterior at sites that are right, sought from those of ``local`` on, or from those of the prior."""
-    if local is None:
-        prior = Cavities(means, gram.diagonal()[:, None].double())
-        local = prior.sites(likelihood.tilted(y, *prior))
+    """The posterior at sites that are right, sought from those of ``local`` on."""
     sites, mixing, last = local[:, :2], AndersonMixing(), math.inf
     for _ in range(MOST_TURNS):
-        observed = Observations.of(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:]))
-        solution = _solve(gram, means, observed, None, learns_mean)
-        cavities = _cavities(solution, observed)
+        solution = at(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:]), None)
+        cavities = _cavities(solution)
         tilted = likelihood.tilted(y, *cavities)
         left, asked = cavities.left_to_do(tilted, sites), cavities.sites(tilted)
-        value = solution.log_evidence + float(cavities.constants(tilted, sites).sum())
-        solution = solution._replace(log_evidence=value, local=torch.cat([sites, *cavities], 1))
+        value = solution.value + cavities.constants(tilted, sites).sum()
+        solution = replace(solution, value=value, local=torch.cat([sites, *cavities], 1))
         if left < tolerance(sites) or not (math.isfinite(left) and asked.isfinite().all()):
             break
         if left > last:
@@ -215,11 +257,11 @@ def _propagated(
     return solution
 
 
-def _cavities(solution: Solution, observed: Observations) -> Cavities:
+def _cavities(solution: Solution) -> Cavities:
     """The distribution of each f given all other data: t - alpha / diag(C^-1), with variance 1 / diag(C^-1) - noise."""
     own = 1 / solution.system.diagonals()
     least = torch.finfo(own.dtype).eps * own
-    return Cavities(observed.targets - solution.weights * own, torch.maximum(own - observed.noise, least))
+    return Cavities(solution.targets - solution.weights * own, torch.maximum(own - solution.system.noise, least))
 
 
 @torch.no_grad()

@@ -72,8 +72,7 @@ class ExactGP(FinitePrior):
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
         seen, solution, _ = self._solved(likelihood, y, local, *self.seen_and_means(self.x))
-        if solution.bias is not None and solution.bias.isfinite().all():
-            self.prior_mean.bias.copy_(solution.bias)
+        self.prior_mean.set_bias(solution.bias)
         self.weights, self.noise = solution.weights, solution.system.noise
         self._inverted = {seen.device: solution.system}
         return solution
@@ -91,7 +90,7 @@ class ExactGP(FinitePrior):
         if self.num_samples is None:
             return FreshEvidence(self.log_evidence(likelihood, y, local), 0.0)
         views = [self.restricted(self.x, self.num_samples, seed=self.seed + number) for number in sets]
-        seen, means = [view.features(self.x) for view in views], self._means_without_bias(self.seen_and_means(self.x)[1])
+        seen, means = [view.features(self.x) for view in views], self.prior_mean.without_bias(self.seen_and_means(self.x)[1])
         if not likelihood.num_locals:
             noise = Observations.of(likelihood.quadratic(y, None)).noise
             seen = [one.to(self.precise(seen[0], noise).dtype) for one in seen]
@@ -100,10 +99,6 @@ class ExactGP(FinitePrior):
             return solve(gram, means, likelihood, y, local, self.prior_mean.bias.requires_grad, by_bound=self.by_bound)
 
         return fresh_evidence(self.vectors, seen, evidence)
-
-    def _means_without_bias(self, means: Means) -> Means:
-        """The prior mean less a bias that is to be found."""
-        return means - self.prior_mean.bias if self.prior_mean.bias.requires_grad else means
 
     @torch.no_grad()
     def _solved(
@@ -128,7 +123,7 @@ class ExactGP(FinitePrior):
         learns_mean = self.prior_mean.bias.requires_grad
         try:
             solution = solve(
-                gram, self._means_without_bias(means), likelihood, y, local, learns_mean, with_gradient, self.by_bound
+                gram, self.prior_mean.without_bias(means), likelihood, y, local, learns_mean, with_gradient, self.by_bound
             )
             precise = self.precise(seen, solution.system.noise)
         except FloatingPointError:

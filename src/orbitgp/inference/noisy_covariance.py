@@ -121,6 +121,34 @@ class NoisyCovariance:
         return total
 
 
+class LowRankCovariance:
+    """The same for K = a a^T, through the factors of I + a^T diag(1 / noise_l) a. Autograd goes through all of it."""
+
+    def __init__(self, a: Float[Tensor, "rows rank"], noise: Float[Tensor, "rows anylatents"], jitter: float = 0.0) -> None:
+        self.a, self.noise, self.jitter = a, noise, jitter
+        identity = torch.eye(a.shape[1], dtype=a.dtype, device=a.device)
+        found = [torch.linalg.cholesky_ex(identity + (a / column).mT @ a) for column in noise.split(1, dim=1)]
+        if any(failed for _, failed in found):
+            raise FloatingPointError("the bound is not finite: scale the inputs or change the kernel.")
+        self.factors = [factor for factor, _ in found]
+        self.logdets = torch.stack([2 * factor.diagonal().log().sum() for factor in self.factors]) + noise.log().sum(0)
+
+    def solve(self, right: Float[Tensor, "rows latents sets"]) -> Float[Tensor, "rows latents sets"]:
+        """C_l^-1 of the columns of each function l."""
+        scaled = right / self.noise[:, :, None]
+        columns = scaled.chunk(len(self.factors), dim=1)
+        inner = [
+            torch.cholesky_solve(self.a.mT @ some.flatten(1), factor)
+            for some, factor in zip(columns, self.factors, strict=True)
+        ]
+        return scaled - (self.a @ torch.cat(inner, 1)).view_as(right) / self.noise[:, :, None]
+
+    def diagonals(self) -> Float[Tensor, "rows anylatents"]:
+        """The diagonals of C_l^-1."""
+        halves = [torch.linalg.solve_triangular(factor, self.a.mT, upper=False) for factor in self.factors]
+        return 1 / self.noise - torch.stack([half.square().sum(0) for half in halves], 1) / self.noise.square()
+
+
 def _noisy(covariance: Square, noise: Float[Tensor, " rows"]) -> Square:
     """K + diag(noise), in double precision."""
     matrix = covariance.to(torch.float64, copy=True)

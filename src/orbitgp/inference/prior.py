@@ -58,6 +58,16 @@ class PriorMean(nn.Module):
         self.centre.copy_(points.mean(0))
         self.unit.copy_(torch.where(spread > 0, spread, 1.0))
 
+    @torch.no_grad()
+    def set_bias(self, bias: Float[Tensor, " latents"] | None) -> None:
+        """Let this be the constant, if one was found."""
+        if bias is not None and bias.isfinite().all():
+            self.bias.copy_(bias)
+
+    def without_bias(self, means: Means) -> Means:
+        """Prior means less a constant that is to be found."""
+        return means - self.bias if self.bias.requires_grad else means
+
     def forward(self, xa: Float[Tensor, "rows blocks size dim"]) -> Float[Tensor, "rows blocks latents"]:
         """The block means of m_g: linear in x, so the mean of the samples is enough."""
         if self.weight is None:

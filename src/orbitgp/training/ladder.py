@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.collapsed import CollapsedBound, CollapsedGP
-from orbitgp.inference.dense_posterior import Solution
+from orbitgp.inference.collapsed import CollapsedGP
+from orbitgp.inference.dense_posterior import Posterior
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Likelihood
@@ -81,7 +81,7 @@ class Ladder(Run):
         self._begin = self.learned.get()
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
 
-    def run(self) -> Solution | CollapsedBound:
+    def run(self) -> Posterior[Any]:
         """Climb the ladder, and condition on all data."""
         with self.start_clock():
             self._learn_in_time()
@@ -89,7 +89,7 @@ class Ladder(Run):
             self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
         return solution
 
-    def _condition(self) -> Solution | CollapsedBound:
+    def _condition(self) -> Posterior[Any]:
         """The posterior of all data. A run that is stopped takes as many rows and draws as it can in a few seconds."""
         try:
             with self.interruptibly():

@@ -22,8 +22,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
-from orbitgp.kernels import stationary
-from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.covariance import _GRAM_POINTS, _KEPT, Covariance
 from orbitgp.kernels.dispatch import covariance
 from orbitgp.kernels.stationary import Stationary
 from orbitgp.orbits import Pairing
@@ -331,7 +330,7 @@ def test_double_kuu_of_single_points(shape, ard, offset):
     truth = written_out(kernel, shape, double, double)
     gradients = torch.autograd.grad((truth * weights).sum(), [double, *kernel.parameters()])
     for module in (covariance, Covariance):
-        gram = module(kernel).gram(z, torch.float64)
+        gram = module(kernel).gram(z.double())
         assert gram.dtype == torch.float64
         torch.testing.assert_close(gram, truth, rtol=0, atol=1e-6)
         assert torch.linalg.eigvalsh(gram.detach()).min() > -1e-13
@@ -346,8 +345,8 @@ def test_double_kuu_of_single_points(shape, ard, offset):
 @ALL_KERNELS
 def test_kuu_of_sets_is_the_mean_over_pairs_with_all_gradients(shape, ard, scaled, tile, kept, monkeypatch):
     """However many points a tile has, and whether its values are kept for the gradient or computed again."""
-    monkeypatch.setitem(stationary._TILE, False, tile)
-    monkeypatch.setitem(stationary._KEPT, False, 2**24 if kept else 0)
+    monkeypatch.setitem(_GRAM_POINTS, False, tile)
+    monkeypatch.setitem(_KEPT, False, 2**24 if kept else 0)
     kernel = make(shape, ard, scaled)
     z = torch.randn(5, 3, DIM, dtype=torch.float64).requires_grad_()
     weights = torch.randn(5, 5, dtype=torch.float64)
@@ -366,7 +365,7 @@ def test_double_kuu_of_sets_of_single_points(shape):
     z = (torch.randn(30, 4, DIM) + 100).requires_grad_()
     double = z.detach().double().requires_grad_()
     weights = torch.randn(30, 30, dtype=torch.float64)
-    truth, gram = covariance(kernel).gram(double), covariance(kernel).gram(z, torch.float64)
+    truth, gram = covariance(kernel).gram(double), covariance(kernel).gram(z.double())
     torch.testing.assert_close(gram, truth, rtol=0, atol=1e-4)  # of points that far out, single precision keeps five digits
     assert torch.linalg.eigvalsh(gram.detach()).min() > -1e-13
     gradients = torch.autograd.grad((truth * weights).sum(), [double, *kernel.parameters()])
@@ -463,7 +462,7 @@ def test_points_many_lengthscales_apart_do_not_cancel(shape, dtype):
     x = z.clone().requires_grad_()
     k = covariance(kernel)
     expected = written_out(kernel, shape, z.double(), z.double())
-    torch.testing.assert_close(k.gram(z, torch.float64), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(k.gram(z.double()), expected, rtol=1e-6, atol=1e-6)
     kfu, kff = k.expectations(x[:, None, None], z, Pairing.exact())
     torch.testing.assert_close(kfu[:, 0].double(), expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(kff.double(), expected.diagonal(), rtol=1e-6, atol=1e-6)

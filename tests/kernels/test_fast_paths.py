@@ -113,7 +113,7 @@ def test_kuu_in_double_of_single_inducing_points():
     """The value has all digits of double precision, and the gradient those of the inducing points."""
     kernel = make("rbf")
     z = torch.randn(200, DIM).requires_grad_()
-    gram = covariance(kernel).gram(z, torch.float64)
+    gram = covariance(kernel).gram(z.double())
     assert gram.dtype == torch.float64
     centred = (z.double() - z.mean(0)).detach()
     torch.testing.assert_close(gram, covariance(kernel).gram(centred), rtol=1e-12, atol=1e-12)

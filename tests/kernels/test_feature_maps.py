@@ -180,7 +180,8 @@ class TestKernel:
         parts = evaluate()
         if kind == "vectors":  # three rows at a time, the last two alone, and of more than are kept again for the gradient
             assert sorted(set(kernel.feature_map.seen)) == [2, 3]
-            assert sum(kernel.feature_map.seen) == (22 if again else 11)
+            times = 3 if path == "Covariance" else 1  # blind to the map: rows, columns and the diagonal are mapped
+            assert sum(kernel.feature_map.seen) == times * (22 if again else 11)
         tolerance = {"rtol": 1e-9, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-4}
         torch.testing.assert_close(parts, whole, **tolerance)
         with torch.no_grad():
@@ -202,7 +203,6 @@ class TestKernel:
         kfu, kff = covariance(kernel).expectations(x.reshape(2, 1, 3, dim), x[:2], Pairing.exact())
         gram = covariance(kernel).gram(x)
         assert {t.dtype for t in (mapped, kfu, kff, gram)} == {torch.float32}
-        assert covariance(kernel).gram(x, torch.float64).dtype == torch.float64
         gradients = torch.autograd.grad(kfu.sum() + kff.sum() + gram.square().sum(), [x, *kernel.parameters()])
         assert gradients[0].dtype == torch.float32
         assert all(g.dtype == torch.float64 for g in gradients[1:])
@@ -255,7 +255,7 @@ class TestCovariance:
 
         def through(module: Covariance) -> list[Tensor]:
             outputs = [*module.expectations(xa, z, rule), module.gram(z), module.gram(z[:4].reshape(2, 2, 4))]
-            outputs += [module.gram(z, torch.float64), module.cross(xa[:2].flatten(1, 2), xa[2:].flatten(1, 2))]
+            outputs += [module.gram(z.double()), module.cross(xa[:2].flatten(1, 2), xa[2:].flatten(1, 2))]
             generator = torch.Generator().manual_seed(5)
             loss = sum((torch.randn(o.shape, generator=generator, dtype=torch.float64) * o).sum() for o in outputs)
             return [*outputs, *torch.autograd.grad(loss, [xa, z, *kernel.parameters()])]

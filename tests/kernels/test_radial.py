@@ -50,14 +50,6 @@ def test_only_what_is_learned_gets_a_gradient():
         wanted.requires_grad_(False).grad = None
 
 
-def test_double_values_of_single_points_have_a_single_gradient():
-    a, b, centre, gamma = inputs("points", torch.float32)
-    h, *gradients = result_and_gradients(lambda a, b, g: Exponents.apply(a, b, centre, g, False), a, b, gamma.double())
-    truth = -0.5 * gamma.double() * (a.double()[:, None] - b.double()).square().sum(-1)
-    torch.testing.assert_close(h, truth, rtol=1e-12, atol=1e-12)
-    assert [g.dtype for g in gradients] == [torch.float32, torch.float32, torch.float64]
-
-
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("nu", [None, 0.5, 1.5, 2.5])
 def test_slopes_are_derivatives(nu, size):

@@ -93,7 +93,7 @@ class InvariantGP(nn.Module):
 
     def inducing_covariance(self) -> Float[Tensor, "inducing inducing"]:
         """Kuu + jitter I, in float64."""
-        return self._kuu(self._inducing_features().double())
+        return self._kuu(self._inducing_features())
 
     def kernel_means(self, samples: Samples, dtype: torch.dtype | None = None) -> KernelMeans:
         """Block means of k_u and of m_g, and kff; the kernel in the precision of the samples, or in this one."""
@@ -116,8 +116,8 @@ class InvariantGP(nn.Module):
         return KernelMeans(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
 
     def _kuu(self, features: Float[Tensor, "inducing samples features"]) -> Float[Tensor, "inducing inducing"]:
-        points = features if features.shape[1] > 1 else features[:, 0]
-        return self.covariance.of_features.gram(points, torch.float64, self.jitter)
+        kuu = self.covariance.of_features.gram(features.double())
+        return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def _inducing_features(self) -> Float[Tensor, "inducing samples features"]:
         """The features of the inducing sets, which Kuu and k_fu share."""

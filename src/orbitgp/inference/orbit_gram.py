@@ -17,7 +17,6 @@ from torch import Tensor
 
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.kernels.covariance import Covariance
-from orbitgp.orbits.sampling import Pairing
 
 Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
@@ -100,16 +99,14 @@ def _filled(seen: Seen, blocks: Iterable[Block]) -> Float[Tensor, "rows rows"]:
 
 
 def _blocks(covariance: Covariance, seen: Seen) -> Iterator[Block]:
-    """K_f, some rows at a time, each up to the diagonal. A datum with itself is exact: no distance is rounded."""
+    """K_f, some rows at a time, each up to the diagonal."""
     elements = chunk_elements(seen.device)
     if not seen.is_cuda:  # several blocks, so that little is computed above the diagonal
         elements = min(elements, max(_LEAST_BLOCK, (len(seen) * seen.shape[1]) ** 2 // 8))
     step = _rows(seen, len(seen), elements)
     for start in range(0, len(seen), step):
         stop = min(start + step, len(seen))
-        means, own = covariance.expectations(seen[start:stop, None], seen[:stop].flatten(0, 1), Pairing.exact())
-        values = means[:, 0].unflatten(1, (stop, -1)).mean(-1)
-        yield Block(slice(start, stop), slice(0, stop), torch.diagonal_scatter(values, own, offset=start))
+        yield Block(slice(start, stop), slice(0, stop), covariance.gram_rows(seen, start, stop))
 
 
 def _rows(seen: Seen, columns: int, elements: int) -> int:

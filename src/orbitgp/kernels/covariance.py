@@ -15,7 +15,7 @@ Hyperparameters stay in float64; the large products run in the dtype of the samp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -26,6 +26,7 @@ from gpytorch.settings import lazily_evaluate_kernels
 from jaxtyping import Float
 from linear_operator import to_dense
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
@@ -36,6 +37,8 @@ Points = Float[Tensor, "*batch n dim"]
 Others = Float[Tensor, "*batch m dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 
+_GRAM_POINTS = {False: 2**9, True: 2**12}  # points of Kuu whose rows are computed together
+_KEPT = {False: 2**24, True: 2**28}  # values of k_g in Kuu that are kept for its gradient; more of them are computed again
 LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
 
 
@@ -87,11 +90,23 @@ class Covariance(nn.Module):
         """The same kernel as a function of features."""
         return self
 
-    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
-        """Kuu + jitter I, in the given precision, or else in that of z; of sets of points, the mean over pairs of two sets."""
-        points = z.reshape(-1, z.shape[-1]).to(dtype or z.dtype)
-        kuu = self._dense(points, points)
-        return with_jitter(set_means(kuu, 1 if z.ndim == 2 else z.shape[1]), jitter)
+    def gram(self, z: InducingSets) -> Gram:
+        """Kuu; of sets of points, the means over pairs of two sets. For the gradient of many points they are computed again."""
+        sets = z[:, None] if z.ndim == 2 else z
+        step = max(1, _GRAM_POINTS[z.is_cuda] // sets.shape[1])
+        again = torch.is_grad_enabled() and sets.shape[:2].numel() ** 2 > _KEPT[z.is_cuda]
+        rows: Callable[..., Tensor] = self.gram_rows
+        if again:
+            rows = partial(checkpoint, self.gram_rows, use_reentrant=False, preserve_rng_state=False)
+        lower = [rows(sets, start, start + step) for start in range(0, len(sets), step)]
+        right = [[below[:, i * step : (i + 1) * step].mT for below in lower[i + 1 :]] for i in range(len(lower))]
+        return torch.cat([torch.cat([row, *others], 1) for row, others in zip(lower, right, strict=True)])
+
+    def gram_rows(self, sets: Float[Tensor, "sets samples dim"], start: int, stop: int) -> Float[Tensor, "rows columns"]:
+        """Some rows of that, up to the diagonal. A set with itself is exact: no distance is rounded."""
+        means, own = self.expectations(sets[start:stop, None], sets[:stop].flatten(0, 1), Pairing.exact())
+        values = means[:, 0].unflatten(1, (-1, sets.shape[1])).mean(-1)
+        return torch.diagonal_scatter(values, own, offset=start)
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         """Kfu for each block and kff for each datum."""
@@ -130,17 +145,6 @@ class Covariance(nn.Module):
         with lazily_evaluate_kernels(False):  # evaluated while they are cast
             dense: Tensor = to_dense(torch.func.functional_call(self.kernel, cast, (a, b), how))
         return dense
-
-
-def with_jitter(kuu: Gram, jitter: float) -> Gram:
-    return kuu + jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device) if jitter else kuu
-
-
-def set_means(k: Float[Tensor, "points others"], samples: int) -> Float[Tensor, "sets othersets"]:
-    """Means over the pairs of two sets of consecutive points."""
-    if samples == 1:
-        return k
-    return k.unflatten(1, (-1, samples)).sum(-1).unflatten(0, (-1, samples)).sum(1) / samples**2
 
 
 def loses_digits(

@@ -42,8 +42,8 @@ class FeatureMapCovariance(Covariance):
         # Made anew: as a part of this module it would be saved twice.
         return covariance(self.kernel.base_kernel, self.tensor_cores)
 
-    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
-        return self.of_features.gram(self.features(z), dtype, jitter)
+    def gram(self, z: InducingSets) -> Gram:
+        return self.of_features.gram(self.features(z))
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         return self.of_features.expectations(self.features(xa), self.features(z), pairing)

@@ -27,10 +27,7 @@ _TF32 = ~0x1FFF  # the bits of a float32 that a TF32 keeps: sign, exponent and t
 
 
 class Exponents(torch.autograd.Function):
-    """h = -1/2 gamma |a - b|^2 in the precision of gamma; with b = None between all points of a.
-
-    The gradient is computed in the precision of the points.
-    """
+    """h = -1/2 gamma |a - b|^2; with b = None between all points of a."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor | None, centre: Tensor, gamma: Tensor, tensor_cores: bool) -> Tensor:
@@ -39,7 +36,7 @@ class Exponents(torch.autograd.Function):
         right = left.clone() if b is None else _with_columns(b, centre, gamma, tensor_cores)
         right[..., :dim] *= gamma
         right[..., dim:] = right[..., dim:].flip(-1)
-        ctx.save_for_backward(gamma, left.to(a.dtype), right.to(a.dtype))
+        ctx.save_for_backward(gamma, left, right)
         ctx.dim, ctx.tensor_cores, ctx.symmetric = dim, tensor_cores, b is None
         with _precision(tensor_cores):
             # On some CPUs, batches of small products with a transposed right side take 30 times longer than the copy.
@@ -52,7 +49,7 @@ class Exponents(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, w: Tensor) -> tuple[Tensor | None, ...]:
         gamma, left, right = ctx.saved_tensors
-        dim, scale, w = ctx.dim, gamma.to(left.dtype), w.to(left.dtype)
+        dim = ctx.dim
         need_a, need_b, _, need_gamma, _ = ctx.needs_input_grad
         grad_a = grad_b = total = None
         if ctx.symmetric:  # each pair counts twice, once from either side
@@ -63,12 +60,12 @@ class Exponents(torch.autograd.Function):
             to_b = w.mT @ left if (need_b or need_gamma) and not ctx.symmetric else None
         if to_b is not None:
             total = torch.linalg.vecdot(to_b, right).sum()
-            grad_b = to_b[..., :dim].mul_(scale).addcmul_(right[..., :dim], to_b[..., -1:], value=-1)
+            grad_b = to_b[..., :dim].mul_(gamma).addcmul_(right[..., :dim], to_b[..., -1:], value=-1)
         if to_a is not None:
             total = torch.linalg.vecdot(to_a, left).sum() / 2 if ctx.symmetric else total
-            grad_a = to_a[..., :dim].addcmul_(left[..., :dim], to_a[..., dim, None] * -scale)
+            grad_a = to_a[..., :dim].addcmul_(left[..., :dim], to_a[..., dim, None] * -gamma)
         if total is not None:  # of a gamma that has underflowed it is zero, not 0 / 0
-            total = total.to(gamma.dtype) / gamma.clamp_min(torch.finfo(gamma.dtype).tiny)
+            total = total / gamma.clamp_min(torch.finfo(gamma.dtype).tiny)
         return grad_a, grad_b, None, total, None
 
 
@@ -107,8 +104,8 @@ def _with_columns(
 ) -> Float[Tensor, "*batch n wide"]:
     """[x, -1/2 gamma |x|^2, 1]; for tensor cores with three columns for one, and rows that fill whole 16 bytes."""
     dim, copies = points.shape[-1], 3 if tensor_cores else 1
-    wide = points.new_zeros(*points.shape[:-1], dim + (6 - (dim + 6) % -4 if tensor_cores else 2), dtype=gamma.dtype)
-    x = torch.sub(points.to(gamma.dtype), centre, out=wide[..., :dim])
+    wide = points.new_zeros(*points.shape[:-1], dim + (6 - (dim + 6) % -4 if tensor_cores else 2))
+    x = torch.sub(points, centre, out=wide[..., :dim])
     norms = torch.linalg.vecdot(x, x) * (-0.5 * gamma)
     wide[..., dim : dim + copies] = _in_three(norms) if tensor_cores else norms[..., None]
     wide[..., -copies:] = 1.0

@@ -8,23 +8,12 @@ import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from orbitgp.kernels.covariance import (
-    Covariance,
-    Expectations,
-    Gram,
-    Inducing,
-    InducingSets,
-    loses_digits,
-    with_jitter,
-)
+from orbitgp.kernels.covariance import Covariance, Expectations, Inducing, loses_digits
 from orbitgp.kernels.radial import BlockSums, Exponents
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
 _AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass over it
-_TILE = {False: 2**9, True: 2**12}  # points of Kuu: below the diagonal it is computed in square tiles
-_KEPT = {False: 2**24, True: 2**28}  # values of k_g in Kuu that are kept for its gradient; more of them are computed again
 
 # k_g / variance between points and others (None: the same points), summed over blocks of as many points
 Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
@@ -39,27 +28,9 @@ class Stationary(Covariance):
         self.nu = None if isinstance(base, RBFKernel) else float(base.nu)
         self.smooth = self.nu != 0.5  # else its slope has no bound: TF32 does not know the distance of points that are close
 
-    def gram(self, z: InducingSets, dtype: torch.dtype | None = None, jitter: float = 0.0) -> Gram:
-        dtype, flat = dtype or z.dtype, z.reshape(-1, z.shape[-1])
-        (points,), evaluate, variance = self._prepared(dtype, flat.detach().mean(0), flat)
-        samples = 1 if z.ndim == 2 else z.shape[1]
-        tiles = points.split(max(1, _TILE[z.is_cuda] // samples) * samples)
-
-        def means(i: int, j: int) -> Float[Tensor, "sets othersets"]:
-            sums = evaluate(tiles[i], None if i == j else tiles[j], samples)
-            return sums.unflatten(1, (-1, samples)).sum(-1) / samples**2
-
-        def tile(i: int, j: int) -> Float[Tensor, "sets othersets"]:
-            keep = len(points) ** 2 <= _KEPT[z.is_cuda] or not torch.is_grad_enabled()
-            return means(i, j) if keep else checkpoint(means, i, j, use_reentrant=False, preserve_rng_state=False)
-
-        lower = [[tile(i, j) for j in range(i + 1)] for i in range(len(tiles))]
-        rows = [torch.cat([*row, *(below[i].mT for below in lower[i + 1 :])], 1) for i, row in enumerate(lower)]
-        return with_jitter(variance * torch.cat(rows), jitter).to(dtype)
-
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         blocks, size = xa.shape[1:3]
-        (x, points), evaluate, variance = self._prepared(xa.dtype, z.detach().mean(0), xa, z)
+        (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
         parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, blocks * size * len(z))))
         kfu = torch.cat([evaluate(part.flatten(0, 2), points, size) for part in parts]).unflatten(0, (-1, blocks))
         left, right = pair_sides(x, pairing)
@@ -67,27 +38,26 @@ class Stationary(Covariance):
         return (kfu * (variance / size)).to(xa.dtype), (kff.sum((-2, -1)) * variance).to(xa.dtype)
 
     def _prepared(
-        self, dtype: torch.dtype, centre: Float[Tensor, " dim"], *points: Tensor
+        self, centre: Float[Tensor, " dim"], *points: Tensor
     ) -> tuple[tuple[Tensor, ...], Evaluate, Float[Tensor, ""]]:
-        """Points, the function that evaluates the kernel between them in this precision, and the variance.
+        """Points, the function that evaluates the kernel between them in their precision, and the variance.
 
         Distances come from products, or from differences where products cancel: these are slower, and in double precision. With
         ARD the points are scaled. One lengthscale is applied in the product.
         """
-        lengthscales, variance = self.hyperparameters(len(centre))
+        (lengthscales, variance), dtype = self.hyperparameters(len(centre)), centre.dtype
         gamma, scaled, origin = lengthscales[0].pow(-2).to(dtype), points, centre
         if len(lengthscales) > 1:  # far from zero, x / lengthscale loses digits: centre first
             scaled = tuple((x - centre) / lengthscales.to(x.dtype) for x in points)
             gamma, origin = torch.ones_like(gamma), torch.zeros_like(centre)
         cancels = any(loses_digits(x, gamma, origin, self.smooth) for x in scaled)
         if cancels and dtype != torch.float64:
-            return self._prepared(torch.float64, centre.double(), *(x.double() for x in points))
+            return self._prepared(centre.double(), *(x.double() for x in points))
         tensor_cores = self.tensor_cores and self.smooth and centre.is_cuda and centre.dtype == torch.float32
 
         def evaluate(a: Tensor, b: Tensor | None, size: int) -> Tensor:
             if cancels:
-                others = (a if b is None else b).to(dtype)
-                squares = torch.cdist(a.to(dtype), others, compute_mode="donot_use_mm_for_euclid_dist").square()
+                squares = torch.cdist(a, a if b is None else b, compute_mode="donot_use_mm_for_euclid_dist").square()
                 h = squares * (-0.5 * gamma)
             else:  # a datum's own samples make small products, which gain nothing from tensor cores
                 h = Exponents.apply(a, b, origin, gamma, tensor_cores and a.ndim == 2)

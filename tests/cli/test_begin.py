@@ -117,7 +117,7 @@ def test_ctrl_c_in_the_baseline_keeps_the_model_and_can_be_resumed(some, monkeyp
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_comparison_keeps_the_models_that_are_done(some, monkeypatch):
-    data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "-j", "1", "-q"]
+    data = ["compare", some / "table.csv", "--target", "sum", "-o", "none", "-o", "swap(0,1)", "--ard", "no", "-j", "1", "-q"]
     trained = []
 
     def counted(job, *args, **kwargs):
@@ -261,6 +261,51 @@ def test_ctrl_c_ends_an_exact_fit_within_seconds(here):
 def processor_seconds(process: int) -> float:
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def write_table(path, **columns):
+    rows = zip(*columns.values(), strict=True)
+    Path(path).write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
+
+
+def chosen(folder):
+    return json.loads(Path(folder, "config.json").read_text())["orbits"]
+
+
+def test_without_an_orbit_a_table_gets_a_model_of_its_columns_and_a_hint():
+    rng = np.random.default_rng(0)
+    left, right = rng.gamma(2, 3, (2, 60))
+    tilt, age = rng.normal(0, 0.1, 60), rng.normal(50, 9, 60)
+    kind = np.array(["u", "v"])[rng.integers(2, size=60)]
+    write_table("t.csv", left=left, right=right, tilt=tilt, age=age, kind=kind, y=left + right)
+    result = call("learn", "t.csv", "--out", "run", *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert chosen("run") == ["none"]
+    hint = "note: orbitgp compare tells whether these columns have an invariance: "
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith(hint))
+    assert set(line.removeprefix(hint).rstrip(".").split(", s")) == {"swap(left, right)", "ign(tilt)"}
+    compared = call("compare", "t.csv", "--out", "compared", "--refine-seconds", "0", "-j", "1", "-q", *QUICK)
+    assert compared.exit_code == 0, compared.stderr
+    assert set(chosen("compared")) == {"none", "swap(left, right)", "sign(tilt)"}
+    scales = json.loads(Path("compared/config.json").read_text())["read_options"]["scales"]
+    assert scales[0] == scales[1]
+    assert scales[2] == pytest.approx([0.0, tilt.std()])
+
+
+def test_a_table_without_like_columns_has_nothing_to_compare_by_itself(here):
+    rng = np.random.default_rng(0)
+    write_table("t.csv", a=rng.normal(5, 1, 40), b=rng.normal(90, 1, 40), y=rng.normal(size=40))
+    result = call("compare", "t.csv", "--out", "run")
+    assert result.exit_code == 1
+    assert "error: no two columns look alike, and none is symmetric about zero: orbitgp learn" in result.stderr
+    assert not (here / "run").exists()
+
+
+def test_noise_is_for_numbers():
+    words = np.array(["u", "v", "w"])[np.arange(30) % 3]
+    write_table("t.csv", kind=words, one=np.ones(30), y=np.arange(30) / 7)
+    result = call("learn", "t.csv", "--orbit", "noise", "--out", "run")
+    assert "error: noise is for columns of numbers that vary, and this table has none." in result.stderr
 
 
 CONFIG = {"command": "learn", "data": {"data": "data.npz"}, "orbit": "flip"}

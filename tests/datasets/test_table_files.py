@@ -9,6 +9,7 @@ import pytest
 
 from orbitgp.datasets import DatasetError
 from orbitgp.datasets.files import ReadOptions, load, load_inputs, read_option, standardised
+from orbitgp.orbits import GaussianNoise, Permutation, SignChange, TimeShift
 
 RNG = np.random.default_rng(0)
 
@@ -215,6 +216,20 @@ def test_missing_inputs_are_imputed_on_request(tmp_path):
     np.testing.assert_array_equal(load_inputs(tmp_path / "new.csv", data.read_options).x, [[7, 1]])
 
 
+def test_dates_become_days(tmp_path):
+    days = [f"2026-0{1 + i // 28}-{1 + i % 28:02d}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("day,y\n" + "".join(f"{day},{i / 7}\n" for i, day in enumerate(days)))
+    data = load(tmp_path / "t.csv")
+    expected = (np.array(days, dtype="datetime64[D]") - np.datetime64("1970-01-01")).astype(float)
+    np.testing.assert_array_equal(data.x_train[:, 0], expected)
+    assert data.notes == ["column 'day' holds dates: the input is days since 1970."]
+    (tmp_path / "new.csv").write_text("day\n2026-05-01 06:00\n")
+    np.testing.assert_allclose(load_inputs(tmp_path / "new.csv", data.read_options).x, [[20574.25]])
+    (tmp_path / "new.csv").write_text("day\n2026-02-31\n")
+    with pytest.raises(DatasetError, match=r"column 'day' is '2026-02-31' in row 1, which is no number"):
+        load_inputs(tmp_path / "new.csv", data.read_options)
+
+
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,\n2,1.5\n,2.5\n4,3.5\n")
     data = load(tmp_path / "t.csv", ReadOptions(impute=True, drop_missing=True))
@@ -255,13 +270,18 @@ def test_xlsx(tmp_path):
 def test_standardised_columns_and_those_that_are_exchanged(tmp_path):
     (tmp_path / "t.csv").write_text(TABLE)
     raw = load(tmp_path / "t.csv")
-    data = standardised(raw, [{0, 5}])
+    data = standardised(raw, [Permutation.swap(0, 5)])
     assert raw.read_options.features[5] == "bmi"
     both = raw.x_train[:, [0, 5]]
     np.testing.assert_allclose(data.x_train[:, [0, 5]], (both - both.mean()) / both.std())
     np.testing.assert_array_equal(data.x_train[:, 1:5], raw.x_train[:, 1:5])
-    alone = standardised(raw)
+    alone = standardised(raw, [GaussianNoise(), SignChange(5)])
     np.testing.assert_allclose(alone.x_train[:, [0, 5]].std(0), 1)
+    np.testing.assert_allclose(alone.x_train[:, 0].mean(), 0, atol=1e-12)
+    np.testing.assert_allclose(alone.x_train[:, 5] * raw.x_train[:, 5].std(), raw.x_train[:, 5])  # zero stays zero
+    chain = standardised(raw, [Permutation.swap(0, 5), Permutation.swap(5, 1)]).read_options.scales
+    assert chain[0] == chain[1] == chain[5] != chain[2]
+    np.testing.assert_array_equal(standardised(raw, [TimeShift()]).x_train, raw.x_train)
     np.testing.assert_allclose(load_inputs(tmp_path / "t.csv", alone.read_options).x, alone.x_train)
 
 

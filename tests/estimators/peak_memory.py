@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
-from orbitgp.estimators import data as estimator_data
+from orbitgp.estimators import stored as estimator_data
 
 
 def measure(folder: Path, result: Path, rows: int) -> None:

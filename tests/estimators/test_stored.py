@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
-from orbitgp.estimators import data as estimator_data
+from orbitgp.estimators import stored as estimator_data
 from orbitgp.inference.rows import Minibatches, StoredRows, minibatches
 from orbitgp.orbits import Rotation
 from tests import new_process

@@ -126,6 +126,17 @@ def test_many_draws_lead_there():
     assert drawn.condition(*data).log_evidence == pytest.approx(closed.condition(*data).log_evidence, abs=2e-3)
 
 
+def test_noise_of_some_columns_is_none_of_the_others():
+    some, zero = noise(0.4), noise(0.4, 0.0, 0.4)
+    some.columns = (0, 2)
+    found, expected = (model_of(rbf(1.3, 0.7, 2.0), orbit)[0].gram() for orbit in (some, zero))
+    np.testing.assert_allclose(found.detach(), expected.detach(), atol=1e-14)
+    x, u = torch.tensor(X[:4]), torch.rand(4, 5, DIM, dtype=torch.float64)
+    moved = some.transform(x, u) - x[:, None]
+    assert (moved[..., 1] == 0).all()
+    assert (moved[..., [0, 2]] != 0).all()
+
+
 def test_inputs_in_single_precision_lose_little():
     kernel, orbit = rbf(1.3), noise(0.4, 0.1, 0.9).float()
     model = ExactGP(kernel, orbit, torch.tensor(X).float())

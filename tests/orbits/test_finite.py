@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from orbitgp.orbits import FiniteProduct, Flip, GaussianNoise, Identity, Pairing, Permutation, Rotate90
+from orbitgp.orbits import FiniteProduct, Flip, GaussianNoise, Identity, Pairing, Permutation, Rotate90, SignChange
 
 
 def test_identity():
@@ -55,6 +55,18 @@ def test_swaps_of_any_length_compose():
     assert noisy.sample(x, 4).points.shape == (2, 2, 4, 5)
     with pytest.raises(ValueError, match="at least 5 coordinates"):
         both.check(torch.Size((4,)))
+
+
+def test_signs_change_together_or_each_on_its_own():
+    x = torch.tensor([[1.0, 2.0, 3.0], [-4.0, 0.0, 5.0]])
+    assert SignChange(0, 2).elements(x).tolist() == [[[1, 2, 3], [-1, 2, -3]], [[-4, 0, 5], [4, 0, -5]]]
+    each = (SignChange(0) * SignChange(2)).elements(x)[0].tolist()
+    assert sorted(each) == [[-1, 2, -3], [-1, 2, 3], [1, 2, -3], [1, 2, 3]]
+    assert SignChange(1, names=["tilt"]).describe().title == "SignChange of tilt"
+    with pytest.raises(ValueError, match="vectors of at least 4 coordinates, but inputs have shape"):
+        SignChange(3).check(x.shape[1:])
+    with pytest.raises(ValueError, match="needs coordinates, counted from 0"):
+        SignChange()
 
 
 def test_closure_makes_the_group():

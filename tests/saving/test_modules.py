@@ -58,6 +58,7 @@ from orbitgp.orbits import (
     Rotation,
     Scale,
     Shear,
+    SignChange,
     Smoothing,
     TangentDeformation,
     Thickness,
@@ -91,6 +92,7 @@ ORBITS: dict[str, Any] = {
     "Identity": lambda: Identity(),
     "Rotate90": lambda: Rotate90(),
     "Flip": lambda: Flip(horizontal=False, vertical=True),
+    "SignChange": lambda: SignChange(3, 1, names=("d", "b")),
     "Permutation": lambda: Permutation([[1, 0, 2, 3, 4, 5], [1, 2, 0, 3, 4, 5]], close=True),
     "FiniteProduct": lambda: Flip() * Rotate90() * Flip(vertical=True),
     "Rotation": lambda: Rotation(20.0),
@@ -101,7 +103,7 @@ ORBITS: dict[str, Any] = {
     "Brightness": lambda: Brightness(0.2),
     "Contrast": lambda: Contrast(pivot=0),
     "Thickness": lambda: Thickness((-0.2, 0.8)),
-    "GaussianNoise": lambda: GaussianNoise(0.2, num_features=36),
+    "GaussianNoise": lambda: GaussianNoise(0.2, num_features=36, columns=(1, 35)),
     "LocalDeformation": lambda: LocalDeformation([0.5, 1.0], [3.0, 6.0], per_axis=True, finest=2.0),
     "TangentDeformation": lambda: TangentDeformation(thickness=None, blur=1.1, smoothness=4.0),
     "WarpProduct": lambda: Rotation(10.0) * Affine() * LocalDeformation(),
@@ -139,7 +141,7 @@ class TestOrbits:
         orbit = shake(ORBITS[name]()).to(dtype)
         back = through_file(orbit, tmp_path / "orbit.safetensors")
         assert type(back) is type(orbit)
-        x = torch.rand(3, 6, dtype=dtype) if name == "Permutation" else torch.rand(3, 6, 6, dtype=dtype)
+        x = torch.rand(3, 6, dtype=dtype) if name in ("Permutation", "SignChange") else torch.rand(3, 6, 6, dtype=dtype)
         samples = [
             o.sample(x, None if hasattr(o, "size") else 8, generator=torch.Generator().manual_seed(0)) for o in (orbit, back)
         ]

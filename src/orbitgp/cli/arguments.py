@@ -31,9 +31,8 @@ DATA_NAMES = {
 ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
-    *("baseline", "smoothing", "dropout", "reversal", "swap"),
+    *("baseline", "smoothing", "dropout", "reversal", "swap", "sign"),
 )
-_FOR_COLUMNS = {"none", "noise", "swap"}  # orbits for tables whose columns are of different kinds
 ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
     '("rotation(30)") or a product ("affine\\*deformation"); or a class of your own, my.py:TimeShift.'
@@ -128,16 +127,20 @@ class DataOptions:
             raise typer.BadParameter(said, param_hint="--interval")
         return float(found[1]), found[2]
 
-    def load(self, seed: int, orbits: Sequence[str] = ()) -> Data:
-        """The data; ``seed`` draws test set and rows for ``max_data``. Columns that ``orbits`` exchange share a scale."""
-        from orbitgp.datasets.files import load, standardised
-        from orbitgp.orbits.parse import exchanged, parse
+    def load(self, seed: int) -> Data:
+        """The data; ``seed`` draws test set and rows for ``max_data``."""
+        from orbitgp.datasets.files import load
 
-        data = load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
-        moved = any(is_own(orbit) or {factor.name for factor in parse(orbit)} - _FOR_COLUMNS for orbit in orbits)
-        if not self.standardise or data.has_images or data.has_signals or moved:  # what such an orbit moves is of one kind
+        return load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
+
+    def scaled(self, data: Data, orbits: Sequence[str]) -> Data:
+        """A table in standard units, unless columns stay as they are; ``orbits`` say which columns share a scale."""
+        from orbitgp.datasets.files import standardised
+        from orbitgp.orbits.parse import make_orbit
+
+        if not self.standardise or data.has_images or data.has_signals or any(map(is_own, orbits)):
             return data
-        return standardised(data, [group for orbit in orbits for group in exchanged(orbit, data.read_options.features)])
+        return standardised(data, [make_orbit(orbit, columns=data.read_options.features) for orbit in orbits])
 
     def absolute(self) -> DataOptions:
         """The same with paths that hold in every working directory."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import combinations
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,9 @@ from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
+
+_CLOSE = 0.1  # the largest difference of cumulative distributions of columns that look alike
+_MOST_COLUMNS, _MOST_ORBITS = 20, 4  # columns whose distributions are compared, and orbits of these to train
 
 
 def begin(
@@ -36,12 +41,14 @@ def begin(
     if resume is not None:
         run = Run.unfinished(resume, command)
         check_named_again(run.config, orbits, settings.feature_map)
-        data = DataOptions(**run.config["data"]).load(run.config["settings"]["seed"], run.config["orbits"])
+        options = DataOptions(**run.config["data"])
+        data = options.scaled(options.load(run.config["settings"]["seed"]), run.config["orbits"])
     else:
         from orbitgp.inference.processes import broadcast
 
-        data = options.load(settings.seed, orbits)
+        data = options.load(settings.seed)
         chosen = list(dict.fromkeys(orbits or _default_orbits(command, data)))
+        data = options.scaled(data, chosen)
         config = configuration(command, options, settings, data, chosen, asked)
         check(config, data)
         check_shared(len(data.y_train))
@@ -74,7 +81,34 @@ def stoppable(run: Run) -> Iterator[None]:
 
 
 def _default_orbits(command: str, data: Data) -> list[str]:
-    """Those that the data may have: all to compare, the first one to learn."""
-    signals, images = ["timeshift", "timewarp", "gain*offset"], ["rotation", "affine"]
-    orbits = signals if data.has_signals else images if data.has_images else ["noise"]
+    """Those that the data may have: all to compare, the first one to learn, which for a table is none."""
+    is_table = bool(data.read_options.features) and not data.has_signals and not data.has_images
+    if is_table:
+        orbits = _table_orbits(data)
+        if command == "learn":
+            if orbits:
+                data.notes.append(f"orbitgp compare tells whether these columns have an invariance: {', '.join(orbits)}.")
+            return ["none"]
+        if not orbits:
+            raise ValueError(
+                "no two columns look alike, and none is symmetric about zero: orbitgp learn trains a model without invariance; "
+                'or say what to compare, as in --orbit none --orbit "swap(left, right)" --orbit noise.'
+            )
+    else:
+        orbits = ["timeshift", "timewarp", "gain*offset"] if data.has_signals else ["rotation", "affine"]
     return ["none", *orbits] if command == "compare" else orbits[:1]
+
+
+def _table_orbits(data: Data) -> list[str]:
+    """Exchanges of columns that look alike, and changes of sign of those that are symmetric about zero: the likeliest."""
+    import numpy as np
+    from scipy.stats import ks_2samp
+
+    names = [f"{name}" if name.isidentifier() else repr(name) for name in data.read_options.features]
+    columns = {name: x for name, x in zip(names, data.x_train.T, strict=True) if len(np.unique(x)) > 2}
+    columns = dict(list(columns.items())[:_MOST_COLUMNS])
+    pairs = {f"swap({a}, {b})": (columns[a], columns[b]) for a, b in combinations(columns, 2)}
+    pairs |= {f"sign({name})": (x, -x) for name, x in columns.items()}
+    apart = {orbit: ks_2samp(*pair).statistic for orbit, pair in pairs.items()}
+    close = max(_CLOSE, 1.36 * sqrt(2 / len(data.x_train)))  # 5 % of equal distributions are further apart
+    return sorted((orbit for orbit in apart if apart[orbit] <= close), key=apart.__getitem__)[:_MOST_ORBITS]

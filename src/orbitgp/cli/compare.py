@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ORBITS_HELP = (
     f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, none, timeshift, "
-    "timewarp and gain\\*offset for signals, none and noise for tables."
+    "timewarp and gain\\*offset for signals, none and exchanges and signs of columns that allow it for tables."
 )
 _REFINE_HELP = (
     "How long to go on with more inducing points or steps where the best orbits cannot be told apart. By default three times "

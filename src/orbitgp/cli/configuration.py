@@ -86,6 +86,8 @@ def check(config: dict[str, Any], data: Data) -> None:
     """Raise an error for a task, orbits and feature maps that do not fit the data."""
     import torch
 
+    from orbitgp.orbits import GaussianNoise
+
     y = data.y_train
     if config["task"] == "regression" and y.dtype.kind in "US":
         raise ValueError(f"regression needs numbers, but the targets are words, such as {y[0]!s:.40}.")
@@ -94,9 +96,13 @@ def check(config: dict[str, Any], data: Data) -> None:
     if config["data"]["interval"] is not None and not data.has_signals:
         raise ValueError("--interval is for signals: say that the rows are signals, with --signal.")
     shape, advice = data.input_shape, "say what shape the rows have, as in --image-shape 28x28."
+    without_numbers = all(scale == (0.0, 1.0) for scale in data.read_options.scales or [()])
     for orbit in config["orbits"]:
         try:
-            orbit_for(config, orbit, data).check(torch.Size(shape))
+            made = orbit_for(config, orbit, data)
+            made.check(torch.Size(shape))
+            if without_numbers and any(isinstance(part, GaussianNoise) for part in made.modules()):
+                raise ValueError("noise is for columns of numbers that vary, and this table has none.")
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
     if config["settings"]["ard"] == "yes" and data.read_options.scales is None:

@@ -81,6 +81,7 @@ def finish(
             scored = {row.orbit: score(comparison.models[row.orbit], data.x_test, data.y_test, 0) for row in comparison.rows}
             errors = {orbit: " ".join(found.headline) for orbit, found in scored.items()}
         result["comparison"] = {**comparison.to_dict(), "test": errors}
+    model.columns_ = options.table()  # so that the model file takes data frames, too
     _save_model(model, run.model)
     run.write_json(run.history, model.history_)
     write_report(run.report, content)

@@ -64,7 +64,7 @@ def compare(
     """
     columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
-    named = named_orbits(orbits, _features(X, settings), columns)
+    named = named_orbits(orbits, _features(X, columns, settings), columns)
     if X.ndim > 2:
         check_images(X, *named.values())
     # Expensive models first, so that workers end at about the same time.
@@ -101,7 +101,7 @@ def profile(
         raise TypeError(f"a profile takes an orbit by name, as in 'rotation' or 'scale*noise', got {type(orbit).__name__}.")
     columns = column_names(X) if columns is None else columns
     X, y = channels_first(X), np.asarray(y)
-    shape = _features(X, settings)
+    shape = _features(X, columns, settings)
     if quantity not in quantity_names(orbit, columns):
         with_fixed(orbit, quantity, 1.0, shape, columns)  # raises an error that lists the quantities
     chosen = grid(orbit, quantity, shape, columns) if values is None else list(dict.fromkeys(float(value) for value in values))
@@ -162,6 +162,6 @@ def _name(value: str | Orbit | None) -> str:
     return value.describe().title if isinstance(value, Orbit) else str(value).lower()  # what is no orbit is refused later
 
 
-def _features(X: np.ndarray, settings: Mapping[str, Any]) -> tuple[int, ...]:
+def _features(X: Any, columns: Sequence[str], settings: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one input, as the orbit sees it."""
-    return tuple(settings.get("image_shape") or X.shape[1:])
+    return tuple(settings.get("image_shape") or ([len(columns)] if len(columns) else X.shape[1:]))

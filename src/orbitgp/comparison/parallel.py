@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from orbitgp.datasets.columns import columns_of, table_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.orbits import Orbit
 from orbitgp.saving.container import SavedFileError
@@ -128,7 +129,9 @@ class Kept:
 
 
 def column_names(X: Any) -> list[str]:
-    """The names of the columns of a data frame; none for other inputs."""
+    """The names of the columns of a data frame, or of the inputs that are made of them; none for other inputs."""
+    if (frame := table_of(X)) is not None:
+        return list(columns_of(frame).features)
     return [str(name) for name in getattr(X, "columns", ())]
 
 

@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from orbitgp.estimators.data import ChecksData, Inputs, check_images, parts
+from orbitgp.estimators.data import ChecksData, Inputs, check_images
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.initialise import (
     Fit,
@@ -32,12 +32,14 @@ from orbitgp.estimators.initialise import (
     exact_model,
     initial_kernel,
     plan_of,
+    spare_indicators,
     sparse_engine,
     sparse_model,
 )
 from orbitgp.estimators.presentation import Presents
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.stored import parts
 from orbitgp.estimators.validation import (
     ard_for,
     check_arguments,
@@ -254,6 +256,7 @@ class InvariantEstimator(Presents, ChecksData):
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         if x.ndim > 2:
             check_images(first(x, SEEN_ROWS).cpu().numpy(), orbit)
+        spare_indicators(orbit, x)
         return orbit
 
     def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:

@@ -1,19 +1,16 @@
 """The data of an estimator: as scikit-learn checks them, in memory, on disk, or shared by several processes.
 
-Images become (N, H, W) or (N, C, H, W), or are refused in a sentence. Memory maps, HDF5 and Zarr arrays, folders of ``.npy``
-files and PyTorch data sets stay on disk. They are read a batch at a time, in their own small numbers, and become floats on the
-device. What is small enough is loaded.
+Images become (N, H, W) or (N, C, H, W), or are refused in a sentence. Data frames with words, dates and gaps become numbers
+(:mod:`orbitgp.datasets.columns`). What is on disk may stay there (:mod:`orbitgp.estimators.stored`).
 """
 
 from __future__ import annotations
 
-import mmap
 import warnings
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import prod
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,8 +20,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length, validate_data
 from torch import Tensor
-from torch.utils.data import Dataset
 
+from orbitgp.datasets.columns import Columns, column_scales, columns_of, table_of
+from orbitgp.estimators.stored import Stored, stored
 from orbitgp.estimators.validation import check_same_everywhere, image_shape, per_row, training_options
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
@@ -33,9 +31,11 @@ from orbitgp.inference.rows import RowSource, SharedRows, StoredRows
 from orbitgp.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.images.warps import Warp, border_level
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
 
-LOADED_BYTES = 2**28  # arrays on disk up to this size, as single-precision numbers, are loaded
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Inputs = Float[Tensor, "rows *features"] | RowSource
 
@@ -44,6 +44,7 @@ class ChecksData(BaseEstimator):
     """From what the user brings to tensors: the data of ``fit``, and new inputs of the same shape."""
 
     image_shape: tuple[int, ...] | None
+    orbit: Orbit | str | None
     training: TrainingOptions | None
     model_: InvariantGP | ExactGP
 
@@ -82,6 +83,7 @@ class ChecksData(BaseEstimator):
         """Flat inputs and targets, as scikit-learn checks them; sets ``input_shape_`` and ``n_features_in_``."""
         if issparse(y):
             raise TypeError("y must be a dense array, got a sparse one.")
+        X = self._learn_columns(X)
         shape = image_shape(self.image_shape)
         images = shape is not None or _rank(X) > 2
         # Tables are small and their columns may be far from zero; images are many and between 0 and 1.
@@ -97,9 +99,36 @@ class ChecksData(BaseEstimator):
         self.input_shape_ = (array.shape[1],) if shape is None else shape
         return array, targets
 
+    def _learn_columns(self, X: Any) -> Any:
+        """A data frame with words, dates or gaps as numbers in standard units; whatever else as it is."""
+        self.columns_: Columns | None = None
+        frame = table_of(X) if self.image_shape is None else None
+        if frame is None:
+            return X
+        columns = columns_of(frame)
+        orbit = make_orbit(self.orbit, columns=columns.features)
+        x = np.stack(list(columns.inputs(frame, []).values()), axis=1)
+        self.columns_ = replace(columns, scales=column_scales(x, columns.features, [orbit]))
+        return self._numbers(frame)
+
+    def _numbers(self, frame: DataFrame) -> DataFrame:
+        """The rows of this table as inputs; a warning says what is put for gaps and for new words."""
+        assert self.columns_ is not None
+        if missing := [name for name in self.columns_.columns or () if name not in frame]:
+            raise ValueError(f"X has no column {missing[0]!r}, which the model was fitted to.")
+        notes: list[str] = []
+        inputs = self.columns_.inputs(frame, notes)
+        for note in notes:
+            warnings.warn(note)
+        x = self.columns_.scaled(np.stack(list(inputs.values()), axis=1))
+        return type(frame)(x, columns=list(inputs))
+
     def _new_inputs(self, X: Any) -> np.ndarray:
         """Flat inputs, checked against those of ``fit``."""
         name = str(self.model_.dtype).removeprefix("torch.")
+        if getattr(self, "columns_", None) is not None and (frame := table_of(X, always=True)) is not None:
+            X = self._numbers(frame)
+            X = X if hasattr(self, "feature_names_in_") else X.to_numpy()
         X, _ = self._flat(X, self.input_shape_, name)
         array: np.ndarray = validate_data(self, X, reset=False, dtype=name)
         return array
@@ -152,18 +181,6 @@ def _rank(X: Any) -> int:
     return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
 
 
-def parts(X: Any) -> Iterator[Any]:
-    """The inputs as they are, or a part after the other where they are on disk."""
-    on_disk = stored(X)
-    if on_disk is None:
-        yield X
-        return
-    rows = on_disk.shape[0]
-    step = max(1, 2**26 // prod(on_disk.shape[1:]))  # 256 MB of single-precision numbers
-    for start in range(0, rows, step):
-        yield on_disk.read(np.arange(start, min(rows, start + step)))
-
-
 def channels_first(X: Any) -> Any:
     """Images (N, H, W, C), as Pillow and matplotlib have them, as (N, C, H, W); whatever else is left as it is."""
     X = X if hasattr(X, "shape") else np.asarray(X)
@@ -195,88 +212,3 @@ def check_images(x: Shaped[np.ndarray, "rows *features"], *orbits: Orbit) -> Non
             f"the border of these images is about {level:.3g}, and what lies outside an image counts as 0: bring the "
             "background to 0, as by 1 - X for dark ink on white, and do not standardise pixels."
         )
-
-
-class Stored(NamedTuple):
-    """An array on disk: its shape, and how to read some of its rows."""
-
-    shape: tuple[int, ...]
-    read: Callable[[np.ndarray], np.ndarray]
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it may as well be loaded."""
-        return 4 * prod(self.shape) <= LOADED_BYTES
-
-    def loaded(self) -> np.ndarray:
-        """All rows."""
-        return self.read(np.arange(self.shape[0]))
-
-
-def stored(X: Any) -> Stored | None:
-    """These inputs as an array on disk, None if they are something else."""
-    if isinstance(X, np.memmap):
-        return Stored(X.shape, lambda rows: _mapped(X, rows))
-    if isinstance(X, str | Path):
-        return _shards(Path(X))
-    if isinstance(X, Dataset):
-        return _dataset(X)
-    if hasattr(X, "chunks") and hasattr(X, "shape"):  # HDF5 or Zarr
-        take = getattr(X, "oindex", X)
-        return Stored(tuple(X.shape), lambda rows: np.asarray(take[rows]))
-    return None
-
-
-def _shards(folder: Path) -> Stored:
-    paths = [folder] if folder.is_file() else sorted(folder.glob("*.npy"))
-    if not paths:
-        raise FileNotFoundError(f"X is the folder {folder}, which holds no .npy files.")
-    arrays = [_opened(path) for path in paths]
-    ends = np.cumsum([len(array) for array in arrays])
-    for path, array in zip(paths, arrays, strict=True):
-        if array.shape[1:] != arrays[0].shape[1:] or array.dtype != arrays[0].dtype:
-            expected, got = (f"{a.dtype} rows of shape {a.shape[1:]}" for a in (arrays[0], array))
-            raise ValueError(
-                f"all files of X must hold the same kind of rows: {paths[0].name} has {expected}, {path.name} {got}."
-            )
-
-    def read(rows: np.ndarray) -> np.ndarray:
-        found = np.empty((len(rows), *arrays[0].shape[1:]), arrays[0].dtype)
-        which = np.searchsorted(ends, rows, side="right")
-        for i in np.unique(which):
-            found[which == i] = _mapped(arrays[i], rows[which == i] - (ends[i] - len(arrays[i])))
-        return found
-
-    return Stored((int(ends[-1]), *arrays[0].shape[1:]), read)
-
-
-def _opened(path: Path) -> np.memmap:
-    """The memory map of a file."""
-    try:
-        array: np.memmap = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        reason = (str(error).splitlines() or ["it is damaged"])[0].rstrip(".")
-        raise ValueError(f"{path} cannot be read as an array of numbers: {reason}.") from None
-    if array.ndim < 2 or not len(array):
-        raise ValueError(f"{path} holds an array of shape {array.shape}, but X needs rows: leave it out.")
-    return array
-
-
-def _mapped(array: np.memmap, rows: np.ndarray) -> np.ndarray:
-    """Some rows of a memory map. Pages that were read go back to the system, which keeps them while it has room."""
-    found = np.asarray(array[rows])
-    memory = array.base
-    while isinstance(memory, np.ndarray):  # where the array is a view of another
-        memory = memory.base
-    if array.mode == "r" and isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        memory.madvise(mmap.MADV_DONTNEED)
-    return found
-
-
-def _dataset(X: Dataset[Any]) -> Stored:
-    if not hasattr(X, "__len__") or not len(X):
-        raise ValueError("X is a data set without a length, or without rows: it must know how many rows it has.")
-    first = X[0]
-    if isinstance(first, tuple | list):
-        raise TypeError("X is a data set whose items are pairs: its items must be inputs alone, and the targets go to y.")
-    return Stored((len(X), *np.asarray(first).shape), lambda rows: np.stack([np.asarray(X[int(row)]) for row in rows]))

@@ -29,7 +29,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits import FiniteOrbit, GaussianNoise, Orbit
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import Plan, inducing_samples, make_plan
 from orbitgp.planning.sparse_cost import for_learning
@@ -77,6 +77,17 @@ class Fit(NamedTuple):
     settings: TrainerSettings
     run: Run
     seeds: Seeds
+
+
+def spare_indicators(orbit: Orbit, x: Inputs) -> None:
+    """Let noise leave out columns of a table that do not vary, or that hold nothing but 0 and 1 as indicators of words do."""
+    noises = [part for part in orbit.modules() if isinstance(part, GaussianNoise) and part.columns is None]
+    if x.ndim > 2 or not noises:
+        return
+    rows = first(x, len(x) if isinstance(x, Tensor) else _MANY_ROWS)
+    measured = (rows != rows[0]).any(0) & ~((rows == 0) | (rows == 1)).all(0)
+    for part in noises:
+        part.columns = tuple(torch.nonzero(measured)[:, 0].tolist()) if 0 < int(measured.sum()) < len(measured) else None
 
 
 def plan_of(exact: ExactGP | None, fit: Fit) -> Plan:

@@ -20,9 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import Inputs, known_noise, stored
+from orbitgp.estimators.data import Inputs, known_noise
 from orbitgp.estimators.initialise import Problem
 from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.stored import stored
 from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import (
     Classification,

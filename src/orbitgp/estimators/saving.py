@@ -26,6 +26,7 @@ from jaxtyping import Float
 from sklearn.base import ClassifierMixin
 from torch import Tensor, nn
 
+from orbitgp.datasets.columns import Columns
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
@@ -44,6 +45,7 @@ KINDS = {"classifier": "InvariantGPClassifier", "regressor": "InvariantGPRegress
 _LEARNED = ("model_", "orbit_", "kernel_", "likelihood_")
 
 logger = logging.getLogger("orbitgp")
+register(Columns, name="Columns")
 register(TrainingOptions, lambda given: {name: getattr(given, name) for name in sorted(given.changed())}, "TrainingOptions")
 add(
     Plan,

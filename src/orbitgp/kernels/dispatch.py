@@ -70,5 +70,5 @@ class NoisyRBF(Stationary):
 
     def hyperparameters(self, dim: int) -> tuple[Float[Tensor, " lengthscales"], Float[Tensor, ""]]:
         lengthscales, variance = super().hyperparameters(dim)
-        growth = 1 + 2 * (self.noise.scale / lengthscales).square()  # w^2 / l^2
+        growth = 1 + 2 * (self.noise.scales(dim) / lengthscales).square()  # w^2 / l^2
         return lengthscales * growth.sqrt(), variance * torch.exp(-0.5 * growth.log().expand(dim).sum())

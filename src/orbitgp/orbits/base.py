@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.description import Description, Quantity, listed
 from orbitgp.orbits.pickling import Portable
 from orbitgp.orbits.ranges import Range
 from orbitgp.orbits.sampling import BatchPositions, Draws, Elements, Inputs, Pairing, Policy, Samples, Transformed, base_draws
@@ -162,6 +162,7 @@ class FiniteOrbit(Orbit):
     """A set of P transformations, all equally likely. Subclasses set ``size`` and write ``elements``."""
 
     size: int
+    names: Sequence[str] = ()  # what it acts on is called, for people
 
     def elements(self, x: Inputs) -> Elements:
         """All elements of the orbit of each row of x."""
@@ -202,7 +203,8 @@ class FiniteOrbit(Orbit):
         return Samples(self.select(x, index)[:, None], Pairing.exact())
 
     def describe(self) -> Description:
-        return Description(type(self).__name__, {"elements": Quantity(float(self.size))})
+        title = f"{type(self).__name__} of {listed(self.names)}" if self.names else type(self).__name__
+        return Description(title, {"elements": Quantity(float(self.size))})
 
     def merge(self, other: Orbit) -> Orbit | None:
         return FiniteProduct([self, other]) if isinstance(other, FiniteOrbit) else None

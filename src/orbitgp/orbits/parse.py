@@ -35,7 +35,9 @@ NAMES: dict[str, Callable[..., Orbit]] = {
     "tangent": orbits.TangentDeformation,
     "circularshift": partial(orbits.TimeShift, border="circular"),
     "swap": orbits.Permutation.swap,
+    "sign": orbits.SignChange,
 }
+_OF_COLUMNS = ("swap", "sign")  # their arguments may be names of columns
 
 
 class Factor(NamedTuple):
@@ -99,8 +101,9 @@ def _factors(node: ast.expr, text: str) -> list[Factor]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and all(keyword.arg for keyword in node.keywords):
         name = _known(node.func.id)
         try:
-            # A bare name in a swap is a text, too: that of a column.
-            args = tuple(a.id if name == "swap" and isinstance(a, ast.Name) else ast.literal_eval(a) for a in node.args)
+            # A bare name in these is a text, too: that of a column.
+            named = name in _OF_COLUMNS
+            args = tuple(a.id if named and isinstance(a, ast.Name) else ast.literal_eval(a) for a in node.args)
             return [Factor(name, args, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords})]
         except (ValueError, TypeError, SyntaxError):
             raise ValueError(
@@ -122,14 +125,15 @@ def _known(name: str) -> str:
 
 def _with_columns(factor: Factor, columns: Sequence[str]) -> Factor:
     texts = [argument for argument in factor.args if isinstance(argument, str)]
-    if not texts or factor.name != "swap":
+    if not texts or factor.name not in _OF_COLUMNS:
         return factor
     for text in texts:
         if text not in columns:
             there = f"they are {', '.join(columns)}" if columns else "the inputs have no named columns, so count them from 0"
             raise ValueError(f"{factor} is not possible: there is no column {text!r}; {there}.")
     args = tuple(columns.index(a) if isinstance(a, str) else a for a in factor.args)
-    return Factor("swap", args, {**factor.kwargs, "names": tuple(columns[i] for i in args[:2])})
+    moved = args[:2] if factor.name == "swap" else args
+    return Factor(factor.name, args, {**factor.kwargs, "names": tuple(columns[i] for i in moved)})
 
 
 def make_orbit(orbit: str | Orbit | None, features: Sequence[int] | None = None, columns: Sequence[str] = ()) -> Orbit:
@@ -150,13 +154,6 @@ def make_orbit(orbit: str | Orbit | None, features: Sequence[int] | None = None,
 
 def _product(factors: Sequence[Factor]) -> Orbit:
     return reduce(mul, (factor.make() for factor in factors), orbits.Identity())
-
-
-def exchanged(text: str, columns: Sequence[str] = ()) -> list[set[int]]:
-    """Groups of coordinates that this orbit exchanges among themselves."""
-    parts = [part for part in make_orbit(text, columns=columns).modules() if isinstance(part, orbits.Permutation)]
-    moved = [(part.index != torch.arange(part.index.shape[1])).any(0) for part in parts]
-    return [set(torch.nonzero(coordinates)[:, 0].tolist()) for coordinates in moved]
 
 
 def with_axis(text: str, interval: float, unit: str) -> str:

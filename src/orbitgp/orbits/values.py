@@ -5,6 +5,7 @@ A learned range contains the value that changes nothing: what all inputs gain al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, inf
 from typing import Literal
 
@@ -24,6 +25,9 @@ from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit
 class GaussianNoise(Orbit):
     """x_a = x + scale * e with e ~ N(0, I): one learned scale shared by all features, or one for each.
 
+    ``columns`` are the features with noise, by default all. For a table, estimators leave out those that do not vary or that
+    hold nothing but 0 and 1, as the indicators of categories do.
+
     Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), with which exact inference needs no draws.
     The sign of the scale does not matter, so it is unconstrained and never saturates.
     """
@@ -31,11 +35,17 @@ class GaussianNoise(Orbit):
     reach = ("scale",)
     in_units_of_inputs = True
 
-    def __init__(self, init_scale: Number = 0.1, num_features: int | None = None, learn: bool = True) -> None:
+    def __init__(
+        self,
+        init_scale: Number = 0.1,
+        num_features: int | None = None,
+        learn: bool = True,
+        columns: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
         if not init_scale > 0:
             raise ValueError(f"init_scale must be positive (at zero the gradient vanishes), got {init_scale}.")
-        self.num_features = num_features
+        self.num_features, self.columns = num_features, columns
         scales = torch.full(() if num_features is None else (num_features,), float(init_scale))
         self.scale = nn.Parameter(scales, requires_grad=learn)
 
@@ -46,8 +56,14 @@ class GaussianNoise(Orbit):
         if self.scale.ndim and self.scale.numel() != features.numel():
             raise ValueError(f"GaussianNoise has {self.scale.numel()} scales, but the inputs have {features.numel()} features.")
 
+    def scales(self, features: int) -> Tensor:
+        """The scale of each feature, or one for all."""
+        if self.columns is None:
+            return self.scale
+        return self.scale * torch.zeros(features).index_fill(0, torch.tensor(self.columns), 1.0).to(self.scale)
+
     def transform(self, x: Inputs, u: Draws) -> Transformed:
-        return x[:, None] + (self.scale * torch.special.ndtri(u)).reshape(*u.shape[:2], *x.shape[1:])
+        return x[:, None] + (self.scales(u.shape[-1]) * torch.special.ndtri(u)).reshape(*u.shape[:2], *x.shape[1:])
 
 
 def _draw(interval: Range, u: Draws, x: Inputs) -> Tensor:

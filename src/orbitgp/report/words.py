@@ -32,6 +32,7 @@ _SETS = {
     "Flip": "mirror images",
     "Rotate90": "quarter turns",
     "Permutation": "exchanges of coordinates",
+    "SignChange": "changes of sign of coordinates",
     "Reversal": "reversal of time",
     "ChannelPermutation": "exchanges of channels",
 }
@@ -67,8 +68,9 @@ def _name(key: str, description: Description) -> tuple[str, str, str]:
     if field is not None:
         return field, _FIELDS[field], name[len(field) :].replace("_", " ").strip()
     if name == "elements":
-        if owner.startswith("Permutation of "):
-            return "set", owner.replace("Permutation", "exchanges", 1), ""
+        kind, _, names = owner.partition(" of ")
+        if names and kind in _SETS:
+            return "set", _SETS[kind].replace("coordinates", names), ""
         return "set", _SETS.get(owner, f"a set of {description.quantities[key]} transformations"), ""
     if stem in _RANGES and (stem != "scale" or description.quantities[key].unit == "×"):
         return "range", _RANGES[stem], axis

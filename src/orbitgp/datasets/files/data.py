@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from orbitgp.datasets.base import DatasetError, Task
+from orbitgp.datasets.columns import Columns, column_scales
+from orbitgp.orbits import Orbit
 
 PANDAS = ("sep", "decimal", "thousands", "encoding", "header", "skiprows", "comment", "na_values", "sheet_name")
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(Columns):
     """How to read: what the user asked for, and what was decided while the training data were read.
 
     Attributes:
@@ -26,15 +28,10 @@ class ReadOptions:
         signal: whether an input is a signal (T,) or (C, T); ``image_shape`` then is (C, T), if rows hold several channels.
         invert: whether pixels p become 1 - p, for dark ink on a bright ground: what lies outside an image counts as 0.
         colour: whether image files are read as grey (``L``) or ``RGB``; the training data decide.
-        columns: the columns of a table that are inputs; the training data decide.
         drop: columns of a table that are no inputs.
         id: the column of a table that names its rows; one called ``id`` does without being asked.
         drop_missing: whether to leave out rows of a table with missing values, rather than to refuse the table.
         impute: whether to put the median, or the most frequent word, for missing inputs, and to interpolate gaps of signals.
-        fills: what is put for a missing value, by column; the training data decide.
-        levels: the words of each column that holds words; the training data decide. Each becomes an input of 0 and 1.
-        features: the names of the inputs that were made from the columns.
-        scales: (shift, unit) of each input of a standardised table.
         read: options of pandas, for tables.
         strict: whether an image that cannot be read is an error, rather than left out.
         resample: whether signals of unequal length are brought to ``length`` samples by interpolation.
@@ -49,15 +46,10 @@ class ReadOptions:
     signal: bool = False
     invert: bool = False
     colour: Literal["L", "RGB"] | None = None
-    columns: tuple[str, ...] | None = None
     drop: tuple[str, ...] = ()
     id: str | None = None
     drop_missing: bool = False
     impute: bool = False
-    fills: dict[str, Any] = field(default_factory=dict)
-    levels: dict[str, list[str]] = field(default_factory=dict)
-    features: tuple[str, ...] = ()
-    scales: tuple[tuple[float, float], ...] | None = None
     read: dict[str, Any] = field(default_factory=dict)
     strict: bool = False
     resample: bool = False
@@ -145,27 +137,9 @@ class Data:
         return self.read_options.signal
 
 
-def standardised(data: Data, shared: Sequence[set[int]] = ()) -> Data:
-    """A table whose columns of numbers have mean 0 and standard deviation 1; columns that are ``shared`` keep one scale.
-
-    Columns that an orbit exchanges must share a scale, as they would not be exchangeable otherwise. Columns of 0 and 1 stay.
-    """
-    x, scales = data.x_train, list[tuple[float, float]]()
-    for column, name in enumerate(data.read_options.features):
-        values = x[:, next((sorted(group) for group in shared if column in group), [column])]
-        with np.errstate(over="ignore", invalid="ignore"):
-            shift, unit = float(values.mean()), float(values.std()) or 1.0
-        if not np.isfinite([shift, unit]).all():
-            raise DatasetError(f"column {name!r} holds numbers so large that their variance is infinite: mend them.")
-        scales.append((0.0, 1.0) if np.isin(values, (0, 1)).all() else (shift, unit))
-    if not scales:  # no table
-        return data
-    options = replace(data.read_options, scales=tuple(scales))
-    test = None if data.x_test is None else scaled(data.x_test, options)
-    return replace(data, x_train=scaled(x, options), x_test=test, read_options=options)
-
-
-def scaled(x: Shaped[np.ndarray, "rows columns"], options: ReadOptions) -> Shaped[np.ndarray, "rows columns"]:
-    """A table in the scales of the training data."""
-    shift, unit = np.array(options.scales).T
-    return (x - shift) / unit
+def standardised(data: Data, orbits: Sequence[Orbit] = ()) -> Data:
+    """A table whose columns of numbers have mean 0 and standard deviation 1, as far as these orbits let them."""
+    names = data.read_options.features
+    options = replace(data.read_options, scales=column_scales(data.x_train, names, orbits) if names else None)
+    test = None if data.x_test is None else options.scaled(data.x_test)
+    return replace(data, x_train=options.scaled(data.x_train), x_test=test, read_options=options)

@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 from orbitgp import datasets
 from orbitgp.datasets.base import DatasetError, stratified_split, task_of
 from orbitgp.datasets.files.arrays import read_npy, read_npz, read_ts, sibling_targets, without_gaps
-from orbitgp.datasets.files.data import Data, Inputs, ReadOptions, scaled
+from orbitgp.datasets.files.data import Data, Inputs, ReadOptions
 from orbitgp.datasets.files.images import SUFFIXES, read_image_files
 from orbitgp.datasets.files.tables import read_table
 from orbitgp.orbits.description import number
@@ -135,7 +135,7 @@ def _checked(found: Inputs, where: str) -> Inputs:
     if options.scales is not None:
         if x.shape[1:] != (wanted := (len(options.scales),)):
             raise DatasetError(f"the inputs in {where} have shape {x.shape[1:]}, but those of training {wanted}.")
-        x = scaled(x, options)
+        x = options.scaled(x)
     if options.invert and (ends := _unusual_ends(x)) is not None:
         raise DatasetError(
             f"--invert turns pixels p into 1 - p, but those in {where} go from {ends}: bring them to 0 to 1 first."

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
+from orbitgp.datasets.columns import LONGEST, first_few, in_days, is_words, plain, said_rows, too_many_words
 from orbitgp.datasets.files.data import PANDAS, Inputs, ReadOptions
 from orbitgp.orbits.description import listed
 
@@ -26,13 +27,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
-MAX_LEVELS = 20  # different words in a column that is an input
 # A number to a person, perhaps with other separators than pandas expects.
 _NUMBERLIKE = r"[+-]?[\d.,' ]*\d[\d.,' ]*(?:[eE][+-]?\d+)?"
 _ENCODING = "it is not in UTF-8, so say what it is in, as in --read encoding=latin-1"
 _LAYOUT = "--read sep=';' says what separates columns, and --read skiprows=1 leaves out a line above the header"
-_MOST = 8  # problems, columns or rows in a message
-_LONGEST = 30  # characters of a name or a cell in a message
 
 
 def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
@@ -45,6 +43,8 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
     elif options.columns is None:
         options = replace(options, columns=tuple(name for name in frame if name != target))
     columns = [name for name in options.columns or () if name in frame]
+    days = {name: in_days(frame[name]) for name in columns if is_words(frame[name])}
+    frame = frame.assign(**days)
     lost = [name for name in options.columns or () if name not in frame]
     problems += [f"there is no column {name!r}, which the model was trained on: {_columns(frame, name)}" for name in lost]
     if options.drop_missing:
@@ -55,7 +55,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
         if len(frame) < rows:
             notes.append(f"{rows - len(frame):,} of {rows:,} rows have {what} and are left out.")
     known = frame[target].dropna() if target is not None else frame.iloc[:0, 0]
-    holes = "" if target is None or len(known) == len(frame) else _rows(frame[target].isna())
+    holes = "" if target is None or len(known) == len(frame) else said_rows(frame[target].isna())
     problems += _missing_inputs(frame[columns], options, training)
     for name in columns:
         problems += _problems_of(frame[name], options, training)
@@ -65,12 +65,11 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
         problems.append(f"the target column {target!r} {odd}")
     if problems:
         numbered = [f"({i}) {problem}" for i, problem in enumerate(problems, 1)]
-        raise DatasetError(f"{path}: {problems[0] if len(problems) == 1 else '; '.join(_first(numbered))}.")
+        raise DatasetError(f"{path}: {problems[0] if len(problems) == 1 else '; '.join(first_few(numbered))}.")
     if training:
-        options = _learn_columns(frame[columns], options, notes)
-    features: dict[str, Shaped[np.ndarray, " rows"]] = {}
-    for name in columns:
-        features |= _features(frame[name], options, notes)
+        options = options.learned(frame[columns], impute=options.impute and not options.signal)
+        _note_columns(frame[columns], [name for name in days if name not in options.levels], options, notes)
+    features = options.inputs(frame, notes)
     if holes and len(known):
         notes.append(f"column {target!r} has no value in {holes}: the error is that of the other rows.")
     rows = frame.get(options.id, None if training else frame.index)
@@ -105,23 +104,12 @@ def read_frame(path: Path, options: ReadOptions) -> DataFrame:
         raise DatasetError(f"{path} cannot be read as a table ({reason.rstrip('.')}): {advice}.") from None
     frame = frame.rename(columns=lambda name: str(name).strip())
     if not frame.columns.is_unique:
-        raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0][:_LONGEST]!r}.")
+        raise DatasetError(f"{path} has two columns of the name {frame.columns[frame.columns.duplicated()][0][:LONGEST]!r}.")
     # A separator at the end of lines makes a column that has neither a name nor values.
     frame = frame[[name for name in frame if not (name.startswith("Unnamed: ") and frame[name].isna().all())]]
     if frame.empty:
         raise DatasetError(f"{path} has no rows below its header.")
-    return frame.apply(_plain).set_axis(range(1, len(frame) + 1))
-
-
-def _plain(column: Series) -> Series:
-    """Numbers as they are, also those of other Python types, and the rest as words: categories, dates, true and false."""
-    from pandas.api.types import infer_dtype
-
-    if column.dtype.kind in "iuf":
-        return column
-    if infer_dtype(column) in ("integer", "decimal", "mixed-integer-float"):
-        return column.astype(np.float64)
-    return column.astype(object).map(lambda cell: str(cell).strip(), na_action="ignore")
+    return frame.apply(plain).set_axis(range(1, len(frame) + 1))
 
 
 def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
@@ -146,7 +134,7 @@ def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
                 )
             given["header"] = None  # as in the signal archive
         elif twice := [cell for cell in cells if cells.count(cell) > 1]:
-            raise DatasetError(f"{path} has two columns of the name {twice[0][:_LONGEST]!r}.")
+            raise DatasetError(f"{path} has two columns of the name {twice[0][:LONGEST]!r}.")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
         frame: DataFrame = pandas.read_csv(path, **given, **more, index_col=False, low_memory=False)
@@ -194,9 +182,9 @@ def _missing_inputs(frame: DataFrame, options: ReadOptions, training: bool) -> l
     if options.signal or (training and options.impute):
         return []
     holes = {name: column.isna() for name, column in frame.items() if column.isna().any() and name not in options.fills}
-    said = [f"column {name!r} has no value in {_rows(where)}" for name, where in holes.items()]
+    said = [f"column {name!r} has no value in {said_rows(where)}" for name, where in holes.items()]
     remedy = ", or leave such rows out, --drop-missing, or put the median, --impute" if training else ""
-    return [f"{listed(_first(said))}: fill in what is missing{remedy}"] if holes else []
+    return [f"{listed(first_few(said))}: fill in what is missing{remedy}"] if holes else []
 
 
 def _problems_of(column: Series, options: ReadOptions, training: bool) -> list[str]:
@@ -206,60 +194,36 @@ def _problems_of(column: Series, options: ReadOptions, training: bool) -> list[s
         return [f"{what} has no value at all: leave it out, --drop {name}"]
     if column.name not in options.levels and (odd := _odd_cell(known, always=not training)):
         return [f"{what} {odd}, or leave the column out, --drop {name}"]
-    if training and _is_words(known) and (known.nunique() > MAX_LEVELS or known.is_unique):
-        words = f"{known.nunique():,} different words, such as {known.iloc[0][:_LONGEST]!r}"
+    if training and (words := too_many_words(known)):
         return [f"{what} holds {words}: leave it out, --drop {name}, or let it name the rows, --id {name}"]
     return []
 
 
 def _odd_cell(words: Series, always: bool = False) -> str | None:
     """The cell that keeps a column of numbers from being read as one, and what to do about it; None for a column of words."""
-    if not _is_words(words) or not (always or words.str.fullmatch(_NUMBERLIKE).any()):
+    if not is_words(words) or not (always or words.str.fullmatch(_NUMBERLIKE).any()):
         return None
     if len(odd := words[~words.str.fullmatch(_NUMBERLIKE)]):
-        option = f"na_values={shlex.quote(odd.iloc[0][:_LONGEST])}"
+        option = f"na_values={shlex.quote(odd.iloc[0][:LONGEST])}"
     else:
         odd = next((found for mark in ",' ." if len(found := words[words.str.contains(mark, regex=False)])), words)
         option = "decimal=',' or --read thousands=','" if "," in odd.iloc[0] else "thousands='.'"
-    return f"is {odd.iloc[0][:_LONGEST]!r} in row {odd.index[0]}, which is no number: correct it, or say --read {option}"
+    return f"is {odd.iloc[0][:LONGEST]!r} in row {odd.index[0]}, which is no number: correct it, or say --read {option}"
 
 
-def _learn_columns(frame: DataFrame, options: ReadOptions, notes: list[str]) -> ReadOptions:
-    """What the training data decide: the words of columns, and what is put for missing values."""
-    levels = {name: sorted(set(column.dropna())) for name, column in frame.items() if _is_words(column)}
+def _note_columns(frame: DataFrame, dates: list[str], options: ReadOptions, notes: list[str]) -> None:
+    """What a person should know about columns that are no plain numbers."""
     constant = [name for name in frame if frame[name].nunique() == 1 and not options.signal and options.image_shape is None]
-    facts = {"words: each word is an input of 0 and 1": list(levels), "one value only: no help to predict": constant}
-    for hold, names in facts.items():
+    facts = {"words: each word is an input of 0 and 1": list(options.levels), "dates: the input is days since 1970": dates}
+    for hold, names in {**facts, "one value only: no help to predict": constant}.items():
         if names:
-            said = listed(_first([repr(name) for name in names]))
+            said = listed(first_few([repr(name) for name in names]))
             notes.append(f"column {said} holds {hold}." if len(names) == 1 else f"columns {said} hold {hold}.")
-    imputed = {} if options.signal or not options.impute else frame
-    fills = {name: str(frame[name].mode()[0]) if name in levels else float(frame[name].median()) for name in imputed}
-    return replace(options, levels=levels, fills=fills)
-
-
-def _features(column: Series, options: ReadOptions, notes: list[str]) -> dict[str, Shaped[np.ndarray, " rows"]]:
-    """The inputs of a column: its numbers, or one of 0 and 1 for each word; of two words, for the second one."""
-    name, words = str(column.name), options.levels.get(str(column.name))
-    if (holes := column.isna()).any() and name in options.fills:
-        fill = options.fills[name]
-        shown = f"{fill:.7g}" if isinstance(fill, float) else fill
-        notes.append(f"column {name!r} has no value in {_rows(holes)}: {shown} is put there.")
-        column = column.astype(np.float64 if words is None else object).fillna(fill)
-    if words is None:
-        return {name: column.to_numpy(np.float64, na_value=np.nan)}
-    values, two = column.astype(str), len(words) == 2
-    if (new := ~values.isin(words)).any():
-        said = f"column {name!r} is {values[new].iloc[0][:_LONGEST]!r} in {_rows(new)}"
-        notes.append(f"{said}, which the training data do not have: it counts as none of {', '.join(words)}.")
-    # A new word is none of several, and lies midway between two.
-    neutral = (0.5 if two else 0.0) * new
-    return {f"{name}={word}": ((values == word) + neutral).to_numpy(np.float64) for word in (words[1:] if two else words)}
 
 
 def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarray, " rows"]:
     """The targets: numbers, or words. Labels such as 001 are words, because 1 may be another one."""
-    if _is_words(column):
+    if is_words(column):
         return column.to_numpy(str)
     y = np.array(column.convert_dtypes().tolist())  # pandas makes decimals of whole numbers where some are missing
     if y.dtype.kind in "iu" and path.suffix.lower() in (".csv", ".tsv"):
@@ -270,23 +234,8 @@ def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarr
     return y
 
 
-def _is_words(column: Series) -> bool:
-    return column.dtype.kind == "O" and bool(column.notna().any())
-
-
-def _rows(mask: Series) -> str:
-    """The rows where this is true, as the file counts them: "row 3", "rows 3 and 5", "rows 1, 2, … and 7 more"."""
-    rows = [str(row) for row in mask.index[mask]]
-    return f"row{'' if len(rows) == 1 else 's'} {listed(_first(rows))}"
-
-
-def _first(said: list[str]) -> list[str]:
-    """The first of many, and how many more there are."""
-    return [*said[:_MOST], f"{len(said) - _MOST:,} more"] if len(said) > _MOST else said
-
-
 def _columns(frame: DataFrame, asked: str | None) -> str:
     """The columns: first those with a name like the one that was asked for, and always the last ones, where targets stand."""
-    names = [str(name)[:_LONGEST] for name in dict.fromkeys([*get_close_matches(asked or "", frame), *frame])]
+    names = [str(name)[:LONGEST] for name in dict.fromkeys([*get_close_matches(asked or "", frame), *frame])]
     names[10:-5] = names[10:-5] if len(names) <= 20 else [f"… {len(names) - 15:,} more …"]
     return f"its columns are {', '.join(names)}"

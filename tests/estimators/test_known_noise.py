@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from numpy.testing import assert_allclose
+from sklearn.ensemble import BaggingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.model_selection import cross_val_score
@@ -120,6 +122,19 @@ def test_weights_are_split_with_the_rows() -> None:
     model = InvariantGPRegressor(max_steps=1, random_state=0)
     scores = cross_val_score(model, X, Y, params={"sample_weight": WEIGHTS}, cv=2)
     assert scores.shape == (2,)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame, list], ids=["array", "frame", "list"])
+def test_rows_of_weight_zero_are_left_out(kind: Any) -> None:
+    weights = np.where(np.arange(25) % 3 == 0, 0.0, WEIGHTS)
+    some = weights > 0
+    expected = frozen().fit(X[some], Y[some], sample_weight=weights[some]).predict(NEW)
+    assert_allclose(frozen().fit(kind(X), list(Y), sample_weight=list(weights)).predict(kind(NEW)), expected)
+
+
+def test_a_bag_of_regressors_gives_weights_of_its_own() -> None:
+    bag = BaggingRegressor(InvariantGPRegressor(max_steps=2), n_estimators=2, random_state=0).fit(X, Y)
+    assert bag.score(X, Y) > 0.5
 
 
 @pytest.mark.parametrize(

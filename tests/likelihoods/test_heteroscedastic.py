@@ -108,6 +108,14 @@ def test_features_are_white_under_their_kernel() -> None:
     torch.testing.assert_close(features @ features.mT, expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("values", [1, 2])
+def test_inputs_of_few_values(values: int) -> None:
+    x = (np.arange(40) % values == 0).astype(float)[:, None]
+    x[:30] = x[0]
+    model = InvariantGPRegressor(likelihood="heteroscedastic", max_steps=5, random_state=0).fit(x, steps(0, 40, 1.0)[1])
+    assert np.isfinite(model.predict(x, return_std=True)).all()
+
+
 def test_saved_and_loaded(tmp_path: Any) -> None:
     x, y = steps(0, 40, 3.0)
     model = InvariantGPRegressor(likelihood="heteroscedastic", max_steps=5, random_state=0).fit(x, y, np.linspace(1, 2, 40))

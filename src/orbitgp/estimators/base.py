@@ -214,7 +214,7 @@ class InvariantEstimator(Presents, ChecksData):
 
     def _prefer_ard(self, X: Any, y: Any, run: Run) -> None:
         """Fit with a lengthscale for each column, and keep that where its evidence is better by more than chance would give."""
-        shared, second = dict(vars(self)), Run(run.callback, None, 60.0, False, run.sample_weight)
+        shared, second = dict(vars(self)), Run(run.callback, sample_weight=run.sample_weight)
         with warnings.catch_warnings(action="ignore"):  # the first fit gave them
             self._fit(X, y, second, ard=True)
         gain = self.ard_gain_ = self.evidence_.value - shared["evidence_"].value

@@ -36,7 +36,7 @@ class Presents(BaseEstimator):
         """The number of ``evidence_``, by the name that it has in scikit-learn."""
         return self.evidence_.value
 
-    def log_marginal_likelihood(self, theta: None = None) -> float:
+    def log_marginal_likelihood(self) -> float:
         """The log marginal likelihood of the training targets at the learned parameters, in the units of y.
 
         It is exact under a Gaussian likelihood and exact inference without an orbit, or with a finite one. Of an infinite orbit
@@ -44,8 +44,6 @@ class Presents(BaseEstimator):
         inference and all other likelihoods have a lower bound. ``evidence_`` says which it is, and how far it may be off.
         """
         check_is_fitted(self)
-        if theta is not None:
-            raise ValueError("theta must be None: for other hyperparameters, fit a kernel that has them and does not learn.")
         return self.log_marginal_likelihood_value_
 
     def describe(self) -> Description:

@@ -15,29 +15,27 @@ import torch
 from jaxtyping import Float
 from scipy import stats
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
 from orbitgp.estimators.data import Inputs, known_noise
 from orbitgp.estimators.initialise import Problem
-from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.session import Run
 from orbitgp.estimators.stored import stored
 from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import (
     Classification,
     Gaussian,
     HeteroscedasticGaussian,
-    Laplace,
     Likelihood,
     Noise,
     ScaleMixture,
-    StudentT,
     make_likelihood,
 )
+from orbitgp.likelihoods.noise import ScaledNoise
 from orbitgp.planning.options import whole_number
-from orbitgp.training.records import Callback
 
 MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it, constant targets have infinite evidence
 FEW_ROWS = 10  # rows, at most, that determine the variance of the targets too badly
@@ -111,31 +109,23 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
 
     _y_checks = MappingProxyType({"multi_output": True, "y_numeric": True})
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        callback: Callback | None = None,
-        checkpoint: StrPath | None = None,
-        checkpoint_every: float = 60.0,
-        resume: bool | StrPath = False,
-    ) -> InvariantGPRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **run: Any) -> InvariantGPRegressor:
         """Learn the posterior, the kernel, the noise and the orbit, all from the marginal likelihood.
 
         Args:
-            X: (N, D), images (N, H, W), (N, C, H, W) or (N, H, W, 3), flat images (N, D) with ``image_shape``, or signals
-                (N, T) or (N, C, T).
+            X: as for the classifier.
             y: the targets, (N,) or (N, outputs).
-            sample_weight: a positive number for each row, by which its noise variance is divided. So a target that is the mean
-                of four measurements has the weight 4. A weight is no number of copies: the learned noise is that of weight 1,
-                and so is that of predictions. For a Gaussian likelihood alone.
-            callback: a function of each record of the history (:mod:`orbitgp.training.records`).
-            checkpoint: a file for the state of the run, replaced every ``checkpoint_every`` seconds.
-            resume: as for :class:`orbitgp.InvariantGPClassifier`.
+            sample_weight: a number for each row, by which its noise variance is divided. So a target that is the mean of four
+                measurements has the weight 4. A weight is no number of copies: the learned noise is that of weight 1, and so is
+                that of predictions. Rows of weight zero are left out. For a Gaussian likelihood alone.
+            run: ``callback``, ``checkpoint``, ``checkpoint_every`` and ``resume``, as for the classifier.
         """
-        return self._fitted(X, y, Run(callback, checkpoint, checkpoint_every, resume, sample_weight))
+        used = np.flatnonzero(np.asarray(sample_weight))
+        if sample_weight is not None and stored(X) is None and 0 < len(used) < np.asarray(sample_weight).size:
+            check_consistent_length(X, y, sample_weight)
+            X, y = (part.iloc[used] if hasattr(part, "iloc") else np.asarray(part)[used] for part in (X, y))
+            sample_weight = np.asarray(sample_weight)[used]
+        return self._fitted(X, y, Run(**run, sample_weight=sample_weight))
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of a new observation in each row and, if asked for, its standard deviation (of f and noise together).
@@ -281,6 +271,6 @@ def _start_noise(likelihood: Likelihood, variance: float, least: float) -> None:
     if isinstance(likelihood, Gaussian):
         likelihood.log_noise.add_(log(variance))
         likelihood.min_noise = least * variance
-    elif isinstance(likelihood, StudentT | Laplace):
+    elif isinstance(likelihood, ScaledNoise):
         likelihood.log_scale.add_(0.5 * log(variance))
         likelihood.min_scale = sqrt(least * variance)

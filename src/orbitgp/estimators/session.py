@@ -33,16 +33,23 @@ StrPath = str | PathLike[str]
 class Run:
     """One call of ``fit``: its arguments are checked before any work is done."""
 
-    def __init__(self, callback: Any, checkpoint: Any, every: Any, resume: Any, sample_weight: Any = None) -> None:
+    def __init__(
+        self,
+        callback: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: Any = 60.0,
+        resume: Any = False,
+        sample_weight: Any = None,
+    ) -> None:
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one record, got {callback!r}.")
-        if not isinstance(every, Real) or isinstance(every, bool):
-            raise TypeError(f"checkpoint_every must be a number of seconds, got {every!r}.")
+        if not isinstance(checkpoint_every, Real) or isinstance(checkpoint_every, bool):
+            raise TypeError(f"checkpoint_every must be a number of seconds, got {checkpoint_every!r}.")
         self.begun = time.perf_counter()
         self.callback: Callback | None = callback
         self.warning: str | None = None
         self.interrupted = False
-        self.checkpoint = _checkpoint(checkpoint, float(every), resume)
+        self.checkpoint = _checkpoint(checkpoint, float(checkpoint_every), resume)
         self.sample_weight = sample_weight
 
     def seeds(self, drawn: list[int], random_state: Any) -> list[int]:

@@ -43,22 +43,18 @@ class HeteroscedasticGaussian(Gaussian):
         lengthscale: float = 1.0,
     ) -> None:
         super().__init__(num_latents, noise, min_noise)
-        self._place(torch.empty(0, 1, dtype=torch.float64) if centres is None else centres, lengthscale)
-
-    def _place(self, centres: Float[Tensor, "centres dim"], lengthscale: float) -> None:
-        self.register_buffer("centres", centres)
+        self.register_buffer("centres", torch.empty(0, 1, dtype=torch.float64) if centres is None else centres)
         self.lengthscale = lengthscale
-        self.weights = nn.Parameter(torch.zeros(len(centres), dtype=torch.float64))
+        self.weights = nn.Parameter(torch.zeros(len(self.centres), dtype=torch.float64))
 
     def prepare(self, x: Float[Tensor, "rows *features"]) -> None:
         """Place the centres among these inputs, unless they are given."""
-        if len(self.centres):
-            return
-        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-        rows = x.detach().cpu()[some[:1000]].flatten(1).double()
-        distances = torch.pdist(rows)
-        distances = distances[distances > 0]
-        self._place(rows[:_MOST_CENTRES].clone(), float(distances.median()) if len(distances) else 1.0)
+        if not len(self.centres):
+            some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_MOST_CENTRES]
+            self.centres = x.detach()[some].cpu().flatten(1).double()
+            apart = torch.pdist(self.centres)
+            self.lengthscale = float(apart[apart > 0].median()) if apart.any() else 1.0
+            self.weights = nn.Parameter(torch.zeros(len(some), dtype=torch.float64))
 
     @torch.no_grad()
     def features(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows centres"]:

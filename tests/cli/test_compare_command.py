@@ -61,3 +61,19 @@ def test_compare_orbits_whose_arguments_are_written_with_spaces(some):
     )
     assert result.exit_code == 0, result.stderr
     assert "swap(0,1)" in result.stdout
+
+
+@pytest.mark.parametrize(("jobs", "each"), [(1, 30.0), (2, 60.0), (9, 90.0)])
+def test_a_limit_of_time_is_shared_by_the_models(jobs, each, some, monkeypatch):
+    """Of 100 seconds, a tenth is for data and report. Refining has none unless it is asked for."""
+    seen = {}
+
+    def compare(**given):
+        seen.update(given)
+        raise ValueError("seen")
+
+    monkeypatch.setattr("orbitgp.comparison.compare", compare)
+    orbits = [word for name in ("none", "rotation", "affine") for word in ("-o", name)]
+    assert call("compare", some / "few.npz", *orbits, "--max-seconds", 100, "-j", jobs).exit_code != 0
+    assert seen["max_seconds"] == pytest.approx(each)
+    assert seen["refine_seconds"] == 0.0

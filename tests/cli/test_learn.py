@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -274,3 +275,24 @@ def test_one_picture_that_cannot_be_read_stops_nothing_unless_asked_to():
     predicted = call("predict", "run", "photos/a")
     assert (predicted.exit_code, len(predicted.stdout.splitlines())) == (0, 5)
     assert "torn.png" in predicted.stderr
+
+
+@pytest.mark.parametrize(("took", "limits"), [(10.0, [70.0, 80.0]), (70.0, [70.0, 20.0]), (95.0, [70.0])])
+def test_a_limit_of_time_is_that_of_the_command(took, limits, some, monkeypatch):
+    """The first fit takes this long. The model without invariance has what is left, or is left out."""
+    now, seen, plain = [0.0], [], InvariantGPClassifier.fit
+
+    def fit(self, *data, **options):
+        seen.append(self.max_seconds)
+        now[0] += took
+        return plain(self.set_params(max_seconds=None), *data, **options)
+
+    monkeypatch.setattr("orbitgp.cli.learn.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(InvariantGPClassifier, "fit", fit)
+    result = call("learn", some / "few.npz", "--orbit", "rotation", "--max-seconds", 100, *QUICK, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert seen == pytest.approx(limits)
+    found = json.loads(Path("run/result.json").read_text())
+    assert (found["evidence_without_invariance"] is None) == (len(limits) == 1)
+    assert ("no time left for the model without invariance: raise --max-seconds" in result.stderr) == (len(limits) == 1)
+    assert not found["interrupted"]

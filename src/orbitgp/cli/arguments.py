@@ -163,7 +163,7 @@ class TrainingSettings:
     num_inducing: Annotated[int | None, _count("--num-inducing", "-m", help="Inducing points, for sparse inference.")] = None
     num_samples: Annotated[int | None, _train(min=2, metavar="N", help="Orbit samples for each datum.")] = None
     max_steps: Annotated[int | None, _count(help="The most steps of training.")] = None
-    max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="Stop training a model after this time.")] = None
+    max_seconds: Annotated[float | None, _train(metavar="SECONDS", help="About how long the command may take.")] = None
     batch_size: Annotated[int | None, _count(help="Data for each gradient, for sparse inference.")] = None
     seed: Annotated[int, _train(min=0, metavar="N", help="The same seed gives the same run.")] = 0
     device: Annotated[str, _train(metavar="NAME", help="cpu or cuda.")] = "cpu"

@@ -128,6 +128,10 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     steps, live = config["settings"]["max_steps"], workers == 1
     common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
+    if limit := config["settings"]["max_seconds"]:  # of the command, with a tenth for data and report
+        models = len(named) + (0 if held is None else len(held["values"]))
+        common["max_seconds"] = 0.9 * limit * min(workers, models) / models
+        common["refine_seconds"] = common["refine_seconds"] or 0.0
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"
     run.say(f"{data.name}: {', '.join(config['orbits'])}; {planned}")

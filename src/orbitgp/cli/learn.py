@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from contextlib import suppress
 from dataclasses import asdict
@@ -52,16 +53,17 @@ def learn(
         orbitgp learn measured.csv --target yield --orbit "swap(0, 1)"
         torchrun --nproc-per-node=2 -m orbitgp learn mnist --orbit affine
     """
-    orbits = [] if orbit is None else [orbit]
+    orbits, begun = [] if orbit is None else [orbit], time.monotonic()
     with process_group():
         run = begin("learn", options, settings, orbits, {"baseline": baseline}, out, resume, quiet)
         with stoppable(run):
-            _train(run, json_)
+            _train(run, json_, begun)
 
 
-def _train(run: Run, json_: bool) -> None:
+def _train(run: Run, json_: bool, begun: float) -> None:
     import torch
 
+    from orbitgp.inference.processes import broadcast
     from orbitgp.orbits import Identity
     from orbitgp.report.finding import is_certain
 
@@ -77,8 +79,15 @@ def _train(run: Run, json_: bool) -> None:
         warnings.filterwarnings("ignore", message="fit was stopped")
         progress.begin_at(config["orbit"], run.steps_done())
         saved: dict[str, Any] = {"checkpoint": run.checkpoint, "checkpoint_every": 30.0, "resume": True}
-        model = _fit(run, orbit, progress, config["orbit"], **saved)
-        plain = _plain_evidence(run, progress, model.ard_) if wants_plain and not model.interrupted_ else None
+        limit = config["settings"]["max_seconds"]  # of the command: a tenth is for data and report, two for the other model
+        share = 0.7 if wants_plain else 0.9
+        model = _fit(run, orbit, progress, config["orbit"], {"max_seconds": limit and share * limit}, **saved)
+        left = limit and broadcast(0.9 * limit - (time.monotonic() - begun))
+        if wants_plain and left is not None and left <= 0:
+            run.say("there is no time left for the model without invariance: raise --max-seconds")
+            wants_plain = False
+        changed = {"ard": model.ard_, "max_seconds": left}
+        plain = _plain_evidence(run, progress, changed) if wants_plain and not model.interrupted_ else None
     if not leave():
         return
     certain = plain is None or is_certain(model.evidence_, plain)
@@ -108,13 +117,13 @@ def _fit(run: Run, orbit: Any, progress: Progress, name: str, changed: dict[str,
     return model.fit(own_rows(run.data.x_train), own_rows(run.data.y_train), callback=partial(progress.record, name), **how)
 
 
-def _plain_evidence(run: Run, progress: Progress, ard: bool) -> Evidence | None:
+def _plain_evidence(run: Run, progress: Progress, changed: dict[str, Any]) -> Evidence | None:
     """The evidence of the model without invariance, which an earlier part of the run may have trained; None if stopped."""
     from orbitgp.inference.evidence import Evidence
 
     if run.baseline.is_file():
         return Evidence(**read_json(run.baseline, Evidence))
-    model = _fit(run, None, progress, "no invariance", {"ard": ard})
+    model = _fit(run, None, progress, "no invariance", changed)
     if model.interrupted_:
         return None
     if rank() == 0:

@@ -91,7 +91,7 @@ def test_the_time_of_a_pass_is_that_of_the_rows_that_it_sees(
 ) -> None:
     rows: list[int] = []
     monkeypatch.setattr("orbitgp.estimators.evidence.EVIDENCE_ROWS", 7)
-    monkeypatch.setattr("orbitgp.estimators.evidence.passes_within", lambda *given: rows.append(given[3]) or 2.0)
+    monkeypatch.setattr("orbitgp.estimators.evidence.pass_seconds", lambda *given: rows.append(given[3]) or 2.0)
     classifier().fit(Items(data[0]), data[1])
     assert set(rows) == {7}
 

@@ -33,10 +33,10 @@ def test_what_follows_is_left() -> None:
     """By hand: 10,000 rows with S draws and one noise take 100 (1e4 S)^2 / 40e9 + (1e12 / 2) / 16e9 s to condition on.
 
     Before that, an evaluation of 1,000 rows may take 4 * 100 * (1e3 S)^2 / 40e9 + 4 * 1e9 / 16e9 s, and their evidence is
-    measured twice, in 100 (1e3 S)^2 / 40e9 + (1e9 / 2) / 16e9 s, and with half of the draws in a quarter of that.
+    measured with fresh draws, in seven times 100 (1e3 S)^2 / 40e9 + (1e9 / 2) / 16e9 s.
     """
     limit = TimeLimit(180.0, 1000, 10_000, Workload(32, 92, CPU, one_noise=True))
-    eight, sixteen = 16 + 31.25 + 0.89 + 2.25 * 0.19125, 64 + 31.25 + 2.81 + 2.25 * 0.67125
+    eight, sixteen = 16 + 31.25 + 0.89 + 7 * 0.19125, 64 + 31.25 + 2.81 + 7 * 0.67125
     assert limit.to_learn(8) == pytest.approx(180 - eight)
     assert limit.to_learn(16) == pytest.approx(180 - sixteen)
     assert limit.to_learn(64) == pytest.approx(72.0)  # it takes more than its share
@@ -48,13 +48,13 @@ def test_what_follows_is_left() -> None:
 
 
 def test_the_posterior_has_as_many_draws_as_fit_a_quarter_of_the_time() -> None:
-    """What follows takes 47.68 s with 8 draws, 96.76 s with 16 and 293 s with 32, of the 400 s."""
+    """What follows takes 48.59 s with 8 draws, 99.95 s with 16 and 305 s with 32, of the 400 s."""
     limit = TimeLimit(400.0, 1000, 10_000, Workload(64, 92, CPU, one_noise=True))
     assert limit.posterior_draws(8) == 16
-    assert limit.posterior_draws(32) == 32
+    assert limit.posterior_draws(32) == 16  # 305 s are more than three fifths of the time
     assert limit.posterior_draws(None) is None
     last = 4 * 100 * 8000**2 / 40e9 + 0.25
-    assert limit.to_learn(8) == pytest.approx(400 - last - 96.76, abs=0.01)
+    assert limit.to_learn(8) == pytest.approx(400 - last - 99.95, abs=0.01)
     limit.record_evaluation(0.445 / 2, 1000, 8)  # this machine is four times as quick
     assert limit.posterior_draws(8) == 32
     limit.record_evaluation(1e-6, 1000, 8)
@@ -74,7 +74,7 @@ def test_what_else_may_follow() -> None:
 
 def test_an_orbit_without_draws_is_not_measured_with_others() -> None:
     limit = TimeLimit(200.0, 1000, 10_000, Workload(8, 92, CPU, one_noise=True))
-    assert limit.to_learn(None) == pytest.approx(limit.to_learn(8) + 2.25 * 0.19125)
+    assert limit.to_learn(None) == pytest.approx(limit.to_learn(8) + 7 * 0.19125)
 
 
 def test_the_rest_is_halved_and_what_is_done_tells_how_long_more_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_the_rest_is_halved_and_what_is_done_tells_how_long_more_takes(monkeypat
     free = TimeLeft(None)
     with free.timed(1.0):
         now[0] += 10.0
-    assert free.share() == math.inf
+    assert free.share() == 150.0
 
 
 class Evaluations:
@@ -184,7 +184,7 @@ def test_a_late_run_that_continues_ends_in_the_same_place(monkeypatch: pytest.Mo
 def test_where_time_ends_the_posterior_has_more_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that the user stops has not, and draws that the user fixed are kept."""
     Evaluations(monkeypatch)
-    late, fixed = noisy_inputs(40.0), noisy_inputs(40.0, draws=16, fixed=True)
+    late, fixed = noisy_inputs(44.0), noisy_inputs(50.0, draws=16, fixed=True)
     stopped = noisy_inputs(30.0, callback=lambda record: stopped.stop() if record["step"] >= 10 else None)
     for run, more in ((late, True), (fixed, False), (stopped, False)):
         end = run.run()

@@ -19,21 +19,16 @@ from orbitgp.inference import collapsed as collapsed_module
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import StoredRows
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation
-from orbitgp.planning import climb_size as sizes
-from orbitgp.planning.climb_size import climb_size
-from orbitgp.planning.cost import Cost
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
-from orbitgp.planning.sparse_cost import MOST_STEPS, PATIENCE, pass_seconds
+from orbitgp.planning.sparse import pass_seconds
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.checkpoint import read_checkpoint
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
 from orbitgp.training.sparse_ladders import set_last_posterior
 from orbitgp.training.trainer import Trainer
-from tests.likelihoods.own import Difference
 
 ROWS = 24
 
@@ -62,145 +57,10 @@ def trainer(
     return Trainer(model, likelihood, x, y, TrainerSettings(**{"start_rows": 0, "max_steps": 300, **options}))
 
 
-def planned(run: Trainer) -> int | None:
-    return None if run.size is None else run.size.draws
-
-
-def draws(run: Trainer, **options: Any) -> int | None:
-    size = climb_size(run.model, run.likelihood, run.x, TrainerSettings(**options))
-    return None if size is None else size.draws
-
-
-class TestWhichRuns:
-    def test_few_data_with_the_usual_options(self) -> None:
-        assert planned(trainer()) == 128
-        assert planned(trainer(Permutation.swap(0, 1))) == 2
-        assert planned(trainer(likelihood=Dirichlet(2, 0.01))) == 128
-        assert draws(trainer(), batch_size=ROWS) == 128
-
-    @pytest.mark.parametrize("options", [{"batch_size": ROWS - 1}, {"learning_rate": 0.1}, {"sampler": "iid"}])
-    def test_who_asks_for_stochastic_steps_gets_them(self, options: dict[str, Any]) -> None:
-        assert draws(trainer(), **options) is None
-
-    def test_not_likelihoods_that_couple_functions(self) -> None:
-        run = trainer()
-        assert climb_size(run.model, Bernoulli(), run.x, TrainerSettings()) == (128, ROWS, 300)
-        assert climb_size(run.model, Difference(), run.x, TrainerSettings()) is None
-
-    def test_as_many_data_as_can_be_afforded_unless_refits_shall_see_fewer(self) -> None:
-        many = trainer(Identity(), rows=20_001, points=4)
-        assert draws(many) == 1
-        assert draws(many, posterior_rows=20_000) == 1  # as by default
-        assert draws(trainer(), posterior_rows=ROWS - 1) is None
-        assert draws(trainer(), posterior_rows=ROWS) == 128
-
-    def test_not_data_that_are_read_as_they_are_needed(self) -> None:
-        run = trainer()
-        stored = StoredRows(lambda index: run.x[index].numpy(), tuple(run.x.shape), torch.float64, torch.device("cpu"))
-        assert climb_size(run.model, run.likelihood, stored, TrainerSettings()) is None
-
-    def test_the_more_it_costs_the_fewer_draws(self) -> None:
-        found = [draws(trainer(), exact_seconds=seconds, max_steps=1) for seconds in np.geomspace(1e-4, 1.0, 40)]
-        numbers = [number or 0 for number in found]
-        assert numbers == sorted(numbers)
-        assert set(numbers) == {0, 32, 64, 128}
-
-    def test_a_climb_may_take_as_long_as_the_steps_that_it_replaces(self) -> None:
-        many = trainer(rows=3000)
-        found = [draws(many, exact_seconds=1e-4, max_steps=steps) or 0 for steps in (1, 100, 301, 600, 1200)]
-        assert found == sorted(found)
-        assert found[0] == 4
-        assert found[2] == 32  # a step refits q(u) on all rows, a third of an evaluation, and sees some of them again
-        assert found[-1] == 128
-
-    def test_fixed_draws_are_taken_or_left_to_stochastic_steps(self) -> None:
-        assert draws(trainer(), climb_samples=8) == 8
-        assert draws(trainer(), climb_samples=8, exact_seconds=1e-4, max_steps=1) is None
-        assert draws(trainer(Permutation.swap(0, 1)), climb_samples=8) == 2
-
-    def test_where_steps_take_too_long_it_has_fewer_draws_and_then_fewer_rows(self) -> None:
-        many = trainer(rows=3000)
-        problem = many.model, many.likelihood, many.x
-        pairs = [
-            (
-                climb_size(*problem, TrainerSettings(exact_seconds=seconds)),
-                climb_size(*problem, TrainerSettings(max_seconds=seconds * PATIENCE)),
-            )
-            for seconds in np.geomspace(1e-6, 100, 100)
-        ]
-        sizes = [size for size, _ in pairs if size is not None]
-        assert sizes == sorted(sizes, key=lambda size: (size.rows, size.draws))
-        assert sizes[0] == (4, 4 * 8, 20)
-        assert sizes[-1] == (128, 3000, 300)
-        assert {size.draws for size in sizes} >= {4, 32, 128}
-        assert len({size.rows for size in sizes}) > 5
-        # A limit of time is one of patience. Evaluations have no other limit then.
-        both = [(size, limited) for size, limited in pairs if size is not None and limited is not None]
-        assert all(limited.rows == size.rows and limited.evaluations == 300 for size, limited in both)
-
-    def test_where_steps_are_as_many_as_take_ten_minutes_they_are_steps(self) -> None:
-        """Asked a second time, about steps that take ten minutes, a climb would seem quick; but the limit is 10 s."""
-        run = trainer(rows=100_000, max_seconds=10.0)
-        assert run.size is None
-        free = Trainer(run.model, run.likelihood, run.x, run.y, run.options, free_steps=True)
-        assert free.size is None
-        assert free.options.max_steps == MOST_STEPS
-        assert climb_size(free.model, free.likelihood, free.x, free.options) is not None
-
-    def test_an_orbit_that_the_bound_learns_has_more_draws(self) -> None:
-        run = trainer(likelihood=Bernoulli(), rows=3000)
-        assert draws(run, exact_seconds=1e-3) == 16
-
-    def test_fixed_draws_and_whole_orbits_have_fewer_rows(self) -> None:
-        for run, options, expected in (
-            (trainer(rows=3000), {"climb_samples": 16}, 16),
-            (trainer(Permutation.swap(0, 1), rows=3000), {}, 2),
-        ):
-            size = climb_size(run.model, run.likelihood, run.x, TrainerSettings(exact_seconds=1e-4, **options))
-            assert size is not None
-            assert size.draws == expected
-            assert 4 * 8 <= size.rows < 3000
-
-
-class TestOnAGPU:
-    """Data on a device that is no CPU, and evaluations that take as long as is said."""
-
-    @pytest.fixture(params=[None, Permutation.swap(0, 1)], ids=["draws", "finite"])
-    def run(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Trainer:
-        """A second for each draw of an infinite orbit, and for a whole finite one."""
-
-        def cost(model: Any, likelihood: Any, x: Any, samples: int, rows: int) -> Cost:
-            return Cost(1e3 * samples, samples * (1.0 if request.param is None else 0.5))
-
-        run = trainer(request.param)
-        monkeypatch.setattr(sizes, "evaluation_cost", cost)
-        monkeypatch.setattr(sizes, "free_memory", lambda device: 1e5)
-        return run
-
-    def sized(self, run: Trainer, **options: Any) -> int | None:
-        size = climb_size(run.model, run.likelihood, torch.zeros(ROWS, 2, device="meta"), TrainerSettings(**options))
-        return None if size is None else size.draws
-
-    def test_few_evaluations_with_few_draws_are_enough(self, run: Trainer) -> None:
-        few, many = (320, 3200) if planned(run) == 128 else (20, 100)
-        most = 32 if planned(run) == 128 else 2
-        assert self.sized(run, exact_seconds=few - 1.0) is None
-        assert self.sized(run, exact_seconds=float(few)) == most
-        assert self.sized(run, exact_seconds=float(many)) == most
-        assert self.sized(run, exact_seconds=float(few), max_seconds=few - 1.0) is None
-
-    def test_not_without_memory(self, run: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-        """For the most draws, not for those of the first evaluations alone."""
-        most = 32 if planned(run) == 128 else 2
-        monkeypatch.setattr(sizes, "free_memory", lambda device: 1e3 * most / 0.7 - 1)
-        assert self.sized(run, exact_seconds=1e6) is None
-
-
 class TestSomeRows:
     @pytest.mark.parametrize("likelihood", [Gaussian(), Bernoulli()])
-    def test_they_are_climbed_and_q_is_that_of_all(self, likelihood: Likelihood, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sizes, "FEW_EVALUATIONS", 300)
-        run = trainer(Permutation.swap(0, 1), deepcopy(likelihood), rows=400, exact_seconds=1e-3)
+    def test_they_are_climbed_and_q_is_that_of_all(self, likelihood: Likelihood) -> None:
+        run = trainer(Permutation.swap(0, 1), deepcopy(likelihood), rows=400, exact_seconds=2e-4)
         assert run.learn_rows is not None
         assert run.learn_rows < 400
         run.run()
@@ -229,7 +89,7 @@ class TestSomeRows:
         assert other.learn_rows == 400
         other.load_state_dict(run.state_dict())
         assert other.learn_rows == run.learn_rows
-        assert other.size == run.size
+        assert other.last_rung == run.last_rung
 
     def test_the_evidence_says_so(self) -> None:
         x = np.random.default_rng(0).normal(size=(300, 2))
@@ -272,7 +132,7 @@ class TestAtTheTop:
 
     def test_it_is_not_below_stochastic_steps(self) -> None:
         climbed, stepped = trainer(), trainer(learning_rate=0.03)
-        assert stepped.size is None
+        assert stepped.last_rung is None
         assert climbed.run()[-1]["bound"] > stepped.run()[-1]["bound"] - 0.05
         assert climbed.steps < stepped.steps
 
@@ -363,14 +223,14 @@ class TestLimits:
         monkeypatch.setattr(CollapsedGP, "evidence_with_gradient", fail)
         run = trainer(max_steps=5)
         assert run.run()[-1]["step"] == 5
-        assert run.size is None
+        assert run.last_rung is None
         assert "blend" in run.history[-1]
 
     def test_after_a_step_by_hand_the_run_takes_steps(self) -> None:
         run = trainer(max_steps=5)
         run.stochastic.step()
         assert run.run()[-1]["step"] == run.steps == 5
-        assert run.size is None
+        assert run.last_rung is None
 
 
 class TestGoingOn:

@@ -37,7 +37,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.orbits.description import listed
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
-from orbitgp.planning.plan import POINTS_PER_DATUM, exact_seconds
+from orbitgp.planning.plan import INDUCING_SAMPLES, exact_seconds
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
@@ -129,7 +129,7 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
             return Refinement(replace(job, purpose="exact inference", settings={**job.settings, **free}), seconds)
     points, averaged = len(model.inducing), model.inducing_samples
     finite = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else None
-    more = max(points, min(2 * points, rows * (finite or POINTS_PER_DATUM) if averaged == 1 else rows))
+    more = max(points, min(2 * points, rows * (finite or INDUCING_SAMPLES) if averaged == 1 else rows))
     wider = min(2 * averaged, finite or MOST_AVERAGED)
     taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
     limits = {"max_steps": 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken])), **limits}

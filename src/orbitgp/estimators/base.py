@@ -59,10 +59,10 @@ from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import first
 from orbitgp.kernels.covariance import show_values
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits import Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.planning.options import TrainingOptions
-from orbitgp.planning.plan import InferenceName, many_inducing, sparse_plan
+from orbitgp.planning.plan import InferenceName, sparse_plan
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.engine import Engine
@@ -200,10 +200,7 @@ class InvariantEstimator(Presents, ChecksData):
         if exact is not None and self.plan_.inference == "exact":
             self._fit_exact(exact, fit)
         else:
-            if exact is not None and arguments["num_inducing"] is None:
-                points = many_inducing(exact, problem.likelihood, settings)
-                fit = fit._replace(arguments={**arguments, "num_inducing": points})
-            check_sparse_memory(x, orbit, fit.arguments["num_inducing"], settings)
+            check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
             self._fit_sparse(sparse_model(fit, at_start), fit)
         self.inference_, self.interrupted_ = self.plan_.inference, run.interrupted
         some, labels = first(x, SEEN_ROWS).cpu().numpy(), np.asarray(targets)[:SEEN_ROWS]
@@ -237,8 +234,7 @@ class InvariantEstimator(Presents, ChecksData):
     def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
         """Learn by the bound, and measure it on fresh draws."""
         engine = sparse_engine(model, fit)
-        finite = isinstance(model.orbit, FiniteOrbit)
-        self.plan_ = sparse_plan(self.plan_, len(model.inducing), engine.size, engine.options, finite)
+        self.plan_ = sparse_plan(self.plan_, len(model.inducing), engine.last_rung, engine.options)
         try:
             with fit.run.around(engine, list(fit.seeds), fit.problem.shift):
                 engine.run()

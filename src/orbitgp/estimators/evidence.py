@@ -16,7 +16,7 @@ from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
 from orbitgp.planning.cost import Workload, affordable
 from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS
-from orbitgp.planning.sparse_cost import pass_seconds, passes_within
+from orbitgp.planning.sparse import pass_seconds
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
@@ -61,7 +61,8 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
 
     def passes(least: float = 0.0) -> float:
         """How many there is time for, and one for the slack."""
-        return passes_within(*problem, rows, samples, trainer.rest, each * least, each * MOST_PASSES, 1) / each
+        within = trainer.rest.share() / pass_seconds(*problem, rows, samples) - 1
+        return min(max(least, within / each), float(MOST_PASSES))
 
     while samples is not None and samples > EVIDENCE_SAMPLES // 8 and passes() < 2:
         samples = 2 * -(-samples // 4)  # two groups of equal size

@@ -32,7 +32,6 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, GaussianNoise, Orbit
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import Plan, inducing_samples, make_plan
-from orbitgp.planning.sparse_cost import for_learning
 from orbitgp.planning.time_limit import exact_limit
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
@@ -171,7 +170,7 @@ def sparse_model(fit: Fit, generator: torch.Generator) -> InvariantGP:
     """The sparse model before the first step: mean as the targets suggest, inducing points from the data."""
     x, orbit, kernel, likelihood = fit.x, fit.orbit, fit.kernel, fit.problem.likelihood
     averaged = inducing_samples(fit.settings.inducing_samples, orbit)
-    size = inducing_count(fit.arguments["num_inducing"], len(x), orbit, averaged)
+    size = inducing_count(fit.arguments["num_inducing"], len(x), orbit, averaged, x.device)
     with torch.no_grad():
         variance = float(kernel(first(x, 16).flatten(1).double(), diag=True).mean())  # of g, at the first data
     model = InvariantGP(
@@ -202,7 +201,7 @@ def exact_engine(model: ExactGP, fit: Fit, plan: Plan) -> Ladder:
     """Learns the exact model, on the rungs of the plan."""
     likelihood, settings = fit.problem.likelihood, fit.settings
     several = settings.start_rows > 0
-    return Ladder(
+    engine = Ladder(
         model=model,
         likelihood=likelihood,
         x=model.x,
@@ -214,6 +213,8 @@ def exact_engine(model: ExactGP, fit: Fit, plan: Plan) -> Ladder:
         max_steps=fit.arguments["max_steps"],
         progress=bool(fit.arguments["verbose"]),
     )
+    engine.seconds = time.perf_counter() - fit.run.begun  # of the limit
+    return engine
 
 
 def sparse_engine(model: InvariantGP, fit: Fit) -> Trainer:
@@ -223,7 +224,7 @@ def sparse_engine(model: InvariantGP, fit: Fit) -> Trainer:
         fit.problem.likelihood,
         fit.x,
         fit.problem.y,
-        for_learning(fit.settings),
+        fit.settings,
         progress=bool(fit.arguments["verbose"]),
         free_steps=fit.arguments["max_steps"] is None,
         seconds=time.perf_counter() - fit.run.begun,

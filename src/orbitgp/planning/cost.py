@@ -28,18 +28,15 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.planning import device_speed
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
 
-_SHARE = 0.7  # of the free memory
-_COPIES = 5  # of the samples of a batch, in a step of sparse inference
+_MEMORY_SHARE = 0.7  # of the free memory
 _BLOCKS = 4  # of values of k_g, at a time
-_TURN = 2 / 3  # N^3 operations
-_TURNS = 6  # of local parameters and posterior, as many as data in thousands take
-_STEP = 100  # a number of rows to learn from is a multiple of this
+_TURNS = 6  # of local parameters and posterior, as thousands of rows take
 CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes at the peak, and seconds at the reckoned speed of the device."""
+    """Bytes at the peak, and seconds at the nominal speed of the device."""
 
     bytes: float
     seconds: float
@@ -50,9 +47,9 @@ class Workload:
     """What the cost of exact inference depends on, besides the number of rows.
 
     ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``covariances`` have noises of their
-    own, and each of them is factorised in so many ``turns`` of local parameters and posterior (1 where there are no local
-    parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: that of a
-    datum is the same for all latent functions, so that a factor is all that the posterior needs.
+    own, and each of them is factorised once in each of the ``turns`` of local parameters and posterior (1 where there are no
+    local parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: the
+    noise of a datum is the same for all latent functions, so that a factor is all that the posterior needs.
     """
 
     samples: int
@@ -89,7 +86,7 @@ class Workload:
         seconds = sum(count * replace(self, samples=s).evaluation(rows).seconds for s, count in plan)
         return Cost(self.evaluation(rows).bytes, seconds)
 
-    def most_rows(self, seconds: float, memory: float, rows: int, step: int = _STEP) -> int:
+    def most_rows(self, seconds: float, memory: float, rows: int, step: int) -> int:
         """How many of these rows can be learned from in this time and memory: all, or a multiple of a step."""
 
         def fits(count: int) -> bool:
@@ -134,7 +131,7 @@ class Workload:
         samples = copies * rows * self.samples * self.dim
         block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
         memory = rows**2 * (number + squares) + number * (samples + _BLOCKS * block + kept) + self.tables
-        algebra = (algebra + _TURN * (self.turns - 1)) * self.covariances * rows**3
+        algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double
         return Cost(memory, seconds)
 
@@ -145,16 +142,16 @@ def covariances_and_turns(likelihood: Likelihood) -> tuple[int, int]:
 
 
 def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:
-    """What a step of sparse inference holds at its peak: samples of so many rows, and points, in single precision.
+    """Bytes of a step of sparse inference at its peak: samples of a batch, and inducing points, in single precision.
 
     Five copies were measured: as drawn, as places to interpolate at, as the kernel sees them, and gradients of these.
     """
-    return _COPIES * 4.0 * dim * (rows * samples + points)
+    return 5 * 4.0 * dim * (rows * samples + points)
 
 
 def affordable(cost: Cost, seconds: float, memory: float) -> str | None:
     """None where there is time and memory for it, else what stands against it, in a few words."""
-    if cost.bytes > _SHARE * memory:
+    if cost.bytes > _MEMORY_SHARE * memory:
         return f"it needs {cost.bytes / 1e9:.1f} GB of memory and {memory / 1e9:.1f} GB are free"
     if cost.seconds > seconds:
         return f"it would take about {cost.seconds:.0f} s, more than {seconds:.0f} s"
@@ -162,7 +159,7 @@ def affordable(cost: Cost, seconds: float, memory: float) -> str | None:
 
 
 def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
-    """What exact inference costs for data like these, with as few draws as an infinite orbit may end with, or so many."""
+    """What exact inference costs for these data, with ``num_samples`` or the fewest draws that learning may end with."""
     samples = getattr(model.orbit, "size", 1) if model.is_enumerated else num_samples or LEAST_DRAWS
     double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
     dim = model.covariance.num_features(model.x)

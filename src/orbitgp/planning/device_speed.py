@@ -22,7 +22,6 @@ class Speed(NamedTuple):
 CPU = Speed(40e9, 16e9)  # two threads
 GPU = Speed(30e12, 20e12)
 _SUSTAINED = 0.6  # of the peak, by large products and factors; measured on an H200
-_CLOCK = 1.5e6  # kHz, where the driver does not say
 _MOST = Speed(256, 4)  # operations a cycle of one multiprocessor, of most GPUs,
 _PER_CYCLE = {  # and of those that are made for double precision, by compute capability
     (6, 0): Speed(128, 64),
@@ -55,5 +54,6 @@ def _own(device: torch.device) -> Speed:
         return GPU
     properties = torch.cuda.get_device_properties(device)
     per_cycle = _PER_CYCLE.get((properties.major, properties.minor), _MOST)
-    cycles = 1e3 * getattr(properties, "clock_rate", _CLOCK) * properties.multi_processor_count
+    # The clock is in kHz; some drivers do not say.
+    cycles = 1e3 * getattr(properties, "clock_rate", 1.5e6) * properties.multi_processor_count
     return Speed(*(_SUSTAINED * cycles * operations for operations in per_cycle))

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 FIRST_DRAWS = 16  # of an infinite orbit, on all rungs but the last ones
 LEAST_DRAWS, MOST_DRAWS = 32, 128  # with which learning may end
-_SKETCH_ROWS, _START_ROWS = 50, 150  # that tell starts apart; evidence of fewer rows has other optima
+SKETCH_ROWS = 50  # that tell starts apart, and three times as many; evidence of fewer rows has other optima
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from
-_GROWTH = 4  # rows of a rung, in rows of the one before
+CHECKED_ROWS = 1000  # that tell what fresh draws change
 
 
 class Rung(NamedTuple):
@@ -28,8 +28,8 @@ def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False
     ``fixed_draws``: every rung has ``draws`` of them, as the user said.
     """
     first = draws if draws is None or fixed_draws else min(FIRST_DRAWS, draws)
-    few = [count for count in (_SKETCH_ROWS, _START_ROWS) if several and 2 * count <= rows]
-    more = [rows // _GROWTH**power for power in (3, 2, 1) if rows // _GROWTH**power >= LEAST_ROWS]
+    few = [count for count in (SKETCH_ROWS, 3 * SKETCH_ROWS) if several and 2 * count <= rows]
+    more = [rows // times for times in (64, 16, 4) if rows // times >= LEAST_ROWS]
     found = [Rung(count, first) for count in (*few, *more, rows)]
     while first is not None and draws is not None and first < draws:
         first = min(2 * first, draws)

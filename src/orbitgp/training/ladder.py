@@ -33,7 +33,7 @@ from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, Rung
+from orbitgp.planning.rungs import CHECKED_ROWS, LEAST_DRAWS, LEAST_ROWS, Rung
 from orbitgp.training.contenders import DRAWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
@@ -49,7 +49,6 @@ _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as 
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
 _LAST_SETS = range(3, 8)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
-_CHECKED_ROWS = 1000  # that tell what fresh draws change
 _BACK = (0.25, 0.5, 1.0)  # shares of the way back from an optimum that fresh draws do not support
 
 
@@ -138,14 +137,15 @@ class Ladder(Run):
             self.rung = Rung(self.learn_rows, draws)
         self.between_climbs()
         self.model.num_samples = self.rung.draws
+        sets = _LAST_SETS if self.converged else _LAST_SETS[:3]  # at a limit, fewer are soon measured
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
-            self.draw_shift, self.draw_error = self._fresh_shift(self.learned.get(), self.rung, _LAST_SETS)
+            self.draw_shift, self.draw_error = self._fresh_shift(self.learned.get(), self.rung, sets)
 
     def _fresh_shift(self, vector: Vector, rung: Rung, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
         """Nats that fresh draws add to the evidence there, and their error. Some of many rows tell, in proportion."""
         if rung.draws is None or isinstance(self.model, CollapsedGP):
             return FreshEvidence(0.0, 0.0)
-        rows = min(rung.rows, _CHECKED_ROWS)
+        rows = min(rung.rows, CHECKED_ROWS)
         objective, share = self.objective(rung._replace(rows=rows)), rung.rows / rows
         with self.interruptibly():
             fresh = objective.fresh_at(vector, sets)

@@ -29,7 +29,6 @@ _WARMUP = 20  # steps over which rates grow to their full size
 
 _FEWEST = 40  # records before anything can be said about convergence
 _NATS, _SHARE = 2.0, 0.003  # what a run twice as long may gain: nats, or this share of all that was gained
-_ERRORS = 2.0  # standard errors that the gain may be off by
 
 
 def parameter_groups(local: LocalSource, rate: float) -> Groups:
@@ -86,7 +85,7 @@ def rise(bounds: Sequence[float]) -> Rise | None:
 def is_level(bounds: Sequence[float]) -> bool:
     """Whether little is left to gain, whatever the noise. A run twice as long has four more quarters."""
     found = rise(bounds)
-    return found is not None and 4 * found.gain + _ERRORS * found.stderr < max(_NATS, _SHARE * found.total)
+    return found is not None and 4 * found.gain + 2 * found.stderr < max(_NATS, _SHARE * found.total)
 
 
 def in_words(steps: int, converged: bool, stopped: bool, found: Rise | None) -> str:
@@ -98,6 +97,6 @@ def in_words(steps: int, converged: bool, stopped: bool, found: Rise | None) -> 
     end = f"The run met its limit after {steps:,} steps"
     if found is None:
         return f"{end}, too few to say whether the bound was still rising: raise max_steps or max_seconds."
-    if found.gain > _ERRORS * found.stderr:
+    if found.gain > 2 * found.stderr:
         return f"{end} while the bound was rising: it gained {found.gain:,.0f} nats in their last quarter. Raise the limit."
-    return f"{end}. In their last quarter the bound gained no more than its noise, {_ERRORS * found.stderr:,.1f} nats."
+    return f"{end}. In their last quarter the bound gained no more than its noise, {2 * found.stderr:,.1f} nats."

@@ -9,8 +9,8 @@ another run takes a tenth of that.
 
 **The collapsed bound.** With q(u) at its best in closed form and fixed draws of the orbit, the bound is a plain function of
 kernel, likelihood, orbit and inducing points (:mod:`orbitgp.inference.collapsed`). A ladder climbs it where every step can see
-all data (:mod:`orbitgp.planning.climb_size`). Where that takes too long, and stochastic steps do, too, it climbs the bound of
-some rows, and the last q(u) is that of all.
+all data (:mod:`orbitgp.planning.sparse`). Where that takes too long, it climbs the bound of some rows, and the last q(u) is
+that of all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from __future__ import annotations
 from math import inf
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference import processes
@@ -29,12 +28,11 @@ from orbitgp.inference.rows import fetch, first
 from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.planning.climb_size import ClimbSize
 from orbitgp.planning.cost import Workload
 from orbitgp.planning.device_speed import nominal_seconds
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, rungs
-from orbitgp.planning.sparse_cost import ROWS_A_POINT, pass_seconds, passes_within
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, SKETCH_ROWS, Rung, rungs
+from orbitgp.planning.sparse import ROWS_A_POINT, pass_seconds
 from orbitgp.planning.time_limit import TimeLeft, TimeLimit
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
@@ -42,7 +40,6 @@ from orbitgp.training.objective import representative_order
 SHORTEST = 100  # steps of a run that chooses its start
 _SHARE = 0.25  # of the time of a run, for its start
 _OF_EXACT = 0.1  # of the time of an exact fit, for a start whose orbit is learned by the bound
-_SORTED_ROWS = 200_000  # rows whose labels are sorted, at most: sorting takes memory
 _POSTERIOR_DRAWS = 512  # draws of an infinite orbit for the last q(u)
 
 
@@ -65,10 +62,13 @@ def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
     allowed = inf if limit is None else nominal_seconds(limit, x.device)
     seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, allowed)
     memory = free_memory(x.device)
-    count = work.most_rows(seconds, memory, len(x))
-    if count < options.start_rows:  # these take as long as they take; two have an evidence, whatever their memory
-        count = max(2, work.most_rows(inf, memory, min(options.start_rows, len(x)), step=1))
-    rows = representative_rows(y, count, options.seed).to(x.device)
+    count = work.most_rows(seconds, memory, len(x), step=100)
+    if count < options.start_rows:  # without a limit these take as long as they take
+        fewer = min(options.start_rows, len(x))
+        count = work.most_rows(inf if limit is None else seconds, memory, fewer, step=1)
+        # Few rows tell starts apart; two have an evidence, whatever their memory.
+        count = max(2, count, work.most_rows(inf, memory, min(SKETCH_ROWS, fewer), step=1))
+    rows = representative_order(y, options.seed)[:count].to(x.device)
     x, y = fetch(x, rows), y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents, num_samples=elements, by_bound=True).to(x.device)
     exact.prior_mean = model.prior_mean
@@ -95,7 +95,7 @@ def raise_noise(setting: Setting, seed: int) -> None:
     learned = [part for part in likelihood.modules() if isinstance(part, Gaussian) and part.log_noise.requires_grad]
     if not learned:
         return
-    rows = representative_rows(y, min(len(x), ROWS_A_POINT * len(model.inducing)), seed).to(x.device)
+    rows = representative_order(y, seed)[: ROWS_A_POINT * len(model.inducing)].to(x.device)
     enumerates = isinstance(model.orbit, FiniteOrbit) and model.orbit.size <= FIRST_DRAWS
     collapsed, y = CollapsedGP(model, fetch(x, rows), None if enumerates else FIRST_DRAWS), y[rows]
 
@@ -113,16 +113,15 @@ def raise_noise(setting: Setting, seed: int) -> None:
         part.log_noise.copy_(best)
 
 
-def collapsed_ladder(setting: Setting, options: TrainerSettings, size: ClimbSize) -> Ladder:
-    """The climb of a collapsed bound from where the model is.
+def collapsed_ladder(setting: Setting, options: TrainerSettings, last: Rung) -> Ladder:
+    """The climb of a collapsed bound from where the model is to its last rung.
 
     The noise that an exact start has found is too small for a bound with slack, and must rise before the inducing points have
     anything to say. So these stay where they are on the first rung.
     """
     model, likelihood, x, y = setting
     assert isinstance(x, Tensor)
-    draws = None if isinstance(model.orbit, FiniteOrbit) else size.draws
-    rising = rungs(size.rows, draws, several=False, fixed_draws=options.climb_samples is not None)
+    rising = rungs(last.rows, last.draws, several=False, fixed_draws=options.climb_samples is not None)
     learns_noise = any(parameter.requires_grad for parameter in likelihood.parameters())
     if model.inducing.requires_grad and learns_noise:
         rising = [rising[-1]._replace(draws=rising[0].draws, holds_points=True), *rising]
@@ -131,11 +130,11 @@ def collapsed_ladder(setting: Setting, options: TrainerSettings, size: ClimbSize
         likelihood=likelihood,
         x=x,
         y=y,
-        rungs=[rung for rung in rising if rung.rows == size.rows],
+        rungs=[rung for rung in rising if rung.rows == last.rows],
         options=options,
         several=False,
         limit=TimeLimit(options.max_seconds),
-        max_steps=size.evaluations,
+        max_steps=options.max_steps,
     )
 
 
@@ -150,7 +149,8 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
             local = collapsed.condition(likelihood, y).local
     if not isinstance(collapsed.orbit, FiniteOrbit):
         least = (collapsed.num_samples or 1) / _POSTERIOR_DRAWS
-        draws = int(_POSTERIOR_DRAWS * passes_within(*pass_over, _POSTERIOR_DRAWS, rest, least, most=1.0))
+        within = rest.share() / pass_seconds(*pass_over, _POSTERIOR_DRAWS)
+        draws = int(_POSTERIOR_DRAWS * min(max(least, within), 1.0))
     with rest.timed(pass_seconds(*pass_over, draws)):
         CollapsedGP(sparse, x, draws).set_posterior(likelihood, y, local)
 
@@ -160,9 +160,3 @@ def pace_of(climb: Ladder) -> float:
     assert isinstance(climb.model, CollapsedGP)
     sparse, samples = climb.model.sparse, climb.model.num_samples
     return climb.condition_seconds / pass_seconds(sparse, climb.likelihood, climb.x, climb.learn_rows, samples)
-
-
-def representative_rows(y: Float[Tensor, "rows *outputs"], count: int, seed: int) -> Int[Tensor, " some"]:
-    """Rows at random, with labels in their proportions, among all rows or some of very many."""
-    some = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[: max(count, _SORTED_ROWS)]
-    return some[representative_order(y[some.to(y.device)], seed)[:count]]

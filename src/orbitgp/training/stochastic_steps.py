@@ -30,7 +30,7 @@ from orbitgp.inference.rows import Owned, RowSource, first, minibatches, on_disk
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.sparse_cost import pass_seconds, step_seconds
+from orbitgp.planning.sparse import pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.engine import Interruptible
 from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule, set_rates

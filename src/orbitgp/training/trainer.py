@@ -27,9 +27,10 @@ from orbitgp.inference.local_parameters import Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
-from orbitgp.planning.climb_size import ClimbSize, climb_size
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.sparse_cost import affordable_steps, default_steps, rest_of
+from orbitgp.planning.rungs import Rung
+from orbitgp.planning.sparse import affordable_steps, climb
+from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.engine import Interruptible, copied_to
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.maximise import Stopped
@@ -56,8 +57,8 @@ class Trainer(Interruptible):
 
     ``state_dict`` holds everything that the rest of the run depends on, so that a run that continues from it ends where it
     would have ended. ``free_steps``: the user has set no ``max_steps``, so stochastic steps, if the run takes them, may be as
-    many as take ten minutes. ``seconds`` of the limit of time went into what came before ``engine``, and ``rest`` is what is
-    left when learning is over. ``size`` is that of the climb, or None for stochastic steps.
+    many as take ten minutes. ``seconds`` of the limit of time went into what came before ``engine``, learning may take two
+    thirds of the limit, and ``rest`` is what is left then. ``last_rung`` is that of the climb, or None for stochastic steps.
     """
 
     model: InvariantGP
@@ -73,16 +74,16 @@ class Trainer(Interruptible):
 
     def __post_init__(self) -> None:
         self._setting = Setting(self.model, self.likelihood, self.x, self.y)
-        sized = self.model, self.likelihood, self.x
-        self.size = climb_size(*sized, self.options)
-        if self.size is None:
-            self.options = affordable_steps(*sized, self.options)
-            if self.free_steps:
-                self.options = replace(self.options, max_steps=default_steps(*sized, self.options))
+        self.rest = TimeLeft(self.options.max_seconds)
+        if self.options.max_seconds is not None:
+            self.options = replace(self.options, max_seconds=2 / 3 * self.options.max_seconds)
+        sized = self.model, self.likelihood, self.x, self.options
+        self.last_rung = climb(*sized)
+        if self.last_rung is None:
+            self.options = affordable_steps(*sized, self.free_steps)
         self.engine: StochasticSteps | Ladder | None = None  # made when the start is chosen
         self.screened = not needs_start(self.likelihood, self.options)
         self.keeps_orbit = False
-        self.rest = rest_of(self.options)
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
         self._asked_to_stop = False
         self._start: Ladder | None = None  # while the start is chosen
@@ -95,13 +96,13 @@ class Trainer(Interruptible):
                 watching = self.callback, self.progress, lambda _: self._step_done()
                 self.engine = StochasticSteps(*self._setting, self.options, *watching)
             self.engine.seconds, self.engine.stopped = self.seconds, self._asked_to_stop
-            self.size = self._begin = None
+            self.last_rung = self._begin = None
         return self.engine
 
-    def _ladder(self, size: ClimbSize) -> Ladder:
+    def _ladder(self, last: Rung) -> Ladder:
         """A climb of the bound from where the model is."""
         with self._held():
-            ladder = collapsed_ladder(self._setting, self.options, size)
+            ladder = collapsed_ladder(self._setting, self.options, last)
         ladder.callback, ladder.progress, ladder.after_step = self.callback, self.progress, lambda _: self._step_done()
         return ladder
 
@@ -126,7 +127,7 @@ class Trainer(Interruptible):
 
     @property
     def learn_rows(self) -> int | None:
-        return None if self.size is None else self.size.rows
+        return None if self.last_rung is None else self.last_rung.rows
 
     @property
     def steps(self) -> int:
@@ -167,9 +168,9 @@ class Trainer(Interruptible):
             self.choose_start()
             self._step_done()
         with self._held():
-            if self.size is not None and not self.stopped:
-                self._climb(self.size)
-            if self.size is None:
+            if self.last_rung is not None and not self.stopped:
+                self._climb(self.last_rung)
+            if self.last_rung is None:
                 self.stochastic.run()
         self.polish()
         return self.history
@@ -199,10 +200,10 @@ class Trainer(Interruptible):
         self._start = None
         self.seconds += time.perf_counter() - begun
 
-    def _climb(self, size: ClimbSize) -> None:
+    def _climb(self, last: Rung) -> None:
         """Climb the collapsed bound. Where that fails, stochastic steps will go on from where the climb began."""
         if not isinstance(self.engine, Ladder):
-            self._begin, self.engine = self._parameters(), self._ladder(size)
+            self._begin, self.engine = self._parameters(), self._ladder(last)
             self.engine.seconds = self.seconds
         fit_jitter(self._setting, self.options.jitter)
         try:
@@ -210,7 +211,7 @@ class Trainer(Interruptible):
         except FloatingPointError:
             assert self._begin is not None
             self._set_parameters(self._begin)
-            self.size = None
+            self.last_rung = None
 
     def polish(self) -> None:
         """With all else fixed, find the last q(u)."""
@@ -252,7 +253,7 @@ class Trainer(Interruptible):
         return {
             "screened": self.screened,
             "keeps_orbit": self.keeps_orbit,
-            "climb_size": None if self.size is None else list(self.size),
+            "last_rung": None if self.last_rung is None else list(self.last_rung),
             "begin": self._parameters() if self.engine is None else self._begin,
             "engine": None if self.engine is None else self.engine.state_dict(),
         }
@@ -261,14 +262,14 @@ class Trainer(Interruptible):
         """Continue from a state of the same run, from any device. The state itself stays as it is."""
         state = copied_to(self.x.device, state)
         self.screened, self.keeps_orbit = state["screened"], state["keeps_orbit"]
-        size, self._begin = state["climb_size"], state["begin"]
-        self.size = None if size is None else ClimbSize(*size)
+        last, self._begin = state["last_rung"], state["begin"]
+        self.last_rung = None if last is None else Rung(*last)
         if self._begin is not None:
             self._set_parameters(self._begin)
         if state["engine"] is None:
             self.engine = None
-        elif self.size is None:
+        elif self.last_rung is None:
             self.stochastic.load_state_dict(state["engine"])
         else:
-            self.engine = self._ladder(self.size)
+            self.engine = self._ladder(self.last_rung)
             self.engine.load_state_dict(state["engine"])

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("typer")
 
-from orbitgp import InvariantGPClassifier
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.datasets import digits
 from orbitgp.orbits.description import number
 from tests.cli.calling import QUICK, call
@@ -120,6 +120,9 @@ def test_a_table_with_ids_words_and_columns_by_name():
     assert second.startswith("q2,")
     assert [float(v) for v in first.split(",")[1:]] == pytest.approx([float(v) for v in second.split(",")[1:]])
     assert float(first.split(",")[1]) == pytest.approx(100, abs=1)
+    frame = pytest.importorskip("pandas").read_csv("new.csv")
+    alone = InvariantGPRegressor.load("run/model.safetensors").predict(frame)  # the model file knows its columns
+    assert alone == pytest.approx([float(line.split(",")[1]) for line in (first, second)], rel=1e-6)
 
 
 @pytest.mark.slow

@@ -39,8 +39,6 @@ def finish(
 
     run.say("writing the report …")
     config, data, options = run.config, run.data, run.data.read_options
-    config["decided"] = {"ard": "yes" if model.ard_ else "no"}
-    run.write_json(run.path / "config.json", config)
     made, scales = provenance(config["settings"]["device"]), options.scales or ()
     content = Content(
         title=data.name,
@@ -83,6 +81,7 @@ def finish(
         result["comparison"] = {**comparison.to_dict(), "test": errors}
     model.columns_ = options.table()  # so that the model file takes data frames, too
     _save_model(model, run.model)
+    run.write_json(run.path / "config.json", {**config, "decided": {"ard": "yes" if model.ard_ else "no"}})
     run.write_json(run.history, model.history_)
     write_report(run.report, content)
     run.write_json(run.result, result)

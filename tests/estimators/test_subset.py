@@ -155,6 +155,26 @@ class TestWhatCanBeAfforded:
         monkeypatch.setattr(plan, "free_memory", lambda device: 1e6)
         assert found(NUM_INDUCING) == "sparse"
 
+    @pytest.mark.parametrize("rows", [60, 300, 1000])
+    @pytest.mark.parametrize("limit", [40.0, 200.0])
+    def test_a_limit_leaves_fewer_rows_of_large_images(self, rows: int, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By hand: twenty evaluations with S draws, each of 4 * 12,296 (N S)^2 operations at 40e9 a second, and a posterior of
+        all rows in a quarter of that fit into the limit. Without one, sparse inference of 300 rows would take 1,500 s."""
+        monkeypatch.setattr(plan, "free_memory", lambda device: 1e12)
+        model = ExactGP(kernel(), Drawn(0.1), torch.zeros(1).expand(rows, 12_288))
+        found = make_plan("auto", Gaussian(1), model, TrainerSettings(max_seconds=limit), None, False)
+        assert found.inference == "exact"
+        assert 50 <= found.learn_rows < rows or rows == 60
+        assert found.draws is not None
+        evaluations = 20 * 4 * 12_296 * (found.learn_rows * min(found.draws, 16)) ** 2 / 40e9
+        posterior = 12_296 * (rows * found.draws) ** 2 / 40e9
+        assert posterior < 0.61 * limit
+        assert evaluations + posterior < 1.2 * limit
+        assert found.seconds is not None
+        assert found.seconds <= limit
+        free = make_plan("auto", Gaussian(1), model, TrainerSettings(), None, False)
+        assert free.learn_rows > found.learn_rows or rows == 60
+
     def test_threads_do_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = torch.get_num_threads()
         try:

@@ -18,6 +18,7 @@ from orbitgp import InvariantGPRegressor, datasets
 from orbitgp.inference import collapsed as collapsed_module
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.local_parameters import Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation
@@ -27,7 +28,7 @@ from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.checkpoint import read_checkpoint
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
-from orbitgp.training.sparse_ladders import set_last_posterior
+from orbitgp.training.sparse_ladders import set_last_posterior, start_ladder
 from orbitgp.training.trainer import Trainer
 
 ROWS = 24
@@ -175,6 +176,19 @@ def test_a_noise_that_has_run_off_rises_before_the_run_goes_on(options: dict[str
 
 
 class TestLimits:
+    @pytest.mark.parametrize(("limit", "rows"), [(None, 150), (1e6, 200), (101.0, 80), (4.0, 50)])
+    def test_the_start_has_as_many_rows_as_there_is_time_for(self, limit: float | None, rows: int) -> None:
+        """By hand: 20 evaluations of 80 rows with 16 draws take 20 * 4 * 12,296 (80 * 16)^2 operations at 16e9 a second, 101 s.
+
+        A start has a quarter of the time for learning, and 50 rows at least. Without a limit it has 150, whatever they take.
+        """
+        x = torch.zeros(1, dtype=torch.float64).expand(200, 12_288)
+        model = InvariantGP(ScaleKernel(RBFKernel()).double(), GaussianNoise(0.3).double(), x[:2].clone())
+        seconds = None if limit is None else 4 * limit
+        options = TrainerSettings(exact_seconds=1e-3 if limit is None else 1e9, max_seconds=seconds)
+        ladder = start_ladder(Setting(model, Bernoulli(), x, Bernoulli().encode(torch.arange(200) % 2)), options)
+        assert len(ladder.x) == rows
+
     @pytest.mark.parametrize("steps", [1, 7, 20])
     def test_of_evaluations(self, steps: int) -> None:
         run = trainer(max_steps=steps)

@@ -58,12 +58,11 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         num_inducing: inducing points of sparse inference; no more are made than there are places for them. By default 256, and
             on a GPU up to 1,024 where there is time for them.
         num_samples: orbit samples for each datum and step. A finite orbit that they cover is enumerated, without any noise.
-            Exact inference, and sparse inference of few data, enumerate every finite orbit. Of an infinite one they make so
-            many draws once and for all, and by default as many as they find that it needs.
+            Exact inference, and sparse inference without stochastic steps, enumerate every finite orbit. Of an infinite one
+            they make these draws once and for all, and by default as many as they find that it needs.
         max_steps: the steps of training at most. A run ends by itself when it has converged. A step of exact inference is one
-            evaluation of the evidence, and there is no limit by default. Sparse inference of few data makes 300 evaluations of
-            its bound at most, and that of many takes as many stochastic steps as take ten minutes at a nominal speed, from 300
-            to 3,000. Where 300 would take longer on a CPU, there are 20 evaluations.
+            evaluation of the evidence, and there is no limit by default. Sparse inference makes 300 evaluations of its bound at
+            most, or as many stochastic steps as take ten minutes at a nominal speed, from 300 to 3,000.
         max_seconds: about how long a fit may take. Training ends early enough for what follows: the posterior of all data, and
             the evidence.
         batch_size: data for each gradient of sparse inference.

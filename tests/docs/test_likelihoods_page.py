@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments import harness, likelihoods, local_parameters, logistic_bound
-from orbitgp.likelihoods.registry import CLASSIFICATION, REGRESSION
+from orbitgp.likelihoods import CLASSIFICATION, REGRESSION
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "likelihoods.md"

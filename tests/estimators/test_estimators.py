@@ -26,8 +26,7 @@ from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel
 from orbitgp.estimators import evidence
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.noisy_covariance import NoisyCovariance
-from orbitgp.likelihoods import Gaussian, GaussianIndicators, StudentT
-from orbitgp.likelihoods.registry import CLASSIFICATION, REGRESSION
+from orbitgp.likelihoods import CLASSIFICATION, REGRESSION, Gaussian, GaussianIndicators, StudentT
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
 
 QUICK: dict[str, Any] = {

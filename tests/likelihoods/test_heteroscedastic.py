@@ -128,6 +128,12 @@ def test_saved_and_loaded(tmp_path: Any) -> None:
     assert not len(InvariantGPRegressor.load(tmp_path / "given").likelihood.centres)
 
 
+def test_centres_of_another_shape_are_refused() -> None:
+    likelihood = HeteroscedasticGaussian(centres=torch.zeros(2, 3, dtype=torch.float64))
+    with pytest.raises(ValueError, match="have 3 features, but the inputs have 1"):
+        InvariantGPRegressor(likelihood=likelihood).fit(*steps(0, 40, 3.0))
+
+
 def test_data_on_disk_are_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbitgp.estimators.stored.LOADED_BYTES", 0)
     x, y = steps(0, 40, 3.0)

@@ -36,8 +36,7 @@ from gpytorch.priors import (
 from torch import Tensor, nn
 
 from orbitgp import InvariantKernel, orbits
-from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Laplace, StudentT
-from orbitgp.likelihoods.registry import CLASSIFICATION
+from orbitgp.likelihoods import CLASSIFICATION, Bernoulli, Dirichlet, Gaussian, Laplace, StudentT
 from orbitgp.orbits import (
     Affine,
     Baseline,

@@ -1,16 +1,51 @@
-"""Likelihoods, each as a quadratic bound on log p(y | f)."""
+"""Likelihoods, each as a quadratic bound on log p(y | f), and their names."""
+
+from collections.abc import Callable
 
 from orbitgp.likelihoods.base import Likelihood, Moments, Quadratic
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.dirichlet import Dirichlet
-from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators
-from orbitgp.likelihoods.heteroscedastic import HeteroscedasticGaussian
+from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators, HeteroscedasticGaussian
 from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
 from orbitgp.likelihoods.noise import Laplace, Noise, StudentT
 from orbitgp.likelihoods.predictive import Categorical, ScaleMixture
-from orbitgp.likelihoods.registry import make_likelihood
 
 __all__ = [
     "Bernoulli", "Categorical", "Classification", "Dirichlet", "Gaussian", "GaussianIndicators", "HeteroscedasticGaussian",
     "Laplace", "Likelihood", "Moments", "Noise", "Quadratic", "ScaleMixture", "StickBreaking", "StudentT", "make_likelihood",
 ]  # fmt: skip
+
+# For any number of classes. Bernoulli, which is for two, is not among them.
+CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
+    "gaussian": GaussianIndicators,
+    "dirichlet": Dirichlet,
+    "stick-breaking": StickBreaking,
+}
+REGRESSION: dict[str, Callable[[int], Noise]] = {
+    "gaussian": Gaussian,
+    "heteroscedastic": HeteroscedasticGaussian,
+    "student-t": StudentT,
+    "laplace": Laplace,
+}
+
+
+def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: int = 1) -> Likelihood:
+    """The likelihood of this name: for classification if ``num_classes`` is given, else for regression.
+
+    For classification, ``bernoulli`` takes two classes. ``dirichlet``, ``gaussian`` and ``stick-breaking`` take any number.
+    Start with ``dirichlet`` for three classes or more. ``gaussian`` is a regression on the indicators of the classes.
+
+    For regression, ``gaussian`` is the default. ``student-t`` and ``laplace`` resist outliers, and the noise of
+    ``heteroscedastic`` depends on the inputs.
+    """
+    if num_classes is None:
+        if name not in REGRESSION:
+            raise ValueError(f"a likelihood for regression is one of {', '.join(REGRESSION)}, got {name!r}.")
+        return REGRESSION[name](num_outputs)
+    if name == "bernoulli":
+        if num_classes != 2:
+            raise ValueError(f"the bernoulli likelihood is for 2 classes, got {num_classes}: use 'dirichlet' for more.")
+        return Bernoulli()
+    if name not in CLASSIFICATION:
+        raise ValueError(f"a likelihood for classification is one of bernoulli, {', '.join(CLASSIFICATION)}, got {name!r}.")
+    return CLASSIFICATION[name](num_classes)

@@ -1,4 +1,4 @@
-"""Gaussian noise, for regression and for class indicators: the likelihood that is a quadratic itself."""
+"""Gaussian noise, equal or not, for regression and for class indicators: the likelihood that is a quadratic itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Moments, Quadratic, Values, log_normal
 from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
 from orbitgp.likelihoods.noise import Noise
+from orbitgp.likelihoods.predictive import ScaleMixture
+
+_MOST_CENTRES = 16
 
 
 class Gaussian(Noise):
@@ -71,6 +75,74 @@ class Gaussian(Noise):
     def saved_arguments(self) -> dict[str, Any]:
         # The noise is a parameter, learned above min_noise, and must start above it.
         return {"num_latents": self.num_latents, "noise": self.min_noise + 1.0, "min_noise": self.min_noise}
+
+
+class HeteroscedasticGaussian(Gaussian):
+    """Noise that is not the same everywhere: the log of its variance is a small Gaussian process h, with an RBF kernel k.
+
+        y = f(x) + e,    e ~ N(0, noise exp h(x) + min_noise),    h(x) = k(x, Z) L^-T w,    L L^T = k(Z, Z),    w ~ N(0, I)
+
+    Z are some of the training inputs, and the lengthscale is the median distance between them. So h is smooth, and falls to
+    zero far from all data, where the noise is a typical one. The weights w are learned with all else, by the evidence and their
+    prior. Given them, inference is as exact as with one noise. Several outputs share it. An orbit acts on f alone: the noise is
+    that at the input itself. The last columns of y are :meth:`features`, behind the weight and the known variance of a row.
+    """
+
+    centres: Tensor
+
+    def __init__(
+        self,
+        num_latents: int = 1,
+        noise: float = 0.1,
+        min_noise: float = 1e-6,
+        centres: Float[Tensor, "centres dim"] | None = None,
+        lengthscale: float = 1.0,
+    ) -> None:
+        super().__init__(num_latents, noise, min_noise)
+        self.register_buffer("centres", torch.empty(0, 1, dtype=torch.float64) if centres is None else centres)
+        self.lengthscale = lengthscale
+        self.weights = nn.Parameter(torch.zeros(len(self.centres), dtype=torch.float64))
+
+    def prepare(self, x: Float[Tensor, "rows *features"]) -> None:
+        """Place the centres among these inputs, unless they are given."""
+        dim, given = x[0].numel(), self.centres.shape[1]
+        if len(self.centres) and given != dim:
+            raise ValueError(f"the centres of HeteroscedasticGaussian have {given} features, but the inputs have {dim}.")
+        if not len(self.centres):
+            some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_MOST_CENTRES]
+            self.centres = x.detach()[some].cpu().flatten(1).double()
+            apart = torch.pdist(self.centres)
+            self.lengthscale = float(apart[apart > 0].median()) if apart.any() else 1.0
+            self.weights = nn.Parameter(torch.zeros(len(some), dtype=torch.float64))
+
+    @torch.no_grad()
+    def features(self, x: Float[Tensor, "rows *features"]) -> Float[Tensor, "rows centres"]:
+        """What h is linear in: L^-1 k(Z, x)."""
+        centres = self.centres.cpu()
+
+        def k(a: Float[Tensor, "n dim"]) -> Float[Tensor, "centres n"]:
+            distances = torch.cdist(centres, a, compute_mode="donot_use_mm_for_euclid_dist")
+            return torch.exp(-0.5 * (distances / self.lengthscale).square())
+
+        return torch.linalg.solve_triangular(cholesky(k(centres)).lower, k(x.cpu().flatten(1).double()), upper=False).mT
+
+    def noise_at(self, features: Float[Tensor, "rows centres"]) -> Float[Tensor, "rows 1"]:
+        return (self.log_noise + features.double() @ self.weights).exp()[:, None] + self.min_noise
+
+    def log_prior(self) -> Float[Tensor, ""]:
+        return -0.5 * self.weights.square().sum()
+
+    @torch.no_grad()
+    def predictive(
+        self, mean: Latents, variance: Latents, features: Float[Tensor, "rows centres"] | None = None
+    ) -> ScaleMixture:
+        """The distribution of a new y, by the features of its row; without them, with the typical noise."""
+        if features is None:
+            return super().predictive(mean, variance)
+        return ScaleMixture(mean, variance, torch.ones(1), self.noise_at(features)[:, None])
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {**super().saved_arguments(), "centres": self.centres, "lengthscale": self.lengthscale}
 
 
 class GaussianIndicators(Classification):

@@ -1,6 +1,7 @@
 """The invariant Gaussian process without inducing points: f at the data themselves.
 
-Orbits are finite (:mod:`orbitgp.inference.prior`). K_f gives the log evidence (:mod:`orbitgp.inference.dense_posterior`):
+Orbits are finite: enumerated, or S fixed draws that all data share, or of one element where K_f has a closed form
+(:mod:`orbitgp.kernels.dispatch`). K_f gives the log evidence (:mod:`orbitgp.inference.dense_posterior`):
 exactly for a Gaussian or Dirichlet likelihood, by expectation propagation for two classes, and for the others as the bound that
 their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
 G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
@@ -10,35 +11,39 @@ through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
 from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Targets, quadratic_at, solve
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
-from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
+from orbitgp.inference.memory import chunk_elements, in_parts, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
-from orbitgp.inference.prior import EXACT, FinitePrior, MeanName, Means
+from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING, MeanName, Means, PriorMean
+from orbitgp.kernels import Covariance, covariance
+from orbitgp.kernels.dispatch import closed_form
 from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Orbit
+from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.sampling import Inputs
 
 
-class ExactGP(FinitePrior):
+class ExactGP(nn.Module):
     """A Gaussian process that is insensitive to an orbit, conditioned on all data exactly.
 
     ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more elements; None
-    enumerates, or takes the closed form of k_f. ``by_bound``: the likelihood enters by its bound, as in a sparse model, even
+    enumerates, or takes the closed form of k_f: the orbit then has one element, the input itself. Draws are the same for every
+    input, in training and in prediction. ``by_bound``: the likelihood enters by its bound, as in a sparse model, even
     where expectation propagation is possible. :meth:`condition` must be called before predictions, and again after any
     parameter has changed.
     """
 
+    x: Tensor
     weights: Tensor
     noise: Tensor
 
@@ -53,20 +58,87 @@ class ExactGP(FinitePrior):
         seed: int = 0,
         by_bound: bool = False,
     ) -> None:
-        super().__init__(kernel, orbit, x, num_latents, mean, num_samples, seed)
+        super().__init__()
+        self.orbit = orbit
+        self.covariance = covariance(kernel.double(), tensor_cores=False)
+        self.prior_mean = PriorMean(mean, x.flatten(1), num_latents)
+        self.num_latents, self.num_samples, self.seed, self.by_bound = num_latents, num_samples, seed, by_bound
+        self.register_buffer("x", x)
         self.register_buffer("weights", torch.zeros(len(x), num_latents, dtype=torch.float64))
         self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
-        self.by_bound = by_bound
         self._inverted: dict[torch.device, NoisyCovariance] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
 
+    @property
+    def kernel(self) -> Kernel:
+        return self.covariance.kernel
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    @property
+    def is_enumerated(self) -> bool:
+        """Whether f needs no draws: the orbit is finite, or k_f has a closed form."""
+        return isinstance(self.orbit, FiniteOrbit) or closed_form(self.kernel, self.orbit) is not None
+
+    @property
+    def _closed_form(self) -> Covariance | None:
+        """k_f of the inputs themselves, if nothing is drawn. Made anew: kernel and orbit are parts of this module already."""
+        return closed_form(self.kernel, self.orbit) if self.num_samples is None else None
+
+    @property
+    def vectors(self) -> Covariance:
+        """The covariance whose mean over pairs of what g sees of two finite orbits is k_f."""
+        return self._closed_form or self.covariance.of_features
+
     def restricted(self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None) -> ExactGP:
         """The same model of other data, draws or another orbit. Parameters are shared; it has no posterior of its own."""
-        view = super().restricted(x, num_samples, orbit, seed)
-        view._inverted = {}
+        view = copy(self)
+        view._modules, view._buffers = dict(self._modules), dict(self._buffers)
+        view.x, view.num_samples, view._inverted = x, num_samples, {}
+        view.orbit = self.orbit if orbit is None else orbit
+        view.seed = self.seed if seed is None else seed
         return view
+
+    def samples(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
+        """The finite orbit of each row."""
+        orbit = self.orbit if self._closed_form is None else Identity()
+        return orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
+
+    def seen_and_means(self, x: Inputs) -> tuple[Seen, Means]:
+        """What g sees of the finite orbit of each row, and their prior mean; computed again for a gradient of many rows."""
+
+        def of_part(x: Inputs) -> tuple[Tensor, Tensor]:
+            samples = self.samples(x)
+            return self.covariance.features(samples), self.prior_mean(samples[:, None])[:, 0]
+
+        seen, means = in_parts(of_part, x.split(self.rows_at_once(x)))
+        return seen, means
+
+    def rows_at_once(self, x: Inputs) -> int:
+        """How many rows are transformed and mapped at once."""
+        return max(1, chunk_elements(x.device) // (16 * x[0].numel() * (self.num_samples or 1)))
+
+    @torch.no_grad()
+    def features(self, x: Inputs) -> Seen:
+        """What g sees of the finite orbit of each row."""
+        return self.seen_and_means(x)[0]
+
+    def gram(self) -> Float[Tensor, "rows rows"]:
+        """K_f of the data."""
+        return orbit_gram.gram(self.vectors, self.features(self.x))
+
+    @torch.no_grad()
+    def precise(self, seen: Seen, noise: Float[Tensor, "rows anylatents"]) -> Seen:
+        """What g sees, in double precision where the noise is not far above the rounding of K_f: solutions divide by it."""
+        if seen.dtype == torch.float64:
+            return seen
+        variance = self.vectors.expectations(seen[:4, None], seen[:1, 0], EXACT)[1].max()
+        rounding = torch.finfo(seen.dtype).eps * float(variance)
+        return seen if float(noise.min()) > NOISE_OVER_ROUNDING * rounding else seen.double()
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
@@ -94,11 +166,8 @@ class ExactGP(FinitePrior):
         if not likelihood.num_locals:
             noise = Observations.of(likelihood.quadratic(y, None)).noise
             seen = [one.to(self.precise(seen[0], noise).dtype) for one in seen]
-
-        def evidence(gram: Float[Tensor, "rows rows"]) -> Solution:
-            return solve(gram, means, likelihood, y, local, self.prior_mean.bias.requires_grad, by_bound=self.by_bound)
-
-        return fresh_evidence(self.vectors, seen, evidence)
+        given = means, likelihood, y, local, self.prior_mean.bias.requires_grad
+        return fresh_evidence(self.vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
 
     @torch.no_grad()
     def _solved(
@@ -108,23 +177,22 @@ class ExactGP(FinitePrior):
         local: Locals | None,
         seen: Seen,
         means: Means,
-        with_gradient: bool = False,
+        learns_inputs: bool | None = None,
     ) -> tuple[Seen, Solution, orbit_gram.Kept | None]:
         """What g sees of the data, in the precision that the solution needs, the solution, and blocks of K_f for its gradient.
 
-        Blocks are kept if a gradient is wanted, and data are few.
+        Blocks are kept if a gradient is wanted, and data are few. ``learns_inputs``: whether it goes on into what g sees; None
+        where no gradient is wanted.
         """
         if not likelihood.num_locals:
             seen = self.precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
-        if with_gradient:
-            gram, kept = orbit_gram.gram_to_pull_back(self.vectors, seen, self.learns_inputs)
-        else:
+        if learns_inputs is None:
             gram, kept = orbit_gram.gram(self.vectors, seen), None
-        learns_mean = self.prior_mean.bias.requires_grad
+        else:
+            gram, kept = orbit_gram.gram_to_pull_back(self.vectors, seen, learns_inputs)
+        given = self.prior_mean.without_bias(means), likelihood, y, local, self.prior_mean.bias.requires_grad
         try:
-            solution = solve(
-                gram, self.prior_mean.without_bias(means), likelihood, y, local, learns_mean, with_gradient, self.by_bound
-            )
+            solution = solve(gram, *given, invert=learns_inputs is not None, by_bound=self.by_bound)
             precise = self.precise(seen, solution.system.noise)
         except FloatingPointError:
             precise = seen.double()
@@ -133,18 +201,13 @@ class ExactGP(FinitePrior):
         if precise is seen:
             return seen, solution, kept
         del gram, kept
-        return self._solved(likelihood, y, local, precise, means, with_gradient)
-
-    def _conditioned_on(self) -> Seen:
-        """What g sees of the data, in the precision in which they were conditioned on."""
-        return self.precise(self.features(self.x), self.noise)
+        return self._solved(likelihood, y, local, precise, means, learns_inputs)
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
-        learns_inputs, linear = self.learns_inputs, self.prior_mean.weight is not None
-        with torch.set_grad_enabled(learns_inputs or linear):
-            inputs, means = self.seen_and_means(self.x)
-        seen, solution, kept = self._solved(likelihood, y, local, inputs.detach(), means.detach(), with_gradient=True)
+        inputs, means = self.seen_and_means(self.x)
+        learns_inputs, linear = inputs.requires_grad, self.prior_mean.weight is not None
+        seen, solution, kept = self._solved(likelihood, y, local, inputs.detach(), means.detach(), learns_inputs)
         system, weights = solution.system, solution.weights
         observed = Observations.of(quadratic_at(likelihood, y, solution.local, self.by_bound))
         gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
@@ -162,11 +225,9 @@ class ExactGP(FinitePrior):
     @torch.no_grad()
     def predict(self, x: Inputs, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
         """Mean and variance of f, each row on its own, streamed."""
-        vectors, seen = self.vectors, self._conditioned_on()
-        system = self._posterior(seen)
-        means, variances = [], []
-        for other, prior, cross in self._with_data(x, seen):
-            own = vectors.expectations(other[:, None], other[:1, 0], EXACT)[1].double()
+        system, means, variances = self._posterior(), [], []
+        for other, prior, cross in self._with_data(x):
+            own = self.vectors.expectations(other[:, None], other[:1, 0], EXACT)[1].double()
             means.append(prior + cross @ self.weights)
             variance = own[:, None] - system.explained(cross.mT)
             variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
@@ -176,12 +237,11 @@ class ExactGP(FinitePrior):
     @torch.no_grad()
     def predict_mean(self, x: Inputs, *_: Any, **__: Any) -> Float[Tensor, "others latents"]:
         """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
-        return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x, self._conditioned_on())])
+        return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x)])
 
-    def _with_data(
-        self, x: Inputs, seen: Float[Tensor, "data samples dim"]
-    ) -> Iterator[tuple[Float[Tensor, "some samples dim"], Float[Tensor, "some latents"], Float[Tensor, "some data"]]]:
+    def _with_data(self, x: Inputs) -> Iterator[tuple[Seen, Means, Float[Tensor, "rows data"]]]:
         """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
+        seen = self._conditioned_on()
         for part in x.split(max(1, min(self.rows_at_once(x), chunk_elements(x.device) // len(self.x)))):
             other, prior = self.seen_and_means(part)
             other = other.to(seen.dtype)
@@ -189,8 +249,7 @@ class ExactGP(FinitePrior):
 
     def mean_gradient(self, x: Inputs) -> Float[Tensor, "latents others *features"]:
         """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
-        vectors, seen = self.vectors, self._conditioned_on()
-        found = []
+        vectors, seen, found = self.vectors, self._conditioned_on(), []
         for row in x.split(1):
             row = row.detach().requires_grad_()
             with torch.enable_grad():
@@ -204,8 +263,7 @@ class ExactGP(FinitePrior):
         self, x: Inputs, *_: Any, **__: Any
     ) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        vectors, seen = self.vectors, self._conditioned_on()
-        system = self._posterior(seen)
+        vectors, seen, system = self.vectors, self._conditioned_on(), self._posterior()
         other, prior = self.seen_and_means(x)
         other = other.to(seen.dtype)
         cross = orbit_gram.cross(vectors, other, seen).double()
@@ -213,17 +271,22 @@ class ExactGP(FinitePrior):
         solved = system.solve(cross.mT[:, None].repeat(1, system.noise.shape[1], 1))
         return prior + cross @ self.weights, prior_covariance - cross @ solved.transpose(0, 1)
 
-    def _posterior(self, seen: Tensor) -> NoisyCovariance:
+    def _conditioned_on(self) -> Seen:
+        """What g sees of the data, in the precision in which they were conditioned on."""
+        return self.precise(self.features(self.x), self.noise)
+
+    def _posterior(self) -> NoisyCovariance:
         """The inverses; made again where they are not at hand, as after loading from a file, or on another device."""
-        if seen.device not in self._inverted:
-            self._inverted[seen.device] = NoisyCovariance(orbit_gram.gram(self.vectors, seen), self.noise)
-        return self._inverted[seen.device]
+        if self.x.device not in self._inverted:
+            gram = orbit_gram.gram(self.vectors, self._conditioned_on())
+            self._inverted[self.x.device] = NoisyCovariance(gram, self.noise)
+        return self._inverted[self.x.device]
 
     def copied_to(self, device: torch.device) -> ExactGP:
         """A copy on this device. What either of them inverts serves both: for many data that takes long, and much memory."""
-        copy = deepcopy(self).to(device)
-        copy._inverted = self._inverted
-        return copy
+        other = deepcopy(self).to(device)
+        other._inverted = self._inverted
+        return other
 
     def forget_posterior(self) -> None:
         """Give back the memory of what was inverted; the next prediction inverts it again."""

@@ -33,7 +33,7 @@ def model(rows: int, side: int, orbit: str) -> ExactGP:
 def measure(rows: int, side: int, orbit: str, result: Path) -> None:
     """Write both numbers to a file."""
     torch.set_num_threads(1)
-    likelihood = Gaussian(0.1)
+    likelihood = Gaussian(1, 0.1)
     y = torch.randn(max(rows, 5), 1, dtype=torch.float64)
     model(5, 8, orbit).evidence_with_gradient(likelihood, y[:5])  # libraries have their own memory
     measured = model(rows, side, orbit)

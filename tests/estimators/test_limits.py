@@ -44,18 +44,18 @@ class Machine:
 
     def __init__(self, speed: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        plain = InvariantGP._kernel_means
+        plain = InvariantGP.kernel_means
 
-        def counted(model: InvariantGP, samples: Any, *rest: Any) -> Any:
+        def counted(model: InvariantGP, samples: Any, *rest: Any, **more: Any) -> Any:
             self.now += samples.points[..., 0].numel() * model.num_points / speed
-            return plain(model, samples, *rest)
+            return plain(model, samples, *rest, **more)
 
         class CountedGP(ExactGP):
             def log_evidence(counted, *given: Any) -> float:
                 self.now += (len(counted.x) * (counted.num_samples or 1)) ** 2 / speed
                 return super().log_evidence(*given)
 
-        monkeypatch.setattr(InvariantGP, "_kernel_means", counted)
+        monkeypatch.setattr(InvariantGP, "kernel_means", counted)
         monkeypatch.setattr(orbitgp.estimators.evidence, "ExactGP", CountedGP)
         for module in CLOCKED:
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))

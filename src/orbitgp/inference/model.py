@@ -33,6 +33,8 @@ from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws
 
+Features = Float[Tensor, "inducing samples features"]
+
 
 class InvariantGP(nn.Module):
     """A Gaussian process that is insensitive to an orbit, with inducing points and q(u).
@@ -89,25 +91,23 @@ class InvariantGP(nn.Module):
 
     def factor_and_jitter(self) -> Factor:
         """The same, and what had to be added to the jitter, as a share of the diagonal."""
-        return cholesky(self._kuu(self._inducing_features()))
+        return cholesky(self.inducing_covariance())
 
-    def inducing_covariance(self) -> Float[Tensor, "inducing inducing"]:
-        """Kuu + jitter I, in float64."""
-        return self._kuu(self._inducing_features())
-
-    def kernel_means(self, samples: Samples, dtype: torch.dtype | None = None) -> KernelMeans:
-        """Block means of k_u and of m_g, and kff; the kernel in the precision of the samples, or in this one."""
-        return self._kernel_means(samples, self._inducing_features(), dtype)
+    def inducing_covariance(self, features: Features | None = None) -> Float[Tensor, "inducing inducing"]:
+        """Kuu + jitter I, in float64; give the features of the inducing sets where they are known."""
+        features = self._inducing_features() if features is None else features
+        kuu = self.covariance.of_features.gram(features.double())
+        return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def whitened_means(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> WhitenedMeans:
         """The same with a = L^-1 k_u in place of k_u. Give ``factor`` where L is known and needs no gradient."""
         features = self._inducing_features()
-        means = self._kernel_means(samples, features)
-        return means.whiten_by_kuu(self._kuu(features)) if factor is None else means.whiten(factor)
+        means = self.kernel_means(samples, features=features)
+        return means.whiten_by_kuu(self.inducing_covariance(features)) if factor is None else means.whiten(factor)
 
-    def _kernel_means(
-        self, samples: Samples, features: Float[Tensor, "inducing samples features"], dtype: torch.dtype | None = None
-    ) -> KernelMeans:
+    def kernel_means(self, samples: Samples, dtype: torch.dtype | None = None, features: Features | None = None) -> KernelMeans:
+        """Block means of k_u and of m_g, and kff; the kernel in the precision of the samples, or in this one."""
+        features = self._inducing_features() if features is None else features
         xa, covariance = samples.points.flatten(3), self.covariance
         seen, z = covariance.features(xa), features.flatten(0, 1)
         kfu, kff = covariance.of_features.expectations(seen.to(dtype or seen.dtype), z.to(dtype or z.dtype), samples.pairing)
@@ -115,11 +115,7 @@ class InvariantGP(nn.Module):
             kfu = kfu.unflatten(-1, features.shape[:2]).mean(-1)
         return KernelMeans(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
 
-    def _kuu(self, features: Float[Tensor, "inducing samples features"]) -> Float[Tensor, "inducing inducing"]:
-        kuu = self.covariance.of_features.gram(features.double())
-        return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
-
-    def _inducing_features(self) -> Float[Tensor, "inducing samples features"]:
+    def _inducing_features(self) -> Features:
         """The features of the inducing sets, which Kuu and k_fu share."""
         return self.covariance.features(self.inducing_sets()) if self._cached_features is None else self._cached_features
 

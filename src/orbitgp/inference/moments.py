@@ -32,17 +32,16 @@ from orbitgp.orbits import Pairing
 def pair_product(
     a: Float[Tensor, "rows blocks *#rest"], b: Float[Tensor, "rows blocks *#rest"], pairing: Pairing
 ) -> Float[Tensor, "rows ..."]:
-    """Unbiased estimate of (E a) (E b), elementwise, from block means that share their samples.
+    """Unbiased estimate of (E a) (E b), elementwise, from block means that share their samples."""
+    return (a * partners(b, pairing)).sum(1)
 
-    off * sum_{i != j} a_i b_j + diag * sum_i a_i b_i  =  off * (sum_i a_i)(sum_j b_j) + (diag - off) * sum_i a_i b_i
+
+def partners(b: Float[Tensor, "rows blocks *rest"], pairing: Pairing) -> Float[Tensor, "rows blocks *rest"]:
+    """What each block mean a_i is multiplied with, in place of b_i, so that the sum over blocks is unbiased:
+
+    off * sum_{j != i} b_j + diag * b_i  =  off * sum_j b_j + (diag - off) * b_i
     """
-    if pairing.blocks == 1:
-        return pairing.diag * (a[:, 0] * b[:, 0])
-    if pairing.two_groups:
-        (a0, a1), (b0, b1) = a.unbind(1), b.unbind(1)
-        return 2 * pairing.off * (a0 * a1) if a is b else pairing.off * (a0 * b1 + a1 * b0)
-    same = (a * b).sum(1)
-    return pairing.off * a.sum(1) * b.sum(1) + (pairing.diag - pairing.off) * same
+    return pairing.off * b.sum(1, keepdim=True) + (pairing.diag - pairing.off) * b
 
 
 def estimate(

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.moments import WhitenedMeans
+from orbitgp.inference.moments import WhitenedMeans, partners
 from orbitgp.kernels.cholesky import cholesky
 from orbitgp.likelihoods import Quadratic
 from orbitgp.orbits import Pairing
@@ -73,11 +73,7 @@ def statistics(model: InvariantGP, means: WhitenedMeans, quadratic: Quadratic, n
 
 def _paired_linear(a: Tensor, b: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
     """sum_n w_nl (E a_n) (E b_nl), paired: (M, L)."""
-    weighted = b * weight[:, None]
-    same = torch.einsum("nbm,nbl->ml", a, weighted)
-    if pairing.blocks == 1:
-        return pairing.diag * same
-    return pairing.off * (a.sum(1).mT @ weighted.sum(1)) + (pairing.diag - pairing.off) * same
+    return a.flatten(0, 1).mT @ partners(b * weight[:, None], pairing).flatten(0, 1)
 
 
 def _paired_outers(a: Tensor, weights: Tensor, pairing: Pairing) -> Tensor:
@@ -97,15 +93,10 @@ def _paired_outers(a: Tensor, weights: Tensor, pairing: Pairing) -> Tensor:
 
 def _paired_outer(a: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
     """sum_n w_n (E a_n) (E a_n)^T, paired: (M, M)."""
-    if pairing.two_groups:
+    if pairing.two_groups:  # half the products
         half = (a[:, 0] * (pairing.off * weight)[:, None]).mT @ a[:, 1]
         return half + half.mT
-    flat, repeated = a.flatten(0, 1), weight.repeat_interleave(a.shape[1])
-    same = (flat * repeated[:, None]).mT @ flat
-    if pairing.blocks == 1:
-        return pairing.diag * same
-    total = a.sum(1)
-    return pairing.off * ((total * weight[:, None]).mT @ total) + (pairing.diag - pairing.off) * same
+    return (a * weight[:, None, None]).flatten(0, 1).mT @ partners(a, pairing).flatten(0, 1)
 
 
 @torch.no_grad()

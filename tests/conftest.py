@@ -27,7 +27,19 @@ gc.disable()  # until all is imported
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 CHECKED_CALLS = 3  # a call that is checked takes as long as several that are not
-calls: Counter[int] = Counter()  # in this test, of functions that name shapes
+
+
+class Calls(Counter[int]):
+    """Calls of each function, counted from ``begin``."""
+
+    begin = 0
+
+    def __missing__(self, key: int) -> int:
+        return self.begin
+
+
+calls = Calls()  # in this test, of functions that name shapes
+begun: set[str] = set()  # tests, whatever their parameters
 calls_in_all_tests: Counter[int] = Counter()  # of the other functions, whose types mypy checks
 jaxtyped = jaxtyping.jaxtyped
 
@@ -35,7 +47,8 @@ jaxtyped = jaxtyping.jaxtyped
 def check_first_calls(function: Any = None, **options: Any) -> Any:
     """jaxtyping's decorator, put on when a function is first called, and in force for its first calls.
 
-    Those of functions that name shapes are counted anew in each test.
+    Those of functions that name shapes are counted anew in each test. Where a test has several cases, the second and later ones
+    check one call of each function.
     """
     if function is None:
         return partial(check_first_calls, **options)
@@ -108,11 +121,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def seed() -> int:
+def seed(request: pytest.FixtureRequest) -> int:
     """Every test starts from seed 0, whichever tests ran before it."""
     import torch
 
+    test = request.node.nodeid.partition("[")[0]
     calls.clear()
+    calls.begin = CHECKED_CALLS - 1 if test in begun else 0
+    begun.add(test)
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  (scikit-learn draws from the global generator)
     return 0

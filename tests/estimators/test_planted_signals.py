@@ -33,7 +33,7 @@ def planted(orbit: Orbit, rows: int = 36, seed: int = 0) -> tuple[np.ndarray, np
 
 
 def fitted(orbit: Orbit, x: np.ndarray, y: np.ndarray) -> InvariantGPRegressor:
-    return InvariantGPRegressor(orbit, num_samples=32, random_state=0).fit(x, y)
+    return InvariantGPRegressor(orbit, num_samples=16, random_state=0).fit(x, y)
 
 
 CASES = {

@@ -256,7 +256,7 @@ def test_the_demo_joins_no_two_starts_and_leaves_out_climbs_without_the_orbit():
 
 @pytest.mark.slow
 def test_the_demo_draws_what_it_learned(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "NUM_TRAIN", 40)
+    monkeypatch.setattr(demo, "NUM_TRAIN", 20)
     demo.main(["--out", str(tmp_path)])
     assert "RBF, rotations learned" in capsys.readouterr().out
     assert (tmp_path / "demo.png").exists()

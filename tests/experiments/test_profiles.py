@@ -105,13 +105,13 @@ def test_what_sparse_inference_learned_is_judged_by_an_exact_profile(monkeypatch
 
 @pytest.mark.slow
 def test_profiles_through_the_command_line(tmp_path):
-    problem = rotated_digits.RotatedDigits(rotated=60.0, num_train=30, num_test=10, max_seconds=0.2)
+    problem = rotated_digits.RotatedDigits(rotated=60.0, num_train=12, num_test=4, max_seconds=0.2)
     experiment = profiles.experiment("rotated_digits", "about", [], [Profile(problem, [90.0], [5.0])])
     claims = experiment.main(["--quick", "--out", str(tmp_path)])
     found = harness.load(tmp_path / "rotated_digits.jsonl").values()
     assert [r["settings"]["kind"] for r in found] == ["none", "fixed", "learned"] * 2
     assert [r["inference"] for r in found] == ["exact"] * 3 + ["sparse"] * 3
-    assert {r["data"]["train"] for r in found} == {30}
+    assert {r["data"]["train"] for r in found} == {12}
     assert len(claims) == 2
     assert (tmp_path / "rotated_digits.png").exists()
     assert "| digits rotated within ±60° | sparse |" in tables.table("rotated_digits", tmp_path)

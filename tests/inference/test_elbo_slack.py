@@ -27,7 +27,7 @@ from orbitgp.orbits.sampling import base_draws
 
 pytestmark = pytest.mark.usefixtures("double")
 
-PROBLEMS, BLOCKS = 500, 20
+PROBLEMS, BLOCKS = 200, 8
 CYCLE = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
 
 

@@ -113,11 +113,12 @@ def test_training_raises_the_bound_and_learns_the_noise():
 @pytest.mark.slow
 def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch):
     monkeypatch.setattr(sparse_ladders, "SHORTEST", 8)
-    whole = make_trainer(start_rows=10)
+    few_draws = {"start_rows": 10, "exact_seconds": 0.01}
+    whole = make_trainer(**few_draws)
     states = []
     whole.after_step = lambda run: states.append(copy.deepcopy(run.state_dict()))
     whole.run()
-    again = make_trainer(start_rows=10, perturbed=True)
+    again = make_trainer(**few_draws, perturbed=True)
     again.load_state_dict(states[0])
     assert again.steps == 0
     assert again.screened
@@ -129,7 +130,7 @@ def test_a_run_that_continues_after_screening_ends_the_same(monkeypatch):
 @pytest.mark.parametrize(("axis", "wide"), [(1, True), (0, False)])
 def test_screening_finds_how_far_the_orbit_goes(axis, wide):
     """y depends on the first coordinate alone: along the second the orbit should be wide, along the first narrow."""
-    trainer = make_trainer(Slide(axis, 0.5), size=60, max_steps=200, num_samples=16, start_rows=30)
+    trainer = make_trainer(Slide(axis, 0.5), size=60, max_steps=200, num_samples=16, start_rows=30, exact_seconds=0.01)
     assert not trainer.screened
     before = trainer.model.inducing.clone()
     trainer.choose_start()
@@ -143,7 +144,7 @@ def test_screening_finds_how_far_the_orbit_goes(axis, wide):
 @pytest.mark.parametrize("axis", [0, 1])
 def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
-    trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100)
+    trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100, exact_seconds=0.1)
     trainer.choose_start()
     assert trainer.screened
     found = trainer.model.orbit.width.item()

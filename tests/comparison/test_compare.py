@@ -241,6 +241,13 @@ class TestLoop:
         two[1].model.converged_ = False
         assert standing(two, ROWS).high == inf
 
+    def test_two_errors_of_the_draws_widen_both_ends_of_a_bound(self):
+        runs = [[trained(job("a"), Fake(-20.5, -18.0, error=error))] * 2 for error in (0.0, 1.5)]
+        known, measured = (standing(two, ROWS) for two in runs)
+        assert known.low == -20.5
+        assert known.high >= -18.0
+        assert (measured.low, measured.high) == pytest.approx((known.low - 3.0, known.high + 3.0))
+
     def test_a_bound_that_gains_much_for_little_slack_is_not_trusted(self):
         """200 digits and nine shifts: bounds of 273 and 386 with slacks of 160 and 144, where the exact evidence is 998."""
         two = [trained(job("shifts"), Fake(*ends)) for ends in ((272.7, 433.1), (386.2, 529.9))]

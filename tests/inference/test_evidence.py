@@ -51,6 +51,20 @@ def test_enumerated_orbits_have_the_bound_and_no_error():
     assert "±" not in str(evidence)
 
 
+def test_some_rows_stand_for_all_and_their_choice_is_the_error():
+    """Without an orbit nothing else is drawn. Means of n of N terms vary by (1 - n/N) / n of the variance of the terms."""
+    model, likelihood = make_model(Identity(), 2), Gaussian(1, noise=0.3)
+    x, y = torch.randn(12, 2), torch.randn(12, 1)
+    rows = zip(x.split(1), y.split(1), strict=True)
+    terms = torch.stack([elbo(model, likelihood, model.orbit.sample(row, None), t, 12).detach() for row, t in rows])
+    some, passes = 5, 200
+    found = measure_evidence(model, likelihood, x, y, passes=passes, most_rows=some, generator=generator())
+    assert found.stderr == pytest.approx(math.sqrt((1 - some / 12) / some * terms.var().item() / passes), rel=0.25)
+    assert found.value == pytest.approx(terms.mean().item(), abs=4 * found.stderr)
+    for enough in (12, 20):
+        assert measure_evidence(model, likelihood, x, y, most_rows=enough).stderr == 0.0
+
+
 def test_all_digits_of_a_large_value_are_kept():
     """Nats of many data: single precision would round a bound of ten million nats to whole ones."""
     model = make_model(Identity(), 1)

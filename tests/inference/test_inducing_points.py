@@ -182,3 +182,19 @@ def test_a_kernel_is_left_as_it_was():
     kernel = RBFKernel().float()
     initial_inducing(torch.randn(10, 2, dtype=torch.float32), Identity(), kernel, 3, "greedy", generator())
     assert kernel.raw_lengthscale.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("orbit", "size", "averaged", "method"),
+    [
+        (Identity(), 10, 1, "greedy"),
+        (Identity(), 9, 1, "random"),
+        (GaussianNoise(0.5), 10, 1, "random"),
+        (GaussianNoise(0.5), 10, 2, "greedy"),
+        (GaussianNoise(0.5), 9, 2, "random"),
+    ],
+)
+def test_by_default_a_quarter_of_variables_like_f_are_greedy(orbit, size, averaged, method):
+    x = torch.randn(40, 2, generator=generator())
+    default, given = (initial_inducing(x, orbit, RBFKernel(), size, how, generator(1), averaged) for how in (None, method))
+    assert torch.equal(default, given)

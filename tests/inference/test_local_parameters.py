@@ -143,6 +143,21 @@ def test_a_column_without_spread_does_no_harm() -> None:
     assert bool(torch.isfinite(RecognitionNetwork(Bernoulli(), x, y)(x, y)).all())
 
 
+@pytest.mark.parametrize(("shape", "width"), [((3,), 3), ((8, 8), 32 * 2 * 2)], ids=["table", "images"])  # halved twice
+def test_the_network_sees_inputs_in_any_units_and_starts_at_one(shape: tuple[int, ...], width: int) -> None:
+    x, y = torch.randn(20, *shape, dtype=torch.float64), torch.ones(20, 1, dtype=torch.float64)
+    seen = []
+    for inputs in (x, 1000 * x + 50):
+        torch.manual_seed(0)
+        network = RecognitionNetwork(Bernoulli(), inputs, y)
+        assert network.body[0].in_features == width + 1
+        assert torch.equal(network(inputs, y), torch.ones_like(y))
+        torch.nn.init.normal_(network.last.weight)
+        seen.append(network(inputs, y))
+    assert seen[0].std() > 0.01
+    torch.testing.assert_close(*seen)
+
+
 @pytest.mark.slow
 def test_learns_the_best_local_parameters() -> None:
     """Moments that are a function of x: trained by the bound alone, the network comes close to the closed form's bound."""

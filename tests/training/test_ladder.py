@@ -148,6 +148,16 @@ def test_draws_double_until_fresh_ones_agree():
     assert solution.log_evidence == climber.history[-1]["bound"]
 
 
+def test_at_the_end_draws_stand_for_the_infinite_orbit():
+    """Its evidence is a closed form. With the fewest draws that a run may end with, evidences are two nats apart here."""
+    x, scale = 4 * torch.rand(14, 2, dtype=torch.float64), 1.5
+    y = torch.sin(2 * x[:, :1]) + torch.sin(x[:, 1:])
+    climber = make(Drawn(scale, learn=False).double(), x, y)
+    value = climber.run().log_evidence
+    infinite = ExactGP(climber.model.kernel, GaussianNoise(scale).double(), x)
+    assert value == pytest.approx(infinite.log_evidence(climber.likelihood, y), abs=1.0)
+
+
 def test_draws_that_are_fixed_stay_and_fresh_ones_tell_their_error():
     x, _ = wave(16)
     y = torch.sin(2 * x[:, :1]) + torch.sin(x[:, 1:])

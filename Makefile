@@ -3,7 +3,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE # compiled tests are kept: to rewrite their assertions takes seconds in each process
 
-.PHONY: help venv demo test test-fast fuzz check format docs bench reproduce-small tables
+.PHONY: help venv demo test test-fast fuzz mutants check format docs bench reproduce-small tables
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -29,6 +29,9 @@ fuzz: $(STAMP)  ## random problems, hostile files, faults and kills, on all core
 	$(BIN)/python -m tests.fuzz files
 	$(BIN)/python -m tests.fuzz faults
 	$(BIN)/python -m tests.fuzz kills
+
+mutants: $(STAMP)  ## small mistakes in inference and comparison, one at a time: do the tests notice them?
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants
 
 check: $(STAMP)  ## lint, format and types
 	$(BIN)/ruff check .

@@ -1,0 +1,254 @@
+"""Mutants: do the tests notice a small mistake? Each mutant changes one operator, number or argument of a module in memory.
+
+    python -m tests.mutants                       the named ones, and 80 of inference and comparison, drawn with seed 0
+    python -m tests.mutants --seed 1 --count 40   others
+
+All of it is one session of pytest, and every mutant has a fork of its process. First the tests run once: which functions does
+each of them call, and how long does it take? Then a mutant meets the tests that call its function, the quickest first, until
+one fails. Worker processes do not see mutants. What no test can notice stands in equivalent_mutants.txt, with the reason. The
+exit status is 1 where fewer than nine in ten are killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent / "src" / "orbitgp"
+ROOMS = ("inference", "comparison")
+TESTS = ["tests/inference", "tests/comparison", "tests/estimators/test_estimators.py", "tests/estimators/test_subset.py"]
+TESTS += ["tests/training/test_plausible.py", "tests/training/test_profile_likelihood.py", "tests/training/test_ladder.py"]
+NAMED = [  # mistakes that tests once did not notice: module, text, text of the mutant
+    ("inference/prior.py", "shared_samples(x, self.num_samples, self.seed)", "shared_samples(x, self.num_samples, 0)"),
+    ("inference/exact.py", "seed=self.seed + number", "seed=self.seed"),  # fresh draws are those that were learned from
+    ("training/ladder.py", "DRAWS_TOLERANCE = 1.0", "DRAWS_TOLERANCE = 50.0"),
+    ("training/profile_likelihood.py", "_ROOT = 1.96", "_ROOT = 1.6 * 1.96"),  # plausible ranges are too wide
+    ("comparison/refine.py", "high + errors", "high"),  # the upper end of sparse models without its error of draws
+    ("inference/evidence.py", "self.upper + 2 * self.stderr", "self.upper"),
+]
+ELSEWHERE = ("processes.py",)  # modules that only other processes call
+EQUIVALENT = HERE / "equivalent_mutants.txt"  # module | line | line of the mutant | reason
+TEST_SECONDS = 60.0  # of tests that a mutant meets at most
+NEEDED = 0.9  # share of the mutants that must be killed
+
+PAIRS = [(ast.Lt, ast.GtE), (ast.Gt, ast.LtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
+PAIRS += [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)]
+PAIRS += [("min", "max"), ("argmin", "argmax"), ("amin", "amax"), ("clamp_min", "clamp_max")]
+OPPOSITE: dict[Any, Any] = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
+WITHOUT_EFFECT = ("device", "strict")  # arguments that change nothing on a processor, or where lengths are equal
+
+
+class Mutant(NamedTuple):
+    """A module with one part replaced. ``function`` is the line where the outermost function around it begins, or 0."""
+
+    module: str
+    line: int
+    function: int
+    before: str
+    after: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line}: {self.before}  ->  {self.after}"
+
+
+def replacements(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in place of a node."""
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=others):
+            yield ast.Compare(left, [OPPOSITE[type(op)]()], others)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPPOSITE:
+            yield ast.BinOp(left, OPPOSITE[type(op)](), right)
+        case ast.BoolOp(op=op, values=values):
+            yield ast.BoolOp(OPPOSITE[type(op)](), values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield operand
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            yield ast.Constant(2 * value or 1)
+        case ast.Return(value=ast.AST()):
+            yield ast.Return(None)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=words) if name in OPPOSITE:
+            yield ast.Call(ast.Name(OPPOSITE[name]), args, words)
+        case ast.Call(func=ast.Attribute(value=value, attr=name), args=args, keywords=words) if name in OPPOSITE:
+            yield ast.Call(ast.Attribute(value, OPPOSITE[name]), args, words)
+    for word in node.keywords if isinstance(node, ast.Call) else []:
+        if word.arg not in WITHOUT_EFFECT:
+            yield ast.Call(node.func, node.args, [other for other in node.keywords if other is not word])
+
+
+def nodes(parent: ast.AST, function: int = 0) -> Iterator[tuple[Any, int]]:
+    """What computes something, with the first line of the function around it. Types, and texts with values, do not."""
+    for name, value in ast.iter_fields(parent):
+        for node in value if isinstance(value, list) else [value]:
+            if name in ("annotation", "returns", "decorator_list") or not isinstance(node, ast.AST):
+                continue
+            inside = function
+            if isinstance(node, ast.FunctionDef | ast.Lambda) and not function:
+                inside = min(part.lineno for part in (node, *getattr(node, "decorator_list", [])))
+            if not isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+                yield node, inside
+                yield from nodes(node, inside)
+
+
+def mutants_of(module: str, source: str) -> list[Mutant]:
+    """All mutants of a module."""
+    found, lines = [], source.encode().splitlines(keepends=True)
+    starts = list(accumulate(map(len, lines), initial=0))
+    for node, function in nodes(ast.parse(source)):
+        for new in replacements(node):
+            text = ast.unparse(new) if isinstance(node, ast.Return | ast.Constant | ast.Call) else f"({ast.unparse(new)})"
+            first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+            changed = (b"".join(lines)[:first] + text.encode() + b"".join(lines)[last:]).decode()
+            before, after = (code.splitlines()[node.lineno - 1].strip() for code in (source, changed))
+            found.append(Mutant(module, node.lineno, function, before, after, changed))
+    return found
+
+
+def named(module: str, before: str, after: str) -> Mutant:
+    """A mutant by the text that it replaces, which must stand in the module once."""
+    source = (SOURCE / module).read_text()
+    if source.count(before) != 1:
+        raise ValueError(f"{before!r} stands {source.count(before)} times in {module}, not once: change NAMED.")
+    line = source[: source.index(before)].count("\n") + 1
+    function = max(inside for node, inside in nodes(ast.parse(source)) if getattr(node, "lineno", 0) == line)
+    return Mutant(module, line, function, before, after, source.replace(before, after))
+
+
+def functions(namespace: dict[str, Any], module: str) -> Iterator[tuple[str, Any]]:
+    """The functions of a module or class by their names, without their decorators."""
+    for name, value in list(namespace.items()):
+        if isinstance(value, type) and value.__module__ == module:
+            yield from ((f"{name}.{inner}", function) for inner, function in functions(dict(vars(value)), module))
+        value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        value = inspect.unwrap(value) if callable(value) else value
+        if inspect.isfunction(value) and value.__module__ == module:
+            yield name, value
+
+
+def apply(mutant: Mutant) -> None:
+    """Put the functions and constants of a mutant in place of those of its module."""
+    module = import_module(f"orbitgp.{mutant.module.removesuffix('.py').replace('/', '.')}")
+    fresh = {"__name__": module.__name__, "__package__": module.__package__, "__file__": module.__file__}
+    exec(compile(mutant.source, str(module.__file__), "exec"), fresh)
+    changed = dict(functions(fresh, module.__name__))
+    for name, function in functions(vars(module), module.__name__):
+        function.__code__, function.__defaults__ = changed[name].__code__, changed[name].__defaults__
+        function.__kwdefaults__ = changed[name].__kwdefaults__
+    others = [vars(other) for name, other in list(sys.modules.items()) if name.startswith("orbitgp.")]
+    for name, before in [(n, v) for n, v in vars(module).items() if isinstance(v, int | float | tuple) and v != fresh[n]]:
+        for other in others:
+            other |= {name: fresh[name]} if other.get(name) == before else {}
+
+
+class Session:
+    """A plugin of pytest that lets mutants meet the tests."""
+
+    def __init__(self, mutants: list[Mutant], path: Path | None) -> None:
+        self.mutants, self.path, self.survived = mutants, path or Path(tempfile.mkdtemp()) / "calls.json", list[Mutant]()
+        self.recording, self.failed = False, False
+        self.calls, self.seconds = defaultdict[str, set[str]](set), dict[str, float]()
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        yield from self.recorded(item.nodeid.split("::")[0])  # a fixture serves the tests of its file
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        start = time.perf_counter()  # of worker processes, too
+        yield from self.recorded(item.nodeid)
+        self.seconds[item.nodeid] = time.perf_counter() - start
+
+    def recorded(self, place: str) -> Iterator[None]:
+        def profile(frame: Any, event: str, _: object) -> None:
+            if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
+                module = Path(frame.f_code.co_filename).relative_to(SOURCE)
+                self.calls[place].add(f"{module}:{frame.f_code.co_firstlineno}:")
+
+        sys.setprofile(profile if self.recording else None)
+        yield
+        sys.setprofile(None)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.failed |= report.failed
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if not self.path.exists():
+            self.recording = True
+            if failed := self.first_failure(session.items):
+                sys.exit(f"{failed} fails without any mutant.")
+            self.recording = False
+        recorded, items = json.loads(self.path.read_text()), {item.nodeid: item for item in session.items}
+        for number, mutant in enumerate(self.mutants, 1):
+            place = f"{mutant.module}:{f'{mutant.function}:' if mutant.function else ''}"
+            met = [name for name, calls in recorded["calls"].items() if any(call.startswith(place) for call in calls)]
+            met.sort(key=recorded["seconds"].get)
+            totals = accumulate(recorded["seconds"][name] for name in met)
+            tests = [items[name] for name, total in zip(met, totals, strict=True) if total < TEST_SECONDS]
+            test = self.first_failure(tests, mutant)
+            self.survived += [] if test else [mutant]
+            print(f"{number:3} {f'killed   {mutant}   by {test}' if test else f'SURVIVED {mutant}'}", flush=True)
+        return True
+
+    def first_failure(self, tests: Sequence[pytest.Item], mutant: Mutant | None = None) -> str:
+        """The name of the first test that fails; empty where none does."""
+        receive, send = os.pipe()
+        if not (child := os.fork()):
+            for stream in (1, 2):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+            if mutant is not None:
+                resource.setrlimit(resource.RLIMIT_CPU, (int(3 * TEST_SECONDS),) * 2)
+                signal.alarm(3600)
+                apply(mutant)
+            for test, after in zip(tests, [*tests[1:], None], strict=True):
+                test.config.hook.pytest_runtest_protocol(item=test, nextitem=after)
+                if self.failed:
+                    os.write(send, test.nodeid.encode())
+                    os._exit(1)
+            called = {test: sorted(self.calls[test] | self.calls[test.split("::")[0]]) for test in self.seconds}
+            if self.recording:
+                self.path.write_text(json.dumps({"seconds": self.seconds, "calls": called}))
+            os._exit(0)
+        os.close(send)
+        status = os.waitpid(child, 0)[1]
+        return "" if status == 0 else os.read(receive, 10_000).decode() or "its end"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=80)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--calls", type=Path, help="file of what tests call, written where there is none")
+    options = parser.parse_args()
+    os.environ["JAXTYPING_DISABLE"] = "1"  # functions are what the modules say
+    equivalent = {tuple(line.split(" | ")[:3]) for line in EQUIVALENT.read_text().splitlines()}
+    modules = sorted(path for room in ROOMS for path in (SOURCE / room).rglob("*.py") if path.name not in ELSEWHERE)
+    every = [mutant for path in modules for mutant in mutants_of(str(path.relative_to(SOURCE)), path.read_text())]
+    drawn = random.Random(options.seed).sample(every, options.count)
+    chosen = [named(*one) for one in NAMED] + [m for m in drawn if (m.module, m.before, m.after) not in equivalent]
+    session = Session(chosen, options.calls)
+    pytest.main(["-p", "no:terminal", "-p", "no:cacheprovider", "-s", "-o", "addopts=", *TESTS], [session])
+    killed = len(chosen) - len(session.survived)
+    print(f"{killed} of {len(chosen)} killed, {len(drawn) + len(NAMED) - len(chosen)} equivalent, of {len(every)} possible")
+    return int(killed < NEEDED * len(chosen))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -301,6 +301,15 @@ def test_a_table_without_like_columns_has_nothing_to_compare_by_itself(here):
     assert not (here / "run").exists()
 
 
+def test_arrays_of_vectors_are_tables_without_names():
+    x = np.random.default_rng(0).gamma(2, 3, (50, 3)) + [0, 0, 90]
+    np.savez("t.npz", x=x, y=x.sum(1))
+    result = call("learn", "t.npz", "--out", "run", *QUICK)
+    assert result.exit_code == 0, result.stderr
+    assert chosen("run") == ["none"]
+    assert "these columns have an invariance: swap(0, 1)." in result.stderr
+
+
 def test_noise_is_for_numbers():
     words = np.array(["u", "v", "w"])[np.arange(30) % 3]
     write_table("t.csv", kind=words, one=np.ones(30), y=np.arange(30) / 7)

@@ -82,21 +82,18 @@ def stoppable(run: Run) -> Iterator[None]:
 
 def _default_orbits(command: str, data: Data) -> list[str]:
     """Those that the data may have: all to compare, the first one to learn, which for a table is none."""
-    is_table = bool(data.read_options.features) and not data.has_signals and not data.has_images
-    if is_table:
-        orbits = _table_orbits(data)
-        if command == "learn":
-            if orbits:
-                data.notes.append(f"orbitgp compare tells whether these columns have an invariance: {', '.join(orbits)}.")
-            return ["none"]
-        if not orbits:
-            raise ValueError(
-                "no two columns look alike, and none is symmetric about zero: orbitgp learn trains a model without invariance; "
-                'or say what to compare, as in --orbit none --orbit "swap(left, right)" --orbit noise.'
-            )
-    else:
+    if data.has_signals or data.has_images:
         orbits = ["timeshift", "timewarp", "gain*offset"] if data.has_signals else ["rotation", "affine"]
-    return ["none", *orbits] if command == "compare" else orbits[:1]
+        return ["none", *orbits] if command == "compare" else orbits[:1]
+    orbits = _table_orbits(data)
+    if command == "compare" and not orbits:
+        raise ValueError(
+            "no two columns look alike, and none is symmetric about zero: orbitgp learn trains a model without invariance; "
+            'or say what to compare, as in --orbit none --orbit "swap(left, right)" --orbit noise.'
+        )
+    if command == "learn" and orbits:
+        data.notes.append(f"orbitgp compare tells whether these columns have an invariance: {', '.join(orbits)}.")
+    return ["none", *orbits] if command == "compare" else ["none"]
 
 
 def _table_orbits(data: Data) -> list[str]:
@@ -104,7 +101,8 @@ def _table_orbits(data: Data) -> list[str]:
     import numpy as np
     from scipy.stats import ks_2samp
 
-    names = [f"{name}" if name.isidentifier() else repr(name) for name in data.read_options.features]
+    known = [name if name.isidentifier() else repr(name) for name in data.read_options.features]
+    names = known or [str(i) for i in range(data.x_train.shape[1])]  # arrays have numbers for names
     columns = {name: x for name, x in zip(names, data.x_train.T, strict=True) if len(np.unique(x)) > 2}
     columns = dict(list(columns.items())[:_MOST_COLUMNS])
     pairs = {f"swap({a}, {b})": (columns[a], columns[b]) for a, b in combinations(columns, 2)}

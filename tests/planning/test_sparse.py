@@ -18,7 +18,15 @@ from orbitgp.planning import sparse
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import usual_inducing
 from orbitgp.planning.rungs import Rung
-from orbitgp.planning.sparse import SECONDS, affordable_steps, climb, evaluation_cost, pass_seconds, step_seconds
+from orbitgp.planning.sparse import (
+    SECONDS,
+    affordable_steps,
+    climb,
+    evaluation_cost,
+    most_evaluations,
+    pass_seconds,
+    step_seconds,
+)
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
 from tests.likelihoods.own import Difference
@@ -90,6 +98,21 @@ class TestClimbs:
         assert rung is not None
         assert rung.draws == options.get("climb_samples")
         assert 4 * 8 <= rung.rows < 3000
+
+    def test_evaluations_take_ten_minutes_within_bounds(self) -> None:
+        assert most_evaluations(*problem(24), Rung(24, 128)) == 300
+        given = problem(200_000, 200, Identity())
+        each = evaluation_cost(*given, 1, 200_000).seconds
+        assert 50 < most_evaluations(*given, Rung(200_000, None)) < 300
+        assert most_evaluations(*given, Rung(200_000, None)) == int(600 / each)
+        assert most_evaluations(*problem(200_000, 1000, Identity()), Rung(200_000, None)) == 50
+
+    @pytest.mark.parametrize(("free", "limit", "expected"), [(True, None, 50), (True, 1e4, 300), (False, None, 300)])
+    def test_a_run_makes_as_many_unless_the_user_sets_a_limit(self, free: bool, limit: float | None, expected: int) -> None:
+        model, likelihood, x = problem(20_000, 1000, Identity())
+        settings = TrainerSettings(max_seconds=limit, exact_seconds=1e-3)
+        run = Trainer(model, likelihood, x, torch.zeros(len(x), 1, dtype=torch.float64), settings, free_steps=free)
+        assert run._ladder(Rung(200_000, None)).max_steps == expected
 
 
 def test_a_gpu_has_more_inducing_points_where_there_are_rows_for_them() -> None:

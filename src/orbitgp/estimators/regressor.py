@@ -61,8 +61,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             Exact inference, and sparse inference without stochastic steps, enumerate every finite orbit. Of an infinite one
             they make these draws once and for all, and by default as many as they find that it needs.
         max_steps: the steps of training at most. A run ends by itself when it has converged. A step of exact inference is one
-            evaluation of the evidence, and there is no limit by default. Sparse inference makes 300 evaluations of its bound at
-            most, or as many stochastic steps as take ten minutes at a nominal speed, from 300 to 3,000.
+            evaluation of the evidence, and there is no limit by default. Sparse inference makes as many evaluations of its
+            bound as take ten minutes at a nominal speed, from 50 to 300, or as many stochastic steps, from 300 to 3,000.
         max_seconds: about how long a fit may take. Training ends early enough for what follows: the posterior of all data, and
             the evidence.
         batch_size: data for each gradient of sparse inference.

@@ -57,6 +57,12 @@ def climb(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: Traine
     return Rung(least + more, None if finite else draws)
 
 
+def most_evaluations(model: InvariantGP, likelihood: Likelihood, x: Inputs, last: Rung) -> int:
+    """As many evaluations of the bound as take ten minutes with the last draws, from 50 to 300."""
+    each = evaluation_cost(model, likelihood, x, model.samples_per_row(last.draws), last.rows).seconds
+    return min(max(EVALUATIONS, int(SECONDS / each)), TrainerSettings.max_steps)
+
+
 def _needs_steps(likelihood: Likelihood, rows: int, options: TrainerSettings) -> bool:
     """Whether only stochastic steps can do what is asked for, or the user asks to see parts of the data at a time."""
     changed = options.changed()

@@ -29,7 +29,7 @@ from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
-from orbitgp.planning.sparse import affordable_steps, climb
+from orbitgp.planning.sparse import affordable_steps, climb, most_evaluations
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.engine import Interruptible, copied_to
 from orbitgp.training.ladder import Ladder
@@ -56,9 +56,9 @@ class Trainer(Interruptible):
     """One run of sparse training, an :class:`~orbitgp.training.engine.Engine`: call :meth:`run`.
 
     ``state_dict`` holds everything that the rest of the run depends on, so that a run that continues from it ends where it
-    would have ended. ``free_steps``: the user has set no ``max_steps``, so stochastic steps, if the run takes them, may be as
-    many as take ten minutes. ``seconds`` of the limit of time went into what came before ``engine``, learning may take two
-    thirds of the limit, and ``rest`` is what is left then. ``last_rung`` is that of the climb, or None for stochastic steps.
+    would have ended. ``free_steps``: the user has set no ``max_steps``, so there may be as many as take ten minutes.
+    ``seconds`` of the limit of time went into what came before ``engine``, learning may take two thirds of the limit, and
+    ``rest`` is what is left then. ``last_rung`` is that of the climb, or None for stochastic steps.
     """
 
     model: InvariantGP
@@ -103,6 +103,8 @@ class Trainer(Interruptible):
         """A climb of the bound from where the model is."""
         with self._held():
             ladder = collapsed_ladder(self._setting, self.options, last)
+        if self.free_steps and self.options.max_seconds is None:
+            ladder.max_steps = most_evaluations(self.model, self.likelihood, self.x, last)
         ladder.callback, ladder.progress, ladder.after_step = self.callback, self.progress, lambda _: self._step_done()
         return ladder
 

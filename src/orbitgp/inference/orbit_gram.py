@@ -28,8 +28,8 @@ _KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the g
 class Block(NamedTuple):
     """Some rows of K_f, up to the diagonal."""
 
-    rows: slice
-    columns: slice
+    start: int
+    stop: int
     values: Float[Tensor, "rows columns"]
 
 
@@ -79,10 +79,9 @@ def pull_back(
 ) -> Seen | None:
     """The gradient of sum(weights * K_f), for symmetric weights: left in the kernel's parameters, and that of the samples."""
     leaf = seen.detach().requires_grad_(into_samples) if kept is None else kept.leaf
-    for rows, columns, values in _blocks(covariance, leaf) if kept is None else kept.blocks:
-        weight = weights[rows, columns].to(seen.dtype)
-        # What lies left of the diagonal block stands for two entries each.
-        weight = torch.cat([2 * weight[:, : rows.start], weight[:, rows.start :]], 1)
+    for start, stop, values in _blocks(covariance, leaf) if kept is None else kept.blocks:
+        weight = weights[start:stop, :stop].to(seen.dtype, copy=True)
+        weight[:, :start] *= 2  # what lies left of the diagonal block stands for two entries each
         if values.requires_grad:
             values.backward(weight)
     return leaf.grad
@@ -92,9 +91,9 @@ def pull_back(
 def _filled(seen: Seen, blocks: Iterable[Block]) -> Float[Tensor, "rows rows"]:
     """K_f, from its blocks."""
     result = seen.new_empty(len(seen), len(seen))
-    for rows, columns, values in blocks:
-        result[rows, columns] = values
-        result[columns, rows] = values.mT
+    for start, stop, values in blocks:
+        result[start:stop, :stop] = values
+        result[:stop, start:stop] = values.mT
     return result
 
 
@@ -106,7 +105,7 @@ def _blocks(covariance: Covariance, seen: Seen) -> Iterator[Block]:
     step = _rows(seen, len(seen), elements)
     for start in range(0, len(seen), step):
         stop = min(start + step, len(seen))
-        yield Block(slice(start, stop), slice(0, stop), covariance.gram_rows(seen, start, stop))
+        yield Block(start, stop, covariance.gram_rows(seen, start, stop))
 
 
 def _rows(seen: Seen, columns: int, elements: int) -> int:

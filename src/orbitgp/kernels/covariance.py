@@ -160,13 +160,5 @@ def loses_digits(
         return False
     if not smooth:
         return True
-    flat = points.detach().reshape(-1, points.shape[-1])
-    allowed, sharp = LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps, float(sharpness.detach())
-    norms = torch.linalg.vector_norm(flat, dim=1)
-    # Most inputs lie near zero as well as near the centre: that is known at once.
-    farthest, from_zero = float(norms.max()), float(torch.linalg.vector_norm(centre))
-    if (farthest + from_zero) ** 2 * sharp <= allowed:
-        return False
-    # Two passes over the inputs, and no copy. What rounds away counts as lost.
-    squares = norms.square() - 2 * (flat @ centre.to(flat.dtype)) + from_zero**2
-    return not (float(squares.max()) + 8 * torch.finfo(flat.dtype).eps * farthest**2) * sharp <= allowed
+    farthest = float(torch.linalg.vector_norm(points.detach() - centre, dim=-1).max())
+    return not farthest**2 * float(sharpness.detach()) <= LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps

@@ -37,7 +37,7 @@ ROOMS = ("inference", "comparison")
 TESTS = ["tests/inference", "tests/comparison", "tests/estimators/test_estimators.py", "tests/estimators/test_subset.py"]
 TESTS += ["tests/training/test_plausible.py", "tests/training/test_profile_likelihood.py", "tests/training/test_ladder.py"]
 NAMED = [  # mistakes that tests once did not notice: module, text, text of the mutant
-    ("inference/prior.py", "shared_samples(x, self.num_samples, self.seed)", "shared_samples(x, self.num_samples, 0)"),
+    ("inference/exact.py", "shared_samples(x, self.num_samples, self.seed)", "shared_samples(x, self.num_samples, 0)"),
     ("inference/exact.py", "seed=self.seed + number", "seed=self.seed"),  # fresh draws are those that were learned from
     ("training/ladder.py", "DRAWS_TOLERANCE = 1.0", "DRAWS_TOLERANCE = 50.0"),
     ("training/profile_likelihood.py", "_ROOT = 1.96", "_ROOT = 1.6 * 1.96"),  # plausible ranges are too wide
@@ -228,7 +228,7 @@ class Session:
             os._exit(0)
         os.close(send)
         status = os.waitpid(child, 0)[1]
-        return "" if status == 0 else os.read(receive, 10_000).decode() or "its end"
+        return "" if status == 0 else os.read(receive, 10_000).decode() or "no test, but its process ended early"
 
 
 def main() -> int:

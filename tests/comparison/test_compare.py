@@ -247,6 +247,7 @@ class TestLoop:
         assert known.low == -20.5
         assert known.high >= -18.0
         assert (measured.low, measured.high) == pytest.approx((known.low - 3.0, known.high + 3.0))
+        assert standing([trained(job("a"), Fake(-20.5, -20.5))] * 2, ROWS).high == -20.5  # a bound without slack
 
     def test_a_bound_that_gains_much_for_little_slack_is_not_trusted(self):
         """200 digits and nine shifts: bounds of 273 and 386 with slacks of 160 and 144, where the exact evidence is 998."""

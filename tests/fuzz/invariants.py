@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from orbitgp.estimators.initialise import prior_variance
 from orbitgp.inference.dense_posterior import Solution
 from orbitgp.inference.evidence import Evidence, measure_evidence
 from orbitgp.inference.exact import ExactGP
@@ -265,6 +264,12 @@ def _measured(problem: Problem, estimator: Any, model: Any, x: torch.Tensor, y: 
     samples = None if size is not None and samples >= size else samples
     generator = torch.Generator().manual_seed(problem.seed)
     return measure_evidence(model, likelihood, x, y, samples, sampler=options.sampler, generator=generator)
+
+
+@torch.no_grad()
+def prior_variance(kernel: Any, x: torch.Tensor) -> float:
+    """The prior variance of g, averaged over the first data."""
+    return float(kernel(x[:16].flatten(1).double(), diag=True).mean())
 
 
 def _conditioned(model: ExactGP, likelihood: Likelihood, x: torch.Tensor, y: torch.Tensor) -> Solution:

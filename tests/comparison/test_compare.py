@@ -167,6 +167,8 @@ class TestLoop:
     def test_exact_models_that_have_converged_are_known_as_well_as_they_can_be(self):
         some = trained(job("a"), Fake(10.0, draws=64, error=2.0))
         assert standing([some], ROWS).width == pytest.approx(8.0)
+        assert standing([some], ROWS).reason == "64 draws stand for the orbit"
+        assert standing([trained(job("a"), Fake(10.0))], ROWS).reason == ""
         assert refinement(some, ROWS) is None
         assert refinement(trained(job("a"), Fake(10.0)), ROWS) is None
 

@@ -1,4 +1,4 @@
-"""The estimators: against exact Gaussian processes, and as scikit-learn's own checks, pipelines and searches use them."""
+"""The estimators: against exact Gaussian processes, and as scikit-learn's pipelines and searches use them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel, TrainingOptions
-from orbitgp.estimators import evidence
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.likelihoods import CLASSIFICATION, REGRESSION, Gaussian, GaussianIndicators, StudentT
@@ -36,22 +34,6 @@ QUICK: dict[str, Any] = {
     "training": TrainingOptions(num_predict_samples=8, start_rows=0, learning_rate=0.03),
     "random_state": 0,
 }
-
-
-# Weights divide the noise, which is no repetition of rows, and none may be zero.
-NO_COPIES = {f"check_sample_weight_equivalence_on_{kind}_data": "weights are not copies" for kind in ("dense", "sparse")}
-
-
-# One orbit is enumerated, the other sampled. Both estimators share the code that does either.
-@pytest.mark.slow
-@parametrize_with_checks(
-    [InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)],
-    expected_failed_checks=lambda estimator: NO_COPIES if isinstance(estimator, InvariantGPRegressor) else {},
-)
-def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EVIDENCE_SAMPLES", "LEAST_DRAWS"):  # which takes longer than two steps, and which no check looks at
-        monkeypatch.setattr(evidence, name, QUICK["num_samples"])
-    check(estimator)
 
 
 def wave(rng: np.random.Generator, rows: int = 40) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,35 @@
+"""The estimators pass scikit-learn's own checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
+from orbitgp.estimators import evidence
+from orbitgp.orbits import GaussianNoise
+
+QUICK: dict[str, Any] = {
+    "max_steps": 2,
+    "num_inducing": 12,
+    "num_samples": 4,
+    "training": TrainingOptions(num_predict_samples=8, start_rows=0, learning_rate=0.03),
+    "random_state": 0,
+}
+
+# Weights divide the noise, which is no repetition of rows, and none may be zero.
+NO_COPIES = {f"check_sample_weight_equivalence_on_{kind}_data": "weights are not copies" for kind in ("dense", "sparse")}
+
+
+# One orbit is enumerated, the other sampled. Both estimators share the code that does either.
+@pytest.mark.slow
+@parametrize_with_checks(
+    [InvariantGPRegressor(**QUICK), InvariantGPClassifier(GaussianNoise(), **QUICK)],
+    expected_failed_checks=lambda estimator: NO_COPIES if isinstance(estimator, InvariantGPRegressor) else {},
+)
+def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EVIDENCE_SAMPLES", "LEAST_DRAWS"):  # which takes longer than two steps, and which no check looks at
+        monkeypatch.setattr(evidence, name, QUICK["num_samples"])
+    check(estimator)

@@ -12,11 +12,10 @@ CHECKED_ROWS = 1000  # that tell what fresh draws change
 
 
 class Rung(NamedTuple):
-    """One fidelity of the evidence. ``draws`` is None where the orbit is enumerated; ``holds_points``: inducing points stay."""
+    """One fidelity of the evidence. ``draws`` is None where the orbit is enumerated."""
 
     rows: int
     draws: int | None
-    holds_points: bool = False
 
     def __str__(self) -> str:
         return f"{self.rows:,} rows" + ("" if self.draws is None else f" x {self.draws} draws")

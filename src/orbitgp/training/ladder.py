@@ -41,8 +41,6 @@ from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
-Part = Float[np.ndarray, " free"]  # of a vector: what a rung learns
-
 DRAWS_TOLERANCE = 1.0  # nats that fresh draws may change, and that the last doubling of draws may gain
 _COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
@@ -188,33 +186,18 @@ class Ladder(Run):
     def _climb(self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False) -> Optimum:
         """The optimum on a rung above a point of the rung before, whose inverse Hessian shrinks in proportion to the rows."""
         objective = self.objective(rung, plain)
-        free = np.flatnonzero(~self.learned.is_point) if rung.holds_points else np.arange(len(start.vector))
-
-        def whole(part: Part) -> Vector:
-            vector = start.vector.copy()
-            vector[free] = part
-            return vector
-
-        def evaluate(part: Part) -> tuple[float, Part]:
-            value, slope = self.evaluate(objective, whole(part), rung)
-            return value, slope[free]
-
-        inverse_hessian = None
-        if start.inverse_hessian is not None and len(start.inverse_hessian) == len(free):
-            inverse_hessian = start.inverse_hessian * (before.rows / rung.rows)
+        inverse_hessian = None if start.inverse_hessian is None else start.inverse_hessian * (before.rows / rung.rows)
         tolerance = max(self._tolerance(objective, start.vector, rung), _COARSE if rough else 0.0)
+
+        def evaluate(vector: Vector) -> tuple[float, Vector]:
+            return self.evaluate(objective, vector, rung)
+
         try:
-            found = maximise(
-                evaluate, start.vector[free], tolerance, inverse_hessian, lambda v: self.record(v, rung, objective)
-            )
+            found = maximise(evaluate, start.vector, tolerance, inverse_hessian, lambda v: self.record(v, rung, objective))
         except FloatingPointError:
             if not self.several:
                 raise
             return Optimum(-math.inf, start.vector, None, -math.inf)  # another candidate may do
-        except Stopped as stopped:
-            stopped.best = None if stopped.best is None else stopped.best._replace(vector=whole(stopped.best.vector))
-            raise
-        found = found._replace(vector=whole(found.vector))
         return found._replace(fresh=found.value) if plain else self._supported(objective, start.vector, found, rung)
 
     def _supported(self, objective: Objective, start: Vector, found: Optimum, rung: Rung) -> Optimum:

@@ -116,21 +116,19 @@ def raise_noise(setting: Setting, seed: int) -> None:
 def collapsed_ladder(setting: Setting, options: TrainerSettings, last: Rung) -> Ladder:
     """The climb of a collapsed bound from where the model is to its last rung.
 
-    The noise that an exact start has found is too small for a bound with slack, and must rise before the inducing points have
-    anything to say. So these stay where they are on the first rung.
+    The first rung is climbed twice. A climb ends when it gains little in comparison with the slack, and the slack is large at
+    the start of the first.
     """
     model, likelihood, x, y = setting
     assert isinstance(x, Tensor)
-    rising = rungs(last.rows, last.draws, several=False, fixed_draws=options.climb_samples is not None)
-    learns_noise = any(parameter.requires_grad for parameter in likelihood.parameters())
-    if model.inducing.requires_grad and learns_noise:
-        rising = [rising[-1]._replace(draws=rising[0].draws, holds_points=True), *rising]
+    all_rungs = rungs(last.rows, last.draws, several=False, fixed_draws=options.climb_samples is not None)
+    rising = [rung for rung in all_rungs if rung.rows == last.rows]
     return Ladder(
         model=CollapsedGP(model, x),
         likelihood=likelihood,
         x=x,
         y=y,
-        rungs=[rung for rung in rising if rung.rows == last.rows],
+        rungs=[rising[0], *rising],
         options=options,
         several=False,
         limit=TimeLimit(options.max_seconds),

@@ -14,8 +14,8 @@ from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import begin, stoppable
 from orbitgp.cli.cluster import cluster
 from orbitgp.cli.configuration import estimator_settings, orbit_for, orbit_text
+from orbitgp.cli.estimate import Watch, print_estimate, progress
 from orbitgp.cli.own import is_own
-from orbitgp.cli.progress import Progress, print_estimate
 from orbitgp.cli.results import finish, print_next
 from orbitgp.cli.run import Run
 
@@ -121,11 +121,12 @@ def _workers(jobs: int | None, backend: str | None, device: str) -> int:
 
 
 def _compare(run: Run, workers: int, json_: bool) -> None:
-    from orbitgp import comparison
+    from orbitgp import InvariantGPClassifier, InvariantGPRegressor, comparison
+    from orbitgp.orbits import Identity
 
     config, data = run.config, run.data
     named, held = _orbits(config, data), _profiled(config, data)
-    steps, live = config["settings"]["max_steps"], workers == 1
+    steps = config["settings"]["max_steps"]
     common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
     if limit := config["settings"]["max_seconds"]:  # of the command, with a tenth for data and report
@@ -135,15 +136,17 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"
     run.say(f"{data.name}: {', '.join(config['orbits'])}; {planned}")
-    print_estimate(run, list(named.values()), workers)
     starts = {name: start.describe() for name, start in named.items()}
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
-    with Progress(len(named), steps, units, live, run.quiet) as progress:
-        ranking = comparison.compare(orbits=named, watch=progress.watch, **common)
+    estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
+    in_order = sorted(named.values(), key=lambda orbit: isinstance(orbit, Identity))  # as they are trained
+    models = [estimator(orbit, **estimator_settings(config)) for orbit in in_order]
+    with progress(run, print_estimate(run, models, workers), units) as bar:
+        ranking = comparison.compare(orbits=named, watch=Watch(bar), **common)
     curve = None
     if held is not None:
-        with Progress(len(held["values"]), steps, None, live, run.quiet) as progress:
-            curve = comparison.profile(**held, watch=progress.watch, **{**common, "ard": ranking.models[ranking.best].ard_})
+        with progress(run, [1.0] * len(held["values"])) as bar:
+            curve = comparison.profile(**held, watch=Watch(bar), **{**common, "ard": ranking.models[ranking.best].ard_})
     model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
     plain = None if behind is None else model.evidence_.value - behind.nats

@@ -7,7 +7,6 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,13 +16,14 @@ from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import begin, stoppable
 from orbitgp.cli.configuration import estimator_settings, orbit_for
 from orbitgp.cli.errors import INTERRUPTED
+from orbitgp.cli.estimate import print_estimate, progress, teller
 from orbitgp.cli.processes import leave, own_rows, process_group, rank
-from orbitgp.cli.progress import Progress, print_estimate
 from orbitgp.cli.results import finish, print_result
 from orbitgp.cli.run import Run, read_json
 
 if TYPE_CHECKING:
     from orbitgp.inference.evidence import Evidence
+    from orbitgp.training.progress import Progress
 
 _BASELINE_HELP = "Train without invariance too, to say what it is worth."
 
@@ -73,21 +73,21 @@ def _train(run: Run, json_: bool, begun: float) -> None:
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
-    twice = estimator_settings(config)["ard"] == "auto"
-    print_estimate(run, [orbit, *([orbit] if twice else []), *([Identity()] if wants_plain else [])])
-    with Progress(2 if wants_plain else 1, budget, units, quiet=run.quiet) as progress, warnings.catch_warnings():
+    seconds = print_estimate(run, [_estimator(run, orbit), *([_estimator(run, None)] if wants_plain else [])])
+    if estimator_settings(config)["ard"] == "auto":  # one fit after the other
+        seconds = [seconds[0] / 2, seconds[0] / 2, *(one / 2 for one in seconds[1:])]
+    with progress(run, seconds, units) as bar, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped")
-        progress.begin_at(config["orbit"], run.steps_done())
         saved: dict[str, Any] = {"checkpoint": run.checkpoint, "checkpoint_every": 30.0, "resume": True}
         limit = config["settings"]["max_seconds"]  # of the command: a tenth is for data and report, two for the other model
         share = 0.7 if wants_plain else 0.9
-        model = _fit(run, orbit, progress, config["orbit"], {"max_seconds": limit and share * limit}, **saved)
+        model = _fit(run, _estimator(run, orbit, max_seconds=limit and share * limit), teller(bar, config["orbit"]), **saved)
         left = limit and broadcast(0.9 * limit - (time.monotonic() - begun))
         if wants_plain and left is not None and left <= 0:
             run.say("there is no time left for the model without invariance: raise --max-seconds")
             wants_plain = False
         changed = {"ard": model.ard_, "max_seconds": left}
-        plain = _plain_evidence(run, progress, changed) if wants_plain and not model.interrupted_ else None
+        plain = _plain_evidence(run, bar, changed) if wants_plain and not model.interrupted_ else None
     if not leave():
         return
     certain = plain is None or is_certain(model.evidence_, plain)
@@ -108,22 +108,26 @@ def _train(run: Run, json_: bool, begun: float) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _fit(run: Run, orbit: Any, progress: Progress, name: str, changed: dict[str, Any] | None = None, **how: Any) -> Any:
-    """The estimator of this task, with the settings of the run but those changed, fitted to the rows of this process."""
+def _estimator(run: Run, orbit: Any, **changed: Any) -> Any:
+    """The estimator of this task, with the settings of the run but those changed."""
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 
     estimator = InvariantGPClassifier if run.config["task"] == "classification" else InvariantGPRegressor
-    model: Any = estimator(orbit, **{**estimator_settings(run.config), **(changed or {})})
-    return model.fit(own_rows(run.data.x_train), own_rows(run.data.y_train), callback=partial(progress.record, name), **how)
+    return estimator(orbit, **{**estimator_settings(run.config), **changed})
 
 
-def _plain_evidence(run: Run, progress: Progress, changed: dict[str, Any]) -> Evidence | None:
+def _fit(run: Run, model: Any, tell: Any, **how: Any) -> Any:
+    """The estimator, fitted to the rows of this process."""
+    return model.fit(own_rows(run.data.x_train), own_rows(run.data.y_train), callback=tell, **how)
+
+
+def _plain_evidence(run: Run, bar: Progress, changed: dict[str, Any]) -> Evidence | None:
     """The evidence of the model without invariance, which an earlier part of the run may have trained; None if stopped."""
     from orbitgp.inference.evidence import Evidence
 
     if run.baseline.is_file():
         return Evidence(**read_json(run.baseline, Evidence))
-    model = _fit(run, None, progress, "no invariance", changed)
+    model = _fit(run, _estimator(run, None, **changed), teller(bar, "no invariance"))
     if model.interrupted_:
         return None
     if rank() == 0:

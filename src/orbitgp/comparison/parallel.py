@@ -78,6 +78,8 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
         if watch is not None:
             watch(job, record)
 
+    if begin_watching := getattr(watch, "begin", None):
+        tell.begin = partial(begin_watching, job)  # type: ignore[attr-defined]
     tell.only_complete = True  # type: ignore[attr-defined]  # a comparison needs every model, so Ctrl-C keeps none
     begin = time.perf_counter()
     model = job.kind(deepcopy(job.orbit), random_state=job.seed, **job.settings)

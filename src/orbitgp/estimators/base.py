@@ -66,8 +66,10 @@ from orbitgp.planning.plan import InferenceName, sparse_plan
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.engine import Engine
+from orbitgp.training.ladder import Ladder
 from orbitgp.training.plausible import plausible_ranges
 from orbitgp.training.records import Callback, first_record
+from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
 
@@ -165,16 +167,14 @@ class InvariantEstimator(Presents, ChecksData):
 
     def set_params(self: Estimator, **params: Any) -> Estimator:
         """Set arguments by name. ``training__jitter=1e-5`` replaces the training options by a copy with another jitter."""
-        prefix = "training__"
-        changed = {name.removeprefix(prefix): params.pop(name) for name in list(params) if name.startswith(prefix)}
+        changed = {name.removeprefix("training__"): params.pop(name) for name in list(params) if name.startswith("training__")}
         super().set_params(**params)
         if changed:
             self.training = training_options(self.training).set_params(**changed)
         return self
 
     def _fit(self, X: Any, y: Any, run: Run, ard: bool = False) -> None:
-        arguments = check_arguments(self.get_params(deep=False))
-        device = usable_device(self.device)
+        arguments, device = check_arguments(self.get_params(deep=False)), usable_device(self.device)
         x, targets = self._training_data(X, y, device)
         asked = ard_for(arguments, x)
         self.ard_, self.ard_gain_ = ard or asked is True, cast(float | None, None)
@@ -183,7 +183,6 @@ class InvariantEstimator(Presents, ChecksData):
         drawn = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3).tolist()
         seeds = Seeds(*processes.broadcast(run.seeds(drawn, self.random_state)))
         at_start = torch.Generator(device).manual_seed(seeds.start)
-
         orbit = self._orbit_for(x)
         settings = trainer_settings(arguments, orbit, seeds.training)
         check_orbit(orbit, first(x, 2))
@@ -198,10 +197,15 @@ class InvariantEstimator(Presents, ChecksData):
         self.plan_ = plan_of(exact, fit)
         logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
         if exact is not None and self.plan_.inference == "exact":
-            self._fit_exact(exact, fit)
+            engine: Ladder | Trainer = exact_engine(exact, fit, self.plan_)
         else:
             check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
-            self._fit_sparse(sparse_model(fit, at_start), fit)
+            engine = sparse_engine(sparse_model(fit, at_start), fit)
+            sized = len(engine.model.inducing), engine.last_rung, engine.options, engine.planned
+            self.plan_ = sparse_plan(self.plan_, *sized)
+        if run.only_plans:
+            return
+        self._fit_exact(engine, fit) if isinstance(engine, Ladder) else self._fit_sparse(engine, fit)
         self.inference_, self.interrupted_ = self.plan_.inference, run.interrupted
         some, labels = first(x, SEEN_ROWS).cpu().numpy(), np.asarray(targets)[:SEEN_ROWS]
         shown = typical_rows(some, labels)
@@ -221,29 +225,26 @@ class InvariantEstimator(Presents, ChecksData):
         elif gain <= nats_needed(len(self.kernel_.base_kernel.lengthscale[0]) - 1):
             self.__dict__ = {**shared, "ard_gain_": gain}
 
-    def _fit_exact(self, model: ExactGP, fit: Fit) -> None:
+    def _fit_exact(self, engine: Ladder, fit: Fit) -> None:
         """Learn from as many rows as was planned, and condition on all."""
-        engine = exact_engine(model, fit, self.plan_)
-        with fit.run.around(engine, list(fit.seeds), fit.problem.shift):
+        with fit.run.around(engine, list(fit.seeds), fit.problem.shift, bool(self.verbose)):
             evidence = exact_evidence(engine, engine.run())
             plausible = plausible_ranges(engine)
         assert isinstance(engine.model, ExactGP)  # of fewer rows, if the run was stopped
         self._keep(engine.model, engine, evidence, fit.problem)
         self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
-    def _fit_sparse(self, model: InvariantGP, fit: Fit) -> None:
+    def _fit_sparse(self, engine: Trainer, fit: Fit) -> None:
         """Learn by the bound, and measure it on fresh draws."""
-        engine = sparse_engine(model, fit)
-        self.plan_ = sparse_plan(self.plan_, len(model.inducing), engine.last_rung, engine.options)
         try:
-            with fit.run.around(engine, list(fit.seeds), fit.problem.shift):
+            with fit.run.around(engine, list(fit.seeds), fit.problem.shift, bool(self.verbose)):
                 engine.run()
                 generator = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
                 evidence = engine.in_time(lambda: sparse_evidence(engine, generator))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             problem = f"not positive definite with jitter={fit.settings.jitter:g}: raise jitter."
             raise FloatingPointError(f"the covariance of the inducing points is {problem}") from error
-        self._keep(model, engine, replace(evidence, converged=engine.converged), fit.problem)
+        self._keep(engine.model, engine, replace(evidence, converged=engine.converged), fit.problem)
         self.plausible_ = {}
 
     def _orbit_for(self, x: Inputs) -> Orbit:
@@ -269,8 +270,7 @@ class InvariantEstimator(Presents, ChecksData):
         self.evidence_ = evidence.shifted(-problem.log_scale * evidence.num_data)
         history = engine.history or [first_record(evidence.value, model.kernel, model.orbit, likelihood)]
         self.history_ = [{**record, "bound": record["bound"] - problem.shift} for record in history]
-        self.converged_: bool = engine.converged
-        self.diagnostics_: str = engine.summary()
+        self.converged_, self.diagnostics_ = engine.converged, engine.summary()
 
     def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
         """Mean and variance of f at X, each row on its own."""

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +31,7 @@ from orbitgp.inference.rows import fetch, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, GaussianNoise, Orbit
+from orbitgp.planning.cost import workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import Plan, inducing_samples, make_plan
 from orbitgp.planning.time_limit import exact_limit
@@ -98,7 +100,11 @@ def plan_of(exact: ExactGP | None, fit: Fit) -> Plan:
             raise ValueError(f"inference='exact' needs all data in one place, but they {where}: take 'auto' or 'sparse'.")
         return Plan("sparse", f"the data {where}", len(fit.x))
     given = arguments["num_samples"], asks_for_sparse(arguments)
-    return make_plan(arguments["inference"], fit.problem.likelihood, exact, fit.settings, *given)
+    plan = make_plan(arguments["inference"], fit.problem.likelihood, exact, fit.settings, *given)
+    if plan.seconds is None or arguments["max_steps"] is None:
+        return plan
+    step = workload(exact, fit.problem.likelihood, arguments["num_samples"]).evaluation_seconds(plan.learn_rows)
+    return replace(plan, seconds=min(plan.seconds, arguments["max_steps"] * step))
 
 
 def initial_kernel(
@@ -211,7 +217,7 @@ def exact_engine(model: ExactGP, fit: Fit, plan: Plan) -> Ladder:
         several=several,
         limit=exact_limit(model, likelihood, settings.max_seconds, plan.learn_rows, plan.draws),
         max_steps=fit.arguments["max_steps"],
-        progress=bool(fit.arguments["verbose"]),
+        planned=plan.seconds or 0.0,
     )
     engine.seconds = time.perf_counter() - fit.run.begun  # of the limit
     return engine
@@ -225,7 +231,6 @@ def sparse_engine(model: InvariantGP, fit: Fit) -> Trainer:
         fit.x,
         fit.problem.y,
         fit.settings,
-        progress=bool(fit.arguments["verbose"]),
         free_steps=fit.arguments["max_steps"] is None,
         seconds=time.perf_counter() - fit.run.begun,
     )

@@ -23,6 +23,7 @@ from orbitgp.inference import processes
 from orbitgp.training.checkpoint import Checkpoint
 from orbitgp.training.engine import Engine
 from orbitgp.training.maximise import Stopped
+from orbitgp.training.progress import Progress
 from orbitgp.training.records import Callback, Record, log
 
 logger = logging.getLogger("orbitgp")
@@ -48,7 +49,8 @@ class Run:
         self.begun = time.perf_counter()
         self.callback: Callback | None = callback
         self.warning: str | None = None
-        self.interrupted = False
+        self.interrupted = self.only_plans = False
+        self.fits = 1
         self.checkpoint = _checkpoint(checkpoint, float(checkpoint_every), resume)
         self.sample_weight = sample_weight
 
@@ -58,12 +60,14 @@ class Run:
         return drawn if saved is None or isinstance(random_state, Integral) else saved.seeds
 
     @contextmanager
-    def around(self, engine: Engine, seeds: list[int], shift: float) -> Iterator[None]:
-        """Logs, checkpoints, callback and Ctrl-C while this engine runs. ``shift`` takes bounds to the units of y."""
+    def around(self, engine: Engine, seeds: list[int], shift: float, verbose: bool) -> Iterator[None]:
+        """Logs, a bar, checkpoints, callback and Ctrl-C while this engine runs. ``shift`` takes bounds to the units of y."""
+        bar = Progress([engine.planned], show=verbose)
 
         def report(record: Record) -> None:
             in_units_of_y = {**record, "bound": record["bound"] - shift}
             log(in_units_of_y)
+            bar.record(in_units_of_y)
             if self.callback is not None:
                 self.callback(in_units_of_y)
 
@@ -74,7 +78,8 @@ class Run:
         begin = getattr(self.callback, "begin", None)
         if begin is not None:
             begin(engine)
-        with nullcontext() if getattr(self.callback, "only_complete", False) else _first_interrupt(engine):
+        bar.begin(engine)
+        with bar, nullcontext() if getattr(self.callback, "only_complete", False) else _first_interrupt(engine):
             yield
         self.interrupted = engine.stopped
         if engine.stopped:

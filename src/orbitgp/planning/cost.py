@@ -28,6 +28,7 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.planning import device_speed
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
 
+_EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
 _MEMORY_SHARE = 0.7  # of the free memory
 _BLOCKS = 4  # of values of k_g, at a time
 _TURNS = 6  # of local parameters and posterior, as thousands of rows take
@@ -73,6 +74,11 @@ class Workload:
         """The evidence and its gradient."""
         kept = kept_elements(rows, self.samples, self.dim, self.device)
         return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, kept=kept)
+
+    def evaluation_seconds(self, rows: int, samples: int | None = None) -> float:
+        """The same with this number of draws, and with what does not depend on the size of the data."""
+        sized = self if samples is None else replace(self, samples=samples)
+        return sized.evaluation(rows).seconds + _EVALUATION
 
     def conditioning(self, rows: int) -> Cost:
         """The posterior and its evidence, without a gradient."""

@@ -32,7 +32,6 @@ NUM_INDUCING = 256
 INDUCING_SAMPLES = 8
 _CANDIDATES = 4  # that climb the first rung, for each learned reach; and as many at most on later ones
 _CLIMB = 12  # evaluations of one climb
-_EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
 
 
 @dataclass(frozen=True)
@@ -119,11 +118,12 @@ def make_plan(
     return Plan("sparse", found, rows)
 
 
-def sparse_plan(plan: Plan, num_inducing: int, rung: Rung | None, settings: TrainerSettings) -> Plan:
+def sparse_plan(plan: Plan, num_inducing: int, rung: Rung | None, settings: TrainerSettings, seconds: float) -> Plan:
     """The plan of a sparse fit, once its inducing points are known. Without a rung it takes stochastic steps."""
+    plan = replace(plan, num_inducing=num_inducing, seconds=seconds)
     if rung is None:
-        return replace(plan, num_inducing=num_inducing, max_steps=settings.max_steps, batch_size=settings.batch_size)
-    return replace(plan, num_inducing=num_inducing, ladder=(rung,))
+        return replace(plan, max_steps=settings.max_steps, batch_size=settings.batch_size)
+    return replace(plan, ladder=(rung,))
 
 
 def inducing_samples(asked: int | None, orbit: Orbit) -> int:
@@ -209,12 +209,12 @@ def _of_ladder(reason: str, work: Workload, model: ExactGP, rows: int, draws: in
     ladder = tuple(rungs(rows, drawn, several=True, fixed_draws=fixed))
     last = replace(work, samples=draws)
     conditioning = last.conditioning(len(model.x))
-    seconds = conditioning.seconds + _ladder_seconds(work, ladder, model.orbit)
+    seconds = conditioning.seconds + ladder_seconds(work, ladder, model.orbit)
     memory = max(last.evaluation(rows).bytes, conditioning.bytes)
     return Plan("exact", reason, len(model.x), ladder, min(seconds, limit), memory)
 
 
-def _ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> float:
+def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> float:
     """What the climbs of a ladder take: many candidates on the first rung, and fewer on the others.
 
     An orbit with one reach seldom needs more than the least draws; one with several may need all. Climbs from the
@@ -231,8 +231,7 @@ def _ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> flo
             climbs = _CANDIDATES * max(1, reaches)
         elif draws == LEAST_DRAWS:
             climbs += 2  # neighbours of the best
-        sized = work if rung.draws is None else replace(work, samples=draws)
-        seconds += climbs * _CLIMB * (sized.evaluation(rung.rows).seconds + _EVALUATION)
+        seconds += climbs * _CLIMB * work.evaluation_seconds(rung.rows, rung.draws)
     return seconds
 
 
@@ -252,8 +251,8 @@ def exact_seconds(
         return None
     drawn = None if isinstance(orbit, FiniteOrbit) else num_samples or work.most_samples(rows, rows, options.exact_seconds)
     ladder = rungs(rows, drawn, several=True, fixed_draws=num_samples is not None)
-    steps = (max_steps or math.inf) * (work.evaluation(rows).seconds + _EVALUATION)
-    return min(_ladder_seconds(work, ladder, orbit), steps, max_seconds or math.inf)
+    steps = (max_steps or math.inf) * work.evaluation_seconds(rows)
+    return min(ladder_seconds(work, ladder, orbit), steps, max_seconds or math.inf)
 
 
 def duration(seconds: float) -> str:

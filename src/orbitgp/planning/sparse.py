@@ -121,3 +121,16 @@ def affordable_steps(
         steps = int(SECONDS / step_seconds(model, likelihood, x, options))
         options = replace(options, max_steps=min(max(least_steps, steps), 10 * least_steps))
     return options
+
+
+def learning_seconds(
+    model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings, rung: Rung | None
+) -> tuple[float, float]:
+    """What the steps or the climb of a sparse run take, and what follows them: the last q(u), and its evidence."""
+    problem = model, likelihood, x
+    if rung is None:
+        learning = options.max_steps * step_seconds(*problem, options)
+    else:
+        draws = model.samples_per_row(None) if rung.draws is None else min(rung.draws, FIRST_DRAWS)
+        learning = min(options.max_steps, EVALUATIONS) * evaluation_cost(*problem, draws, rung.rows).seconds
+    return learning, min(10 * pass_seconds(*problem, len(x), options.num_samples), SECONDS / 2)

@@ -48,6 +48,10 @@ class TimeLimit:
         if self.work is not None and 4 * rows >= self.learn_rows:
             self.pace = seconds / self._with(samples).evaluation(rows).seconds
 
+    def evaluation_seconds(self, rows: int, samples: int | None) -> float:
+        """What an evaluation takes at the nominal speed; nothing where that is not known."""
+        return 0.0 if self.work is None else self.work.evaluation_seconds(rows, samples)
+
     def to_learn(self, samples: int | None) -> float:
         """Seconds for learning with as many draws: all but what follows takes, or its share."""
         if self.seconds is None or self.work is None:

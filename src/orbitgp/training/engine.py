@@ -30,7 +30,8 @@ from orbitgp.training.records import Callback, Record
 class Engine(Protocol):
     """A run that learns from where its model is, with its clock, its history, and the state from which it continues.
 
-    ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``steps`` are
+    ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``planned``
+    are the seconds that it takes at the nominal speed of the device, about. ``steps`` are
     stochastic steps or evaluations of the evidence, at most ``max_steps`` of them. ``learn_rows`` is None where all rows are
     seen in turn. ``screened``: the start is chosen, so that the run can be saved.
     """
@@ -48,6 +49,8 @@ class Engine(Protocol):
     def y(self) -> Float[Tensor, "rows *outputs"]: ...
     @property
     def options(self) -> TrainerSettings: ...
+    @property
+    def planned(self) -> float: ...
     @property
     def max_steps(self) -> int | None: ...
     @property
@@ -72,6 +75,9 @@ class Engine(Protocol):
 
     def fraction(self) -> float:
         """How much of the run is over."""
+
+    def progress(self) -> float:
+        """How much of the time that the run takes is over, about."""
 
     def summary(self) -> str:
         """What happened, in words."""

@@ -80,10 +80,10 @@ class Ladder(Run):
 
     def run(self) -> Posterior[Any]:
         """Climb the ladder, and condition on all data."""
-        with self.start_clock():
-            self._learn_in_time()
-            solution = self._condition()
-            self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
+        self.start_clock()
+        self._learn_in_time()
+        solution = self._condition()
+        self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
         return solution
 
     def _condition(self) -> Posterior[Any]:
@@ -100,13 +100,13 @@ class Ladder(Run):
 
     def learn(self) -> None:
         """The same without the posterior of all data; a constant prior mean is that of the rows learned from."""
-        with self.start_clock():
-            self._learn_in_time()
-            rung = Rung(self.learn_rows, self.model.num_samples)
-            last, start = self.objective(rung), time.perf_counter()
-            solution = last.model.condition(self.likelihood, last.y)
-            self.condition_seconds = time.perf_counter() - start
-            self.record(solution.log_evidence, rung)
+        self.start_clock()
+        self._learn_in_time()
+        rung = Rung(self.learn_rows, self.model.num_samples)
+        last, start = self.objective(rung), time.perf_counter()
+        solution = last.model.condition(self.likelihood, last.y)
+        self.condition_seconds = time.perf_counter() - start
+        self.record(solution.log_evidence, rung)
 
     def summary(self) -> str:
         """What happened, in words."""

@@ -22,8 +22,6 @@ the hyperparameters by name, and diagnostics:
 from __future__ import annotations
 
 import logging
-import sys
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -121,12 +119,3 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
 def log(record: Record) -> None:
     """Write the record to the log, in one line."""
     logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(record))
-
-
-def progress_bar(show: bool, unit: str, total: int | None = None) -> Any:
-    """A bar of tqdm in a terminal or a notebook; nothing elsewhere, such as in a log file."""
-    with warnings.catch_warnings():  # the notebook form of tqdm warns where ipywidgets is not installed
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        from tqdm.auto import tqdm
-    in_notebook = "ipykernel" in sys.modules  # where the output is no terminal, but is shown
-    return tqdm(total=total, unit=f" {unit}", disable=not show or (False if in_notebook else None), dynamic_ncols=True)

@@ -17,12 +17,13 @@ from gpytorch.kernels import Kernel
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.planning.rungs import Rung
+from orbitgp.planning.sparse import EVALUATIONS
 from orbitgp.planning.time_limit import TimeLimit
 from orbitgp.training.engine import Interruptible, copied_to
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.maximise import Optimum, Stopped
 from orbitgp.training.objective import Objective
-from orbitgp.training.records import Record, headline, hyperparameters, progress_bar
+from orbitgp.training.records import Record, hyperparameters
 
 _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates climb
 
@@ -37,7 +38,7 @@ class Run(Interruptible):
     limit: TimeLimit = field(default_factory=lambda: TimeLimit(None))
     max_steps: int | None = None
     callback: Callable[[Record], None] | None = None
-    progress: bool = False
+    planned: float = 0.0  # seconds at the nominal speed, if that is known
     after_step: Callable[[Any], None] | None = None
     screened: bool = True  # checkpoints may be written from the first climb on
 
@@ -47,7 +48,7 @@ class Run(Interruptible):
         self.optima: list[Optimum] = []  # of all climbs so far
         self.history: list[Record] = []
         self.steps = 0  # evaluations of the evidence with its gradient
-        self.seconds = 0.0
+        self.seconds = self._nominal = 0.0
         self.stopped = False
         self.converged = False
         self._late_after: int | None = None  # climbs after which candidates had taken their share of the time
@@ -56,11 +57,9 @@ class Run(Interruptible):
         self._clock = time.perf_counter()
         self._snapshot = self.state()
 
-    def start_clock(self) -> Any:
-        """Before the first evaluation, in this process; the progress bar is a context."""
+    def start_clock(self) -> None:
+        """Before the first evaluation, in this process."""
         self._clock = time.perf_counter() - self.seconds
-        self._bar = progress_bar(self.progress, "evaluations")
-        return self._bar
 
     def evaluate(self, objective: Objective, vector: Vector, rung: Rung) -> tuple[float, Vector]:
         """Evaluate an objective once, if the budget allows."""
@@ -68,7 +67,7 @@ class Run(Interruptible):
         if self.stopped or self._fraction(rung) >= 1.0:
             raise Stopped
         self.steps += 1
-        self._bar.update()
+        self._nominal += self.limit.evaluation_seconds(rung.rows, 1 if objective.is_plain else rung.draws)
         with self.interruptibly():
             found = objective(vector)
         if not objective.is_plain:
@@ -111,6 +110,11 @@ class Run(Interruptible):
         """How much of the budget is spent; 1 when the run is over."""
         return self._fraction(None)
 
+    def progress(self) -> float:
+        """How much of the run is over, about: of what was planned, or of the budget."""
+        expected = self._nominal / self.planned if self.planned else self.steps / EVALUATIONS
+        return min(max(expected, self.fraction()), 0.99)
+
     def _fraction(self, rung: Rung | None) -> float:
         if self.converged:
             return 1.0
@@ -134,7 +138,6 @@ class Run(Interruptible):
             **hyperparameters(kernel, likelihood),
         }
         self.history.append(record)
-        self._bar.set_postfix_str(headline(record))
         if self.callback is not None:
             self.callback(record)
 

@@ -16,6 +16,7 @@ that of all.
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ from orbitgp.orbits import FiniteOrbit
 from orbitgp.planning.cost import Workload
 from orbitgp.planning.device_speed import nominal_seconds
 from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.plan import ladder_seconds
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, SKETCH_ROWS, Rung, rungs
 from orbitgp.planning.sparse import ROWS_A_POINT, pass_seconds
 from orbitgp.planning.time_limit import TimeLeft, TimeLimit
@@ -48,9 +50,18 @@ def needs_start(likelihood: Likelihood, options: TrainerSettings) -> bool:
     return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
 
 
-def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
-    """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model."""
-    model, likelihood, x, y = setting
+class _StartSize(NamedTuple):
+    """How the start is chosen: by how many rows, and with how many draws or elements of the orbit."""
+
+    work: Workload
+    rows: int
+    draws: int
+    elements: int | None
+    limit: float | None  # seconds
+
+
+def _start_size(setting: Setting, options: TrainerSettings) -> _StartSize:
+    model, likelihood, x, _ = setting
     orbit = model.orbit
     elements = min(orbit.size, FIRST_DRAWS) if isinstance(orbit, FiniteOrbit) else None
     learns_orbit = not likelihood.num_locals and any(parameter.requires_grad for parameter in orbit.parameters())
@@ -68,11 +79,25 @@ def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
         count = work.most_rows(inf if limit is None else seconds, memory, fewer, step=1)
         # Few rows tell starts apart; two have an evidence, whatever their memory.
         count = max(2, count, work.most_rows(inf, memory, min(SKETCH_ROWS, fewer), step=1))
+    draws = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
+    return _StartSize(work, count, draws, elements, limit)
+
+
+def start_seconds(setting: Setting, options: TrainerSettings) -> float:
+    """What the choice of a start takes, about."""
+    work, rows, draws, elements, limit = _start_size(setting, options)
+    planned = ladder_seconds(work, rungs(rows, draws, several=True, fixed_draws=elements is not None), setting.model.orbit)
+    return min(planned, limit or inf)
+
+
+def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
+    """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model."""
+    model, likelihood, x, y = setting
+    orbit, (_, count, most, elements, limit) = model.orbit, _start_size(setting, options)
     rows = representative_order(y, options.seed)[:count].to(x.device)
     x, y = fetch(x, rows), y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents, num_samples=elements, by_bound=True).to(x.device)
     exact.prior_mean = model.prior_mean
-    most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
     return Ladder(
         model=exact,
         likelihood=likelihood,

@@ -36,7 +36,7 @@ from orbitgp.training.engine import Interruptible
 from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule, set_rates
 from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
-from orbitgp.training.records import Diagnostics, Record, headline, hyperparameters, progress_bar
+from orbitgp.training.records import Diagnostics, Record, hyperparameters
 
 
 @dataclass
@@ -52,7 +52,6 @@ class StochasticSteps(Interruptible):
     y: Float[Tensor, "rows *outputs"]
     options: TrainerSettings
     callback: Callable[[Record], None] | None = None
-    progress: bool = False
     after_step: Callable[[Any], None] | None = None
 
     def __post_init__(self) -> None:
@@ -93,20 +92,16 @@ class StochasticSteps(Interruptible):
         """Take steps until the bound has stopped rising or the budget is spent."""
         every = min(max(1, self.options.max_steps // 100), _MOST_STEPS_A_RECORD)
         steps, seconds = self.steps, self.seconds
-        with progress_bar(self.progress, "steps", self.options.max_steps) as bar:
-            bar.update(self.steps)
-            while self.fraction() < 1.0 and not self.stopped:
-                self.step()
-                bar.update()
-                if self.steps % every == 0 or self.fraction() >= 1.0:
-                    record = self.record()
-                    if self.fraction() < 0.5 and is_level(self._bounds()):
-                        self.hold = self._spent()  # rates fall from now on
-                    bar.set_postfix_str(headline(record))
-                    if self.callback is not None:
-                        self.callback(record)
-                if self.after_step is not None:
-                    self.after_step(self)
+        while self.fraction() < 1.0 and not self.stopped:
+            self.step()
+            if self.steps % every == 0 or self.fraction() >= 1.0:
+                record = self.record()
+                if self.fraction() < 0.5 and is_level(self._bounds()):
+                    self.hold = self._spent()  # rates fall from now on
+                if self.callback is not None:
+                    self.callback(record)
+            if self.after_step is not None:
+                self.after_step(self)
         if self.bounds:  # the run was stopped between two records, or all its time went into the choice of a start
             self.record()
         if self.steps > steps:
@@ -123,6 +118,10 @@ class StochasticSteps(Interruptible):
     def fraction(self) -> float:
         """How much of the run is over: of the budget, or of twice the time after which the bound had stopped rising."""
         return self._spent() / (2 * self.hold)
+
+    def progress(self) -> float:
+        """The same."""
+        return self.fraction()
 
     def step(self) -> None:
         """One step: q(u) in closed form, then a gradient step of everything else."""

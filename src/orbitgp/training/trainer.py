@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 import torch
@@ -29,7 +30,7 @@ from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
-from orbitgp.planning.sparse import affordable_steps, climb, most_evaluations
+from orbitgp.planning.sparse import affordable_steps, climb, learning_seconds, most_evaluations
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.engine import Interruptible, copied_to
 from orbitgp.training.ladder import Ladder
@@ -43,6 +44,7 @@ from orbitgp.training.sparse_ladders import (
     raise_noise,
     set_last_posterior,
     start_ladder,
+    start_seconds,
 )
 from orbitgp.training.stochastic_steps import StochasticSteps
 
@@ -67,7 +69,6 @@ class Trainer(Interruptible):
     y: Float[Tensor, "rows *outputs"]
     options: TrainerSettings = field(default_factory=TrainerSettings)
     callback: Callback | None = None
-    progress: bool = False
     after_step: Callable[[Any], None] | None = None
     free_steps: bool = False
     seconds: float = 0.0
@@ -84,6 +85,10 @@ class Trainer(Interruptible):
         self.engine: StochasticSteps | Ladder | None = None  # made when the start is chosen
         self.screened = not needs_start(self.likelihood, self.options)
         self.keeps_orbit = False
+        start = 0.0 if self.screened else start_seconds(self._setting, self.options)
+        seconds = start, *learning_seconds(self.model, self.likelihood, self.x, self.options, self.last_rung)
+        self._start_share, self._learning_share, _ = (part / sum(seconds) for part in seconds)
+        self.planned = min(sum(seconds), self.rest.seconds or inf)
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
         self._asked_to_stop = False
         self._start: Ladder | None = None  # while the start is chosen
@@ -93,7 +98,7 @@ class Trainer(Interruptible):
         """Stochastic steps from where the model is. Once they are asked for, the run takes no others."""
         if not isinstance(self.engine, StochasticSteps):
             with self._held():
-                watching = self.callback, self.progress, lambda _: self._step_done()
+                watching = self.callback, lambda _: self._step_done()
                 self.engine = StochasticSteps(*self._setting, self.options, *watching)
             self.engine.seconds, self.engine.stopped = self.seconds, self._asked_to_stop
             self.last_rung = self._begin = None
@@ -105,7 +110,7 @@ class Trainer(Interruptible):
             ladder = collapsed_ladder(self._setting, self.options, last)
         if self.free_steps and self.options.max_seconds is None:
             ladder.max_steps = most_evaluations(self.model, self.likelihood, self.x, last)
-        ladder.callback, ladder.progress, ladder.after_step = self.callback, self.progress, lambda _: self._step_done()
+        ladder.callback, ladder.after_step = self.callback, lambda _: self._step_done()
         return ladder
 
     @contextmanager
@@ -161,6 +166,12 @@ class Trainer(Interruptible):
     def fraction(self) -> float:
         return 0.0 if self.engine is None else self.engine.fraction()
 
+    def progress(self) -> float:
+        """The start and what follows learning count as the shares that they were planned to be."""
+        if self.engine is not None:
+            return self._start_share + self._learning_share * self.engine.progress()
+        return self._start_share * (0.0 if self._start is None else self._start.progress())
+
     def summary(self) -> str:
         return "" if self.engine is None else self.engine.summary()
 
@@ -185,7 +196,7 @@ class Trainer(Interruptible):
         model, origin, begun = self.model, self._parameters(), time.perf_counter()
         try:
             ladder = self._start = start_ladder(self._setting, self.options)
-            ladder.progress, ladder.stopped = self.progress, self.stopped
+            ladder.stopped = self.stopped
             ladder.learn()
         except FloatingPointError:  # the run itself may do better with other data or samples
             self._set_parameters(origin)

@@ -1,0 +1,132 @@
+"""Progress of one or several fits: how much of their time is over, how long the rest takes, and what they have learned so far.
+
+A terminal or a notebook shows one bar. Elsewhere there is nothing or, if asked for, a plain line every ten seconds. An engine
+says how much of its run is over (:meth:`~orbitgp.training.engine.Engine.progress`). The plan says what share of all work each
+fit is, and the clock of this machine what the rest takes.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from io import StringIO
+
+from tqdm import tqdm
+
+from orbitgp.training.engine import Engine
+from orbitgp.training.records import Record, headline
+
+EVERY = 10.0  # seconds between plain lines
+_KNOWN = 0.02  # of the work must be done to tell how long the rest takes
+
+
+class Progress:
+    """A bar around fits, in the order of ``seconds``, which are what each of them is planned to take.
+
+    ``units`` of learned quantities, by name. ``lines``: whether to print plain lines where there is neither a terminal nor a
+    notebook. Fits that no engine is known of, as those of workers, count when they are done.
+    """
+
+    def __init__(
+        self, seconds: Sequence[float], units: Mapping[str, str] | None = None, lines: bool = False, show: bool = True
+    ) -> None:
+        self.seconds, self.units = list(seconds), units
+        in_notebook = "ipykernel" in sys.modules  # where the output is no terminal, but is shown
+        self.shown = in_notebook or sys.stderr.isatty()
+        self.lines = lines and not self.shown
+        self.done = 0  # fits
+        self.name = self.text = ""
+        self.engine: Engine | None = None
+        self.told = time.monotonic()
+        self.bar = tqdm(
+            total=1.0,
+            bar_format="{desc}{percentage:.0f} %|{bar:16}| {elapsed}{postfix}",
+            file=_Cell() if in_notebook else sys.stderr if self.shown else StringIO(),
+            dynamic_ncols=not in_notebook,
+            leave=False,
+            ascii=False,
+            disable=not show or not (self.shown or self.lines),
+        )
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Progress:
+        if not self.bar.disable:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self.shown and not self.bar.disable:  # a notebook keeps the last line
+            self.bar.n = 1.0
+            self.bar.set_postfix_str(self.text, refresh=True)
+        self.bar.close()
+
+    def begin(self, engine: Engine, name: str = "") -> None:
+        """A fit begins. If another one has not ended by a word, it ends now."""
+        self.done += self.engine is not None
+        self.engine, self.name, self.text = engine, name, "choosing a start"
+
+    def record(self, record: Record) -> None:
+        """The fit has come this far."""
+        self.text = headline(record, self.units)
+
+    def end(self, name: str = "") -> None:
+        """A fit is done."""
+        self.engine, self.name, self.text, self.done = None, name, "", self.done + 1
+        if self.lines and not self.bar.disable and self.done < len(self.seconds):
+            self._print()
+
+    def fraction(self) -> float:
+        """How much of all the work is done."""
+        seconds = [*self.seconds, *[max(self.seconds)] * (self.done + (self.engine is not None) - len(self.seconds))]
+        now = 0.0 if self.engine is None else self.engine.progress() * seconds[self.done]
+        return (sum(seconds[: self.done]) + now) / (sum(seconds) or 1.0)
+
+    def __str__(self) -> str:
+        """A plain line."""
+        seconds, fraction = self._seconds(), self.fraction()
+        left = f"about {_clock(seconds * (1 / fraction - 1))} left" if fraction > _KNOWN else ""
+        many = f"{self.done} of {max(len(self.seconds), self.done)} models done" if len(self.seconds) > 1 else ""
+        name = f"{self.name}: " if self.name else ""
+        return name + ", ".join(filter(None, [f"{100 * fraction:.0f} %, {_clock(seconds)}", left, many, self.text]))
+
+    def _seconds(self) -> float:
+        return float(time.time() - self.bar.start_t)
+
+    def _watch(self) -> None:
+        """Nobody should wonder whether anything happens while there are no records."""
+        while not self._ended.wait(0.5):
+            if self.shown:
+                said = str(self).partition(" %, ")
+                self.bar.n = min(self.fraction(), 1.0)
+                self.bar.set_description_str(f"{self.name}: " if self.name else "", refresh=False)
+                self.bar.set_postfix_str(said[2].partition(", ")[2], refresh=True)
+            elif time.monotonic() - self.told >= EVERY:
+                self._print()
+
+    def _print(self) -> None:
+        self.told = time.monotonic()
+        sys.stderr.write(f"{self}\n")
+        sys.stderr.flush()
+
+
+class _Cell(StringIO):
+    """One line of output below the cell of a notebook, which each text replaces. It needs no widgets."""
+
+    def write(self, text: str) -> int:
+        from IPython.display import display
+
+        if text.strip():
+            shown = {"text/plain": text.strip("\r")}
+            if not hasattr(self, "_line"):
+                self._line = display(shown, raw=True, display_id=True)
+            else:
+                self._line.update(shown, raw=True)
+        return len(text)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes:02d}:{rest:02d}"

@@ -1,0 +1,104 @@
+"""How long a run will take, and the progress of a comparison."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
+from orbitgp.cli.estimate import Watch, print_estimate
+from orbitgp.cli.run import Run
+from orbitgp.comparison.parallel import Job, train
+from orbitgp.datasets.files import load
+from orbitgp.orbits import Affine, Identity, Rotation
+from orbitgp.training.progress import Progress
+
+
+def test_workers_are_counted_in_models(capsys):
+    """Their records come all at once when a model is done."""
+    jobs = [Job("rotation", Identity(), seed, InvariantGPClassifier) for seed in (0, 1)]
+    with Progress([1.0] * 3, lines=True) as bar:
+        watch = Watch(bar)
+        for job in jobs:
+            watch(job, {"step": 20, "bound": 1.0, "orbit": {}})
+            watch(job, None)
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch("rotation, seed 0: 33 %, 00:00, about 00:00 left, 1 of 3 models done", first)
+    assert re.fullmatch("rotation, seed 1: 67 %, 00:00, about 00:00 left, 2 of 3 models done", second)
+
+
+def test_a_model_of_this_process_tells_how_far_it_is():
+    rng = np.random.default_rng(0)
+    x, seen = rng.normal(size=(30, 2)), []
+    bar = Progress([1.0, 1.0])
+
+    class Watching(Watch):
+        def __call__(self, job, record):
+            super().__call__(job, record)
+            seen.append(bar.fraction())
+
+    train(Job("none", Identity(), 0, InvariantGPRegressor), x, x.sum(1), Watching(bar))
+    assert seen == sorted(seen)
+    assert 0 < seen[0] < seen[-1] < 0.5
+
+
+def estimate(data, orbits, workers=1, kind=InvariantGPClassifier, **settings):
+    run = Run(Path("run"), {}, quiet=False)
+    run.data = data
+    return print_estimate(run, [kind(orbit, random_state=0, **settings) for orbit in orbits], workers)
+
+
+def test_long_work_is_announced(capsys):
+    few, many = load("digits", max_data=50), load("digits", max_data=600)
+    assert estimate(few, [Identity()]) == pytest.approx([2.0], abs=2.0)
+    assert capsys.readouterr().err == ""
+    estimate(many, [Rotation()])
+    said = capsys.readouterr().err
+    assert "this will take about" in said
+    assert re.search("--max-data 300 would take [0-9]+ s", said)
+    # What fits took, in seconds of one core of a busy machine: 300 digits with rotations 25, without an orbit 4.
+    for orbits, low, high in (([Rotation(), Rotation()], 20, 70), ([Identity(), Rotation(), Rotation()], 20, 80)):
+        assert low <= sum(estimate(load("digits", max_data=300), orbits)) <= high
+        capsys.readouterr()
+    estimate(many, [Rotation()], max_steps=2)
+    estimate(many, [Rotation()], max_seconds=5.0)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("settings", [{"inference": "sparse"}, {"num_inducing": 20, "batch_size": 100}])
+def test_sparse_work_is_announced(settings, capsys):
+    (seconds,) = estimate(load("digits", max_data=600), [Rotation()], **settings)
+    assert 10 < seconds < 3000
+    assert "this will take about" in capsys.readouterr().err
+
+
+def test_many_rows_of_a_table_are_announced(capsys):
+    """Noise has a closed form, and is learned from some of the rows: neither must hide how long it takes."""
+    rng = np.random.default_rng(0)
+    data = replace(load("digits", max_data=50), x_train=rng.normal(size=(20_000, 5)), y_train=rng.normal(size=20_000))
+    for orbit in ("noise", None):
+        (seconds,) = estimate(data, [orbit], kind=InvariantGPRegressor)
+        assert 30 < seconds < 1000
+        assert "this will take about" in capsys.readouterr().err
+
+
+def test_what_saves_little_time_is_not_offered(capsys):
+    """Most of the time of a fit of few data does not depend on their number."""
+    data = load("digits", max_data=100)
+    estimate(load("digits", max_data=40), [Affine()] * 5)
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"this will take about \d+ (s|minutes) on a free machine\n", said), said
+    few = replace(
+        data, x_test=None, y_test=None, y_train=data.y_train[:60], x_train=np.random.default_rng(0).random((60, 3, 200, 200))
+    )
+    large = replace(few, read_options=replace(data.read_options, colour="RGB"))
+    estimate(large, [Affine()])
+    said = capsys.readouterr().err
+    assert "--resize 32x32 would take" in said
+    assert "--max-data" not in said

@@ -1,0 +1,101 @@
+"""Progress of fits: a bar in a terminal or a notebook, plain lines in a file if asked for, else nothing."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orbitgp.training.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def engine(progress: float) -> Any:
+    return SimpleNamespace(progress=lambda: progress)
+
+
+RECORD = {"step": 20, "bound": 1234.5, "orbit": {"degrees": 17.2, "elements": 2.0}}
+
+
+def test_shares_of_the_work() -> None:
+    bar = Progress([30.0, 10.0])
+    assert bar.fraction() == 0.0
+    bar.begin(engine(0.5), "rotation")
+    assert bar.fraction() == 15 / 40
+    bar.end()
+    assert bar.fraction() == 30 / 40
+    bar.begin(engine(0.1))
+    assert bar.fraction() == 31 / 40
+    bar.begin(engine(0.0))  # more than were planned: as long as the longest
+    assert bar.fraction() == 40 / 70
+
+
+def test_a_plain_line() -> None:
+    bar = Progress([100.0], {"degrees": "°"})
+    bar.bar.start_t = time.time() - 20
+    bar.begin(engine(0.25), "rotation")
+    assert str(bar) == "rotation: 25 %, 00:20, about 01:00 left, choosing a start"
+    bar.record(RECORD)
+    assert str(bar) == "rotation: 25 %, 00:20, about 01:00 left, bound 1,234, degrees ±17°"
+    bar.begin(engine(0.0), "none")
+    bar.seconds = [1.0, 1000.0]
+    assert str(bar) == "none: 0 %, 00:20, 1 of 2 models done, choosing a start"
+
+
+@pytest.mark.parametrize(("lines", "show", "said"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_outside_of_a_terminal(
+    lines: bool, show: bool, said: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitgp.training.progress.EVERY", 0.0)
+    with Progress([1.0], lines=lines, show=show) as bar:
+        bar.begin(engine(0.5), "rotation")
+        time.sleep(0.7)
+    err = capsys.readouterr().err
+    assert (re.match("rotation: 50 %, 00:0., about 00:0. left, choosing a start\n", err) is not None) == said
+    assert said or err == ""
+
+
+def test_one_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with Progress([1.0, 1.0]) as bar:
+        two_fits(bar)
+    text = shown.getvalue()
+    assert "\n" not in text
+    assert re.search(r"\rrotation: 25 %\|\S+ +\| 00:0., about 00:0. left, 0 of 2 models done, bound 1,234", text)
+    assert re.search(r"\rnone: 75 %\|", text)
+
+
+def test_one_line_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shown once and then updated, as a kernel does it by the identity of a display."""
+    shown: list[str] = []
+    handle = SimpleNamespace(update=lambda data, raw: shown.append("updated " + data["text/plain"]))
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> Any:
+        shown.append("new " + data["text/plain"])
+        return handle
+
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    with Progress([1.0, 1.0]) as bar:
+        two_fits(bar)
+    assert [text.partition(" ")[0] for text in shown] == ["new", *["updated"] * (len(shown) - 1)]
+    assert any("rotation: 25 %|" in text for text in shown)
+    assert "100 %|" in shown[-1]
+
+
+def two_fits(bar: Progress) -> None:
+    for name in ("rotation", "none"):
+        bar.begin(engine(0.5), name)
+        bar.record(RECORD)
+        time.sleep(0.7)

@@ -121,7 +121,8 @@ def _workers(jobs: int | None, backend: str | None, device: str) -> int:
 
 
 def _compare(run: Run, workers: int, json_: bool) -> None:
-    from orbitgp import InvariantGPClassifier, InvariantGPRegressor, comparison
+    from orbitgp import comparison
+    from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.orbits import Identity
 
     config, data = run.config, run.data

@@ -196,7 +196,10 @@ class InvariantEstimator(Presents, ChecksData):
         exact = exact_model(x, fit) if isinstance(x, Tensor) else None
         self.plan_ = plan_of(exact, fit)
         logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
+        run.fits = 2 if asked == "auto" else 1
         if exact is not None and self.plan_.inference == "exact":
+            if run.only_plans:  # an engine takes time to make
+                return
             engine: Ladder | Trainer = exact_engine(exact, fit, self.plan_)
         else:
             check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
@@ -208,8 +211,7 @@ class InvariantEstimator(Presents, ChecksData):
         self._fit_exact(engine, fit) if isinstance(engine, Ladder) else self._fit_sparse(engine, fit)
         self.inference_, self.interrupted_ = self.plan_.inference, run.interrupted
         some, labels = first(x, SEEN_ROWS).cpu().numpy(), np.asarray(targets)[:SEEN_ROWS]
-        shown = typical_rows(some, labels)
-        self.examples_ = some[shown], labels[shown]
+        self.examples_ = some[shown := typical_rows(some, labels)], labels[shown]
         if asked == "auto" and not (ard or run.interrupted):
             self._prefer_ard(X, y, run)
 
@@ -265,8 +267,7 @@ class InvariantEstimator(Presents, ChecksData):
         likelihood = engine.likelihood
         for module in (model, likelihood):
             module.cpu().zero_grad()
-        self.model_, self.likelihood_ = model, likelihood
-        self.orbit_, self.kernel_ = model.orbit, show_values(model.kernel)
+        self.model_, self.likelihood_, self.orbit_, self.kernel_ = model, likelihood, model.orbit, show_values(model.kernel)
         self.evidence_ = evidence.shifted(-problem.log_scale * evidence.num_data)
         history = engine.history or [first_record(evidence.value, model.kernel, model.orbit, likelihood)]
         self.history_ = [{**record, "bound": record["bound"] - problem.shift} for record in history]

@@ -141,8 +141,9 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
     estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
     in_order = sorted(named.values(), key=lambda orbit: isinstance(orbit, Identity))  # as they are trained
-    models = [estimator(orbit, **estimator_settings(config)) for orbit in in_order]
-    with progress(run, print_estimate(run, models, workers), units) as bar:
+    limited = {**estimator_settings(config), "max_seconds": common["max_seconds"]}
+    seconds = print_estimate(run, [estimator(orbit, **limited) for orbit in in_order], workers)
+    with progress(run, seconds, units) as bar:
         ranking = comparison.compare(orbits=named, watch=Watch(bar), **common)
     curve = None
     if held is not None:

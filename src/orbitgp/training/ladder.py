@@ -80,7 +80,6 @@ class Ladder(Run):
 
     def run(self) -> Posterior[Any]:
         """Climb the ladder, and condition on all data."""
-        self.start_clock()
         self._learn_in_time()
         solution = self._condition()
         self.record(solution.log_evidence, Rung(len(self.x), self.model.num_samples))
@@ -92,15 +91,13 @@ class Ladder(Run):
             with self.interruptibly():
                 return self.model.condition(self.likelihood, self.y)
         except Stopped:
-            count, draws = self.limit.quick_posterior(len(self.x), self.model.num_samples)
-            rows = self.order[:count].to(self.x.device)
-            self.x, self.y, self.learn_rows = self.x[rows], self.y[rows], min(self.learn_rows, count)
-            self.model = self.model.restricted(self.x, draws)
+            quick = self.objective(Rung(*self.limit.quick_posterior(len(self.x), self.model.num_samples)))
+            self.model, self.x, self.y = quick.model, quick.model.x, quick.y
+            self.learn_rows = min(self.learn_rows, len(self.x))
             return self.model.condition(self.likelihood, self.y)
 
     def learn(self) -> None:
         """The same without the posterior of all data; a constant prior mean is that of the rows learned from."""
-        self.start_clock()
         self._learn_in_time()
         rung = Rung(self.learn_rows, self.model.num_samples)
         last, start = self.objective(rung), time.perf_counter()
@@ -115,8 +112,8 @@ class Ladder(Run):
         draws = "" if self.model.num_samples is None else f" with {self.model.num_samples} draws of the orbit"
         if self.converged:
             return f"The {name} is at an optimum{some}, after {self.steps:,} evaluations{draws}."
-        why = "was stopped" if self.stopped else "met its limit"
-        return f"The run {why} after {self.steps:,} evaluations{some}; the best parameters so far are kept. Raise the limit."
+        why = f"{'was stopped' if self.stopped else 'met its limit'} after {self.steps:,} evaluations{some}"
+        return f"The run {why}; the best parameters so far are kept. Raise the limit."
 
     def objective(self, rung: Rung, plain: bool = False) -> Objective:
         """The evidence on a rung, with the orbit or without it."""
@@ -126,6 +123,7 @@ class Ladder(Run):
 
     def _learn_in_time(self) -> None:
         """Climb as far as there is time. Where it ends early, the posterior may still have more draws."""
+        self.start_clock()
         try:
             if self.learned.parameters:
                 self.learned.set(self._climb_ladder().vector)

@@ -81,7 +81,8 @@ def test_sparse_work_is_announced(settings, capsys):
 def test_many_rows_of_a_table_are_announced(capsys):
     """Noise has a closed form, and is learned from some of the rows: neither must hide how long it takes."""
     rng = np.random.default_rng(0)
-    data = replace(load("digits", max_data=50), x_train=rng.normal(size=(20_000, 5)), y_train=rng.normal(size=20_000))
+    table = {"x_train": rng.normal(size=(20_000, 5)), "y_train": rng.normal(size=20_000), "x_test": None, "y_test": None}
+    data = replace(load("digits", max_data=50), **table)
     for orbit in ("noise", None):
         (seconds,) = estimate(data, [orbit], kind=InvariantGPRegressor)
         assert 30 < seconds < 1000

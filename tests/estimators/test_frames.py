@@ -83,7 +83,7 @@ def test_a_saved_model_takes_data_frames_and_warns_of_what_is_new(tmp_path):
 
 def test_numbers_alone_stay_as_they_are():
     rng = np.random.default_rng(0)
-    frame = pandas.DataFrame(rng.normal(3, 2, size=(30, 2)), columns=["a", "b"])
+    frame = pandas.DataFrame(rng.normal(3, 2, size=(30, 2)), columns=["a", "chunks"])
     model = InvariantGPRegressor(random_state=0, max_steps=3).fit(frame, frame["a"])
     np.testing.assert_array_equal(model.model_.x, frame)
     with pytest.raises(ValueError, match="contains NaN"):

@@ -26,7 +26,7 @@ from orbitgp.planning.options import TrainerSettings
 
 SHARED = [
     *("orbit", "kernel", "likelihood", "mean", "feature_map", "num_inducing", "num_samples", "max_steps", "max_seconds"),
-    *("batch_size", "image_shape", "device", "random_state", "verbose", "inference", "training"),
+    *("batch_size", "image_shape", "device", "random_state", "verbose", "inference", "training", "ard"),
 ]
 X = np.random.default_rng(0).normal(size=(24, 2))
 y = np.sin(X).sum(1)
@@ -34,9 +34,9 @@ QUICK: dict[str, Any] = {"max_steps": 2, "num_inducing": 6, "num_samples": 4, "r
 
 
 class TestTheShopWindow:
-    def test_estimators_have_few_arguments_and_the_regressor_one_more(self) -> None:
+    def test_estimators_have_few_arguments_and_the_regressor_two_more(self) -> None:
         assert list(signature(InvariantGPClassifier).parameters) == SHARED
-        assert list(signature(InvariantGPRegressor).parameters) == [*SHARED, "normalize_y"]
+        assert list(signature(InvariantGPRegressor).parameters) == [*SHARED, "normalize_y", "alpha"]
 
     def test_no_setting_has_two_places(self) -> None:
         assert not {field.name for field in fields(TrainingOptions)} & set(SHARED)

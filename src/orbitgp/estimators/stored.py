@@ -53,7 +53,7 @@ def stored(X: Any) -> Stored | None:
         return _shards(Path(X))
     if isinstance(X, Dataset):
         return _dataset(X)
-    if hasattr(X, "chunks") and hasattr(X, "shape"):  # HDF5 or Zarr
+    if hasattr(X, "chunks") and hasattr(X, "shape") and not hasattr(X, "columns"):  # HDF5 or Zarr; a data frame has columns
         take = getattr(X, "oindex", X)
         return Stored(tuple(X.shape), lambda rows: np.asarray(take[rows]))
     return None

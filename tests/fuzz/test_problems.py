@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.invariants import bad, refusal
 from tests.fuzz.problems import random_problem
 
-COUNT, PARTS = 300, 15
+COUNT, PARTS = 150, 10
 
 
 @pytest.mark.slow

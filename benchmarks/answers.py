@@ -30,7 +30,7 @@ Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # to learn from, a
 
 ROOT = Path(__file__).parents[1]
 PAIRS = ("gram", "gram_to_pull_back", "pull_back", "cross")  # of orbit_gram: all that computes pairs of an exact fit
-TURNS, ANGLES, STEPS = 32, 90.0, 100  # of the plain GPyTorch model: its rotations, their range, and steps of Adam
+TURNS, ANGLES, STEPS = 32, 90.0, 40  # of the plain GPyTorch model: its rotations, their range, and steps of Adam
 EPOCHS = 60  # of the network
 SMALL = (
     "digits 100 rotation", "digits 100 affine", "digits 100 deformation", "digits 300 rotation",
@@ -147,6 +147,7 @@ def gpytorch_fit(case: str, device: str) -> dict[str, Any]:
         def __init__(self) -> None:
             super().__init__()
             self.base = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+            self.base.base_kernel.lengthscale = np.median(np.linalg.norm(x[:50, None] - x[:50], axis=(2, 3)))
 
         def forward(self, a: Any, b: Any, diag: bool = False, **settings: Any) -> Any:
             points = [part.reshape(len(part) * TURNS, -1) for part in (a, b)]

@@ -9,7 +9,6 @@ import pytest
 
 from orbitgp import datasets
 from orbitgp.comparison import refine
-from orbitgp.estimators import initialise
 from orbitgp.training.ladder import Ladder
 
 MOST_STEPS = 6
@@ -22,10 +21,13 @@ def few_data(monkeypatch):
     Exact inference takes few steps.
     """
 
-    def few_steps(max_steps, **settings):
-        return Ladder(max_steps=min(max_steps or MOST_STEPS, MOST_STEPS), **settings)
+    begin = Ladder.__post_init__
 
-    monkeypatch.setattr(initialise, "Ladder", few_steps)
+    def few_steps(ladder: Ladder) -> None:
+        ladder.max_steps = min(ladder.max_steps or MOST_STEPS, MOST_STEPS)
+        begin(ladder)
+
+    monkeypatch.setattr(Ladder, "__post_init__", few_steps)
     whole = datasets.digits()
     few = replace(
         whole, x_train=whole.x_train[:60], y_train=whole.y_train[:60], x_test=whole.x_test[:50], y_test=whole.y_test[:50]

@@ -246,12 +246,12 @@ def test_exact_claims_and_table(tmp_path, failing):
     assert len(failing(exact.check(records))) == 2  # for f and for g
 
 
-def test_the_demo_joins_no_two_starts_and_leaves_out_climbs_without_the_orbit():
-    records = [(1, 0, False, 5.0), (3, 0, False, 90.0), (5, 1, False, 10.0), (7, 2, True, 5.0), (9, 3, False, 93.0)]
-    names = ("step", "climb", "without_orbit", "orbit")
+def test_the_demo_marks_the_learned_angle_on_the_evidence():
     axes = Figure().subplots()
-    demo.draw_climbs(axes, [{**dict(zip(names, r, strict=True)), "orbit": {"degrees": r[3]}} for r in records])
-    assert [line.get_xydata().tolist() for line in axes.lines] == [[[1, 5], [3, 90]], [[5, 10]], [[9, 93]]]
+    demo.draw_profile(axes, [float(-abs(angle - 90)) for angle in demo.ANGLES], 93.0, 0.5)
+    curve, learned = axes.lines[:2]
+    assert curve.get_xydata()[np.argmax(curve.get_ydata())].tolist() == [90.0, 0.0]
+    assert learned.get_xydata().tolist() == [[93.0, 0.5]]
 
 
 @pytest.mark.slow

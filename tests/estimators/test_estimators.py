@@ -26,14 +26,7 @@ from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.likelihoods import CLASSIFICATION, REGRESSION, Gaussian, GaussianIndicators, StudentT
 from orbitgp.orbits import GaussianNoise, Permutation, Rotation
-
-QUICK: dict[str, Any] = {
-    "max_steps": 2,
-    "num_inducing": 12,
-    "num_samples": 4,
-    "training": TrainingOptions(num_predict_samples=8, start_rows=0, learning_rate=0.03),
-    "random_state": 0,
-}
+from tests.estimators.quick import QUICK
 
 
 def wave(rng: np.random.Generator, rows: int = 40) -> tuple[np.ndarray, np.ndarray]:

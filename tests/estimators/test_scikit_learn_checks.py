@@ -7,19 +7,12 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
+from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators import evidence
 from orbitgp.orbits import GaussianNoise
+from tests.estimators.quick import QUICK
 
-QUICK: dict[str, Any] = {
-    "max_steps": 2,
-    "num_inducing": 12,
-    "num_samples": 4,
-    "training": TrainingOptions(num_predict_samples=8, start_rows=0, learning_rate=0.03),
-    "random_state": 0,
-}
-
-# Weights divide the noise, which is no repetition of rows, and none may be zero.
+# Weights divide the noise, which is no repetition of rows.
 NO_COPIES = {f"check_sample_weight_equivalence_on_{kind}_data": "weights are not copies" for kind in ("dense", "sparse")}
 
 

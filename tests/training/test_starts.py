@@ -108,6 +108,23 @@ def test_rotations_start_from_little_to_the_whole_circle_whatever_is_given():
         assert any(12 <= angle <= 60 for angle in angles)
 
 
+def test_starts_of_large_images_need_few_of_them():
+    """How far rotations move images is known after a few: 60 small ones, or 8 of many values, with the same starts."""
+    seen = []
+
+    class Watched(Rotation):
+        def shared_samples(self, x, *arguments, **options):
+            seen.append(tuple(x.shape))
+            return super().shared_samples(x, *arguments, **options)
+
+    small = torch.as_tensor(turned_digits(80)[0])
+    starts = possible_starts(Watched(20), small)
+    assert set(seen) == {(60, 8, 8)}
+    seen.clear()
+    assert possible_starts(Watched(20), small[:, None].expand(-1, 200, -1, -1).contiguous()) == starts
+    assert set(seen) == {(8, 200, 8, 8)}
+
+
 def test_affine_maps_start_from_rotations_by_any_angle():
     x = torch.from_numpy(turned_digits(40)[0])
     for degrees in (5.0, 45.0, 120.0):

@@ -51,7 +51,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
         return [given]
     if not reaches:
         return kernel_starts(kernel)
-    ruler = _Ruler(orbit, x[:_ROWS], distance)
+    ruler = _Ruler(orbit, _few(x), distance)
     whole = tuple(range(len(reaches)))
     multiples, starts = [1.0], [given]
     for share in (NARROW, MIDDLE, WIDE):
@@ -84,7 +84,7 @@ def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
     sizes = [reach.detach().abs() for reach in reaches]
     if not reaches or distance == 0.0:
         return sizes
-    ruler = _Ruler(orbit, x[:_ROWS], distance)
+    ruler = _Ruler(orbit, _few(x), distance)
     return [size * ruler.multiple((i,), MIDDLE) for i, size in enumerate(sizes)]
 
 
@@ -119,15 +119,20 @@ def _constants(kernel: Kernel) -> list[Parameter]:
 def narrow_start(orbit: Orbit, x: Inputs) -> Start:
     """The multiple of all reaches at which the orbit moves inputs a little."""
     whole = tuple(range(len(orbit.reaches())))
-    return (_Ruler(orbit, x[:_ROWS], distance_between(x)).multiple(whole, NARROW),) * len(whole)
+    return (_Ruler(orbit, _few(x), distance_between(x)).multiple(whole, NARROW),) * len(whole)
 
 
 @torch.no_grad()
 def distance_between(x: Inputs) -> float:
     """The median distance between different inputs; 0 where there are none."""
-    distances = torch.pdist(x[: 10 * _ROWS].flatten(1).double())
+    distances = torch.pdist(x[: 10 * len(_few(x))].flatten(1).double())
     distances = distances[distances > 0]
     return float(distances.median()) if len(distances) else 0.0
+
+
+def _few(x: Inputs) -> Float[Tensor, "few *features"]:
+    """Some rows, fewer where each has thousands of values: every multiple that is tried transforms them all."""
+    return x[: max(_SAMPLES, min(_ROWS, 2**16 // max(1, x[0].numel())))]
 
 
 class _Ruler:

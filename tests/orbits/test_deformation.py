@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from orbitgp.orbits import Affine, LocalDeformation
-from orbitgp.orbits.images.warps import Grid
+from orbitgp.orbits.images.warps import Points
 from orbitgp.orbits.sampling import base_draws
 
 SIZES = [(28, 28), (8, 8), (20, 33)]
@@ -18,7 +18,7 @@ SIZES = [(28, 28), (8, 8), (20, 33)]
 def displacements(orbit: LocalDeformation, size: tuple[int, int], samples: int = 4000) -> Tensor:
     """(samples, 2, H, W) draws of the field, as the warp itself uses it."""
     u = base_draws("iid", 1, 1, samples, orbit.draws_for(torch.Size(size)))[:, 0, :, None, None]
-    grid = Grid(size, torch.float32, torch.device("cpu"))
+    grid = Points.pixels(size)
     with torch.no_grad():
         p = orbit.points(grid, u)
         return torch.stack([p.x - grid.x, p.y - grid.y], dim=2)[0]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orbitgp.orbits import Affine, LocalDeformation, Rotation
-from orbitgp.orbits.images.warps import Grid
+from orbitgp.orbits.images.warps import Points
 
 SHAPES = [(28, 28), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
 WARPS = {
@@ -19,7 +19,7 @@ WARPS = {
 def by_hand(warp, x, u):
     """Each output pixel as the weighted sum of the four input pixels around its point; there are none outside of the image."""
     height, width = x.shape[-2:]
-    p = warp.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
+    p = warp.points(Points.pixels((height, width), x.dtype, x.device), u[:, :, None, None])
     column, row = p.x + (width - 1) / 2, p.y + (height - 1) / 2
     # The weight of pixel i at place v is max(0, 1 - |v - i|) along each axis.
     along_x = (1 - (column[..., None] - torch.arange(width)).abs()).clamp_min(0)

@@ -7,7 +7,7 @@ import torch
 
 from orbitgp.orbits import Affine, Brightness, Contrast, LocalDeformation, Orbit, TangentDeformation, Thickness
 from orbitgp.orbits.images.strokes import dilated, eroded, tangents
-from orbitgp.orbits.images.warps import Grid
+from orbitgp.orbits.images.warps import Points
 
 ORBITS = {
     "tangent": lambda: TangentDeformation(),
@@ -54,7 +54,7 @@ def test_tangents_are_derivatives():
 
 def test_tangent_deformation_is_the_first_order_of_local_deformation():
     x = blob()
-    grid = Grid((33, 33), torch.float32, torch.device("cpu"))
+    grid = Points.pixels((33, 33))
     errors = []
     for amplitude in (0.4, 0.2):
         warp = LocalDeformation(amplitude, 6)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from orbitgp.datasets import digits
 from orbitgp.orbits import Affine, LocalDeformation, Orbit, Rotation, Scale, Shear, Translation, Warp, WarpProduct
-from orbitgp.orbits.images.warps import Grid, Points, border_level
+from orbitgp.orbits.images.warps import border_level
 
 SHAPES = [(28, 28), (8, 8), (7, 12), (3, 9, 5), (1, 6, 6), (1, 1), (2, 1, 4)]
 WARPS = {
@@ -140,17 +140,6 @@ def test_deformation_first_is_evaluated_where_the_later_warp_looks():
     deformed = deform.transform(x, u)
     explicit = torch.stack([apply(move, sample) for sample in deformed])
     torch.testing.assert_close((deform * move).transform(x, both), explicit, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", WARPS)
-def test_points_as_tensors_and_as_expansions_are_the_same(name):
-    warp, size = WARPS[name](), (6, 9)
-    grid = Grid(size, torch.float32, torch.device("cpu"))
-    u = torch.rand(2, 3, 1, 1, warp.draws_for(torch.Size(size)))
-    one, two = warp.points(grid, u), warp.points(Points(grid.x, grid.y, size), u)
-    torch.testing.assert_close(one.x.expand(2, 3, 6, 9), two.x.expand(2, 3, 6, 9), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(one.y.expand(2, 3, 6, 9), two.y.expand(2, 3, 6, 9), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(one.grid(2, 3, (8, 16)), two.grid(2, 3, (8, 16)), rtol=1e-5, atol=1e-5)
 
 
 def test_composed_parameters_are_learned_jointly_and_any_part_can_be_frozen():

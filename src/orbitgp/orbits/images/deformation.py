@@ -26,11 +26,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from orbitgp.machine import constant
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.warps import Basis, Coefficients, Grid, ImageOrbit, Points, Size, Warp, WarpDraws, pixels
+from orbitgp.orbits.images.warps import ImageOrbit, Points, Size, Warp, WarpDraws, pixels
 from orbitgp.orbits.ranges import PIXELS, Number, check_names
 from orbitgp.orbits.sampling import Draws
 
@@ -68,8 +67,8 @@ class LocalDeformation(Deformation, Warp):
             (image size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the smallest initial smoothness, or that
             itself if it is frozen. Below it, and above twice the initial smoothness, the correlation is another one.
 
-    Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels, which costs
-    one matrix product. Elsewhere it is evaluated at the points where the later warps look, which takes many times longer.
+    Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels. Elsewhere
+    it is interpolated at the points where the later warps look, and zero outside the image.
     """
 
     def __init__(
@@ -84,11 +83,10 @@ class LocalDeformation(Deformation, Warp):
         self.field = SmoothField(amplitude, smoothness, per_axis, frozen, finest)
 
     def points(self, p: Points, u: WarpDraws) -> Points:
-        cx, cy = self.field.coefficients(u[:, :, 0, 0], p.size)
-        if isinstance(p, Grid):
-            return p.displaced(cx, cy, self.field.basis(p.size, u))
-        dx, dy = self.field.at(p.x, p.y, cx, cy, p.size)
-        return p.at(p.x + dx, p.y + dy)
+        d = self.field.displacements(u[:, :, 0, 0], p.size)
+        if not p.unmoved:
+            d = p.each_in(d)
+        return p.at(p.x + d[:, :, 0], p.y + d[:, :, 1])
 
 
 class SmoothField(nn.Module):
@@ -136,27 +134,11 @@ class SmoothField(nn.Module):
         # A single amplitude is the length of the displacement, which the two axes share.
         return deviations if len(deviations) == 2 else deviations.expand(2, -1) / 2**0.5
 
-    def coefficients(self, u: Draws, size: Size) -> tuple[Coefficients, Coefficients]:
-        """The coefficients of the displacements along x and y; draws of one wave are neighbours."""
-        z = torch.special.ndtri(u)
-        sx, sy = self.deviations(size).to(u.dtype)
-        return sx * z[..., 0::2], sy * z[..., 1::2]
-
-    def basis(self, size: Size, like: Tensor) -> Basis:
-        """The functions phi_j at the pixels."""
-        return _basis(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
-
-    def at(self, x: Tensor, y: Tensor, cx: Coefficients, cy: Coefficients, size: Size) -> tuple[Tensor, Tensor]:
-        """Displacements at any points (N, S, H, W), wave by wave: exact, and many times slower than at the pixels."""
-        cx, cy = cx[..., None, None], cy[..., None, None]
-        dx, dy = cx[:, :, 0], cy[:, :, 0]
-        for i, (kx, ky) in enumerate(waves(size, self.finest, self.coarsest).tolist()):
-            cos, sin = 2 * i + 1, 2 * i + 2
-            pair = (cx[:, :, cos], cx[:, :, sin], cy[:, :, cos], cy[:, :, sin])
-            # Recomputed in the backward pass: all waves at all points would not fit into memory.
-            step_x, step_y = checkpoint(_wave, x, y, kx, ky, *pair, use_reentrant=False, preserve_rng_state=False)
-            dx, dy = dx + step_x, dy + step_y
-        return dx, dy
+    def displacements(self, u: Draws, size: Size) -> Float[Tensor, "rows samples 2 height width"]:
+        """Displacements of all pixels along x and y; draws of one wave are neighbours."""
+        z = torch.special.ndtri(u).unflatten(-1, (-1, 2)).transpose(-1, -2)
+        basis = _basis(size, self.finest, self.coarsest, dtype=u.dtype, device=u.device)
+        return ((self.deviations(size).to(u.dtype) * z) @ basis).unflatten(-1, size)
 
     def quantities(self) -> dict[str, Quantity]:
         """Amplitude and smoothness in pixels, by name."""
@@ -191,12 +173,6 @@ def log_spectrum(smoothness: Float[Tensor, "*scales"], k: Float[Tensor, " waves"
     return torch.log_softmax(twice - 0.5 * (smoothness[..., None] * F.pad(k, (1, 0))) ** 2, -1)
 
 
-def _wave(x: Tensor, y: Tensor, kx: float, ky: float, ax: Tensor, bx: Tensor, ay: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
-    phase = kx * x + ky * y
-    cos, sin = phase.cos(), phase.sin()
-    return ax * cos + bx * sin, ay * cos + by * sin
-
-
 @constant
 def waves(size: tuple[int, ...], finest: float, coarsest: float) -> Float[Tensor, "waves axes"]:
     """Wave vectors (k_x, k_y) of images, or (k,) of signals, in radians per pixel: one of each pair (k, -k), long waves first.
@@ -214,7 +190,8 @@ def waves(size: tuple[int, ...], finest: float, coarsest: float) -> Float[Tensor
 
 
 @constant
-def _basis(size: Size, finest: float, coarsest: float) -> Basis:
+def _basis(size: Size, finest: float, coarsest: float) -> Float[Tensor, "terms pixels"]:
+    """The functions phi_j at the pixels."""
     one, places = pixels(size).split([1, 2])
     basis = one.new_empty(2 * len(waves(size, finest, coarsest)) + 1, one.shape[1])
     basis[:1] = one

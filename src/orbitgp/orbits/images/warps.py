@@ -22,7 +22,6 @@ the normalised coordinates of ``grid_sample`` are exact in floating point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -38,8 +37,6 @@ from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 Scalar = Tensor | float
 Row = tuple[Scalar, Scalar, Scalar]  # of an affine map
 Size = tuple[int, int]
-Coefficients = Float[Tensor, "#rows #samples terms"]
-Basis = Float[Tensor, "terms pixels"]
 WarpDraws = Float[Tensor, "rows samples 1 1 dim"]
 
 _BRIGHT = 0.6  # of the brightest pixel: a border above is no background of 0
@@ -83,11 +80,18 @@ def border_level(x: Shaped[np.ndarray, "rows *features"]) -> float | None:
 class Points:
     """Where in the input image each output pixel looks, for images of ``size`` (H, W).
 
-    ``x``, to the right, and ``y``, down, are pixels from the centre of the image, and broadcast to (N, S, H, W).
+    ``x``, to the right, and ``y``, down, are pixels from the centre of the image, and broadcast to (N, S, H, W). ``unmoved``
+    says that they are the output pixels themselves, at which every warp starts.
     """
 
-    def __init__(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"], size: Size) -> None:
-        self.x, self.y, self.size = x, y, size
+    def __init__(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"], size: Size, unmoved: bool = False) -> None:
+        self.x, self.y, self.size, self.unmoved = x, y, size, unmoved
+
+    @classmethod
+    def pixels(cls, size: Size, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Points:
+        """The output pixels."""
+        _, x, y = pixels(size, dtype=dtype, device=device).view(3, 1, 1, *size)
+        return cls(x, y, size, unmoved=True)
 
     def at(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"]) -> Points:
         """Other points for the same image. The hook of a warp returns these."""
@@ -98,68 +102,27 @@ class Points:
         (a, b, s), (c, d, t) = matrix
         return self.at(a * self.x + b * self.y + s, c * self.x + d * self.y + t)
 
-    def grid(self, rows: int, samples: int, padded: Size) -> Float[Tensor, "rows tall width 2"]:
-        """The grid for ``grid_sample`` on images padded at the right and the bottom: all samples of a row as one tall image.
+    def sample(
+        self, images: Float[Tensor, "rows channels down across"], samples: int
+    ) -> Float[Tensor, "rows channels tall width"]:
+        """Images at these points: all samples of a row as one tall image, so that no image is copied for each of them.
 
-        With ``align_corners=False`` pixel i of an axis of P lies at (2 i + 1) / P - 1, and i = x + (n - 1) / 2 for an axis of n
-        pixels. Where P is a power of two, all of this is exact in floating point.
+        Images are padded at the right and the bottom to powers of two. With ``align_corners=False`` pixel i of an axis of P
+        lies at (2 i + 1) / P - 1, and i = x + (n - 1) / 2 for an axis of n pixels: all of this is exact in floating point.
         """
-        (height, width), (down, across) = self.size, padded
-        scaled = self.affine(((2 / across, 0.0, width / across - 1), (0.0, 2 / down, height / down - 1)))
-        return scaled.planes(rows, samples).flatten(2, 3).permute(0, 2, 3, 1)  # a view of the two planes, without a copy
+        height, width = self.size
+        down, across = (1 << (n - 1).bit_length() for n in self.size)  # the next powers of two
+        full = (len(images), samples, height, width)
+        x, y = (2 / across * self.x).add_(width / across - 1), (2 / down * self.y).add_(height / down - 1)
+        grid = torch.stack([x.expand(full), y.expand(full)], dim=1)
+        padded = F.pad(images, (0, across - width, 0, down - height))
+        return F.grid_sample(padded, grid.flatten(2, 3).permute(0, 2, 3, 1), align_corners=False)
 
-    def planes(self, rows: int, samples: int) -> Float[Tensor, "rows 2 samples height width"]:
-        """The coordinates x and y of all rows and samples."""
-        full = (rows, samples, *self.size)
-        return torch.stack([self.x.expand(full), self.y.expand(full)], dim=1)
-
-
-class Expansion(Points):
-    """Points as coefficients over fixed functions of the output pixel, x = sum_j c_j phi_j(p), that begin with 1, p_x, p_y.
-
-    Affine maps act on the coefficients. So any number of composed warps costs one matrix product, and another for the gradient.
-    A warp that is not linear in its points reads ``p.x`` and ``p.y``. (Where float32 products may run in TF32, points have its
-    error: a thousandth of their distance from the centre.)
-    """
-
-    def __init__(self, cx: Coefficients, cy: Coefficients, basis: Basis, size: Size) -> None:
-        self.cx, self.cy, self.basis, self.size = cx, cy, basis, size
-
-    @cached_property
-    def x(self) -> Tensor:  # type: ignore[override]
-        return (self.cx @ self.basis).view(*self.cx.shape[:2], *self.size)
-
-    @cached_property
-    def y(self) -> Tensor:  # type: ignore[override]
-        return (self.cy @ self.basis).view(*self.cy.shape[:2], *self.size)
-
-    def affine(self, matrix: tuple[Row, Row]) -> Points:
-        entries = ([e.squeeze(-1) if isinstance(e, Tensor) and e.ndim else e for e in row] for row in matrix)
-        (a, b, s), (c, d, t) = entries
-        one = torch.zeros_like(self.basis[:, 0])
-        one[0].fill_(1.0)  # fill_, because assigning a number copies it from the host
-        return Expansion(a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one, self.basis, self.size)
-
-    def planes(self, rows: int, samples: int) -> Float[Tensor, "rows 2 samples height width"]:
-        full = (rows, samples, len(self.basis))
-        coefficients = torch.stack([self.cx.expand(full), self.cy.expand(full)], dim=1)
-        # One product for all rows, samples and both coordinates.
-        return (coefficients.reshape(-1, full[-1]) @ self.basis).view(rows, 2, samples, *self.size)
-
-
-class Grid(Expansion):
-    """The output pixels themselves, at which every warp starts. Warps may add functions of the pixel to these."""
-
-    def __init__(self, size: Size, dtype: torch.dtype, device: torch.device) -> None:
-        basis = pixels(size, dtype=dtype, device=device)
-        eye = torch.eye(3, dtype=dtype, device=device)
-        super().__init__(eye[1].view(1, 1, 3), eye[2].view(1, 1, 3), basis, size)
-
-    def displaced(self, dx: Coefficients, dy: Coefficients, basis: Basis) -> Expansion:
-        """The pixels moved by ``sum_j d_j phi_j(p)`` for further functions of the pixel."""
-        cx = torch.cat([self.cx.expand(*dx.shape[:2], -1), dx], dim=-1)
-        cy = torch.cat([self.cy.expand(*dy.shape[:2], -1), dy], dim=-1)
-        return Expansion(cx, cy, torch.cat([self.basis, basis]), self.size)
+    def each_in(self, images: Float[Tensor, "rows samples channels height width"]) -> Tensor:
+        """The images of each row and sample, of the same size, at its own points."""
+        full = (*images.shape[:2], *self.size)
+        own = self.at(self.x.expand(full).flatten(0, 1)[:, None], self.y.expand(full).flatten(0, 1)[:, None])
+        return own.sample(images.flatten(0, 1), 1).view_as(images)
 
 
 @constant
@@ -183,12 +146,9 @@ class Warp(ImageOrbit):
         height, width = x.shape[-2:]
         if rows > 1 and u.stride(0) == 0:  # predictions use one set of draws for all images: one set of points
             u = u[:1]
-        p = self.points(Grid((height, width), x.dtype, x.device), u[:, :, None, None])
+        p = self.points(Points.pixels((height, width), x.dtype, x.device), u[:, :, None, None])
         images = x.reshape(rows, x.shape[1:-2].numel(), height, width)
-        padded = 1 << (height - 1).bit_length(), 1 << (width - 1).bit_length()  # the next powers of two
-        images = F.pad(images, (0, padded[1] - width, 0, padded[0] - height))
-        # The samples of one image are one tall output (N, C, S*H, W), so no image is copied S times.
-        tall = F.grid_sample(images, p.grid(rows, samples, padded), align_corners=False)
+        tall = p.sample(images, samples)
         return tall.view(rows, images.shape[1], samples, height, width).transpose(1, 2).reshape(rows, samples, *x.shape[1:])
 
     def merge(self, other: Orbit) -> Orbit | None:

@@ -14,7 +14,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 import orbitgp
 from orbitgp.comparison import compare, profile
 from orbitgp.comparison.parallel import Job, Trained
-from orbitgp.comparison.refine import Refinement, refinement, standing, train_and_refine, undecided
+from orbitgp.comparison.refine import refinement, standing, train_and_refine, undecided
 from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.inference.evidence import Evidence
@@ -172,30 +172,16 @@ class TestLoop:
         assert refinement(some, ROWS) is None
         assert refinement(trained(job("a"), Fake(10.0)), ROWS) is None
 
-    def test_inducing_points_are_added_as_far_as_orbits_have_use_for_them(self):
-        def refined(points: int, samples: int, orbit: Orbit) -> Refinement:
-            model, at = Fake(10.0, 20.0), torch.zeros(points, 2, dtype=torch.float64)
-            model.model_ = InvariantGP(RBFKernel().double(), orbit, at, inducing_samples=samples)
-            found = refinement(trained(replace(job("a", inference="sparse"), orbit=orbit), model), ROWS)
-            assert found is not None
-            return found
-
-        noise, swap = GaussianNoise(0.1).double(), Permutation.swap(0, 1)
-        assert refined(ROWS - 1, 1, swap).job.settings["num_inducing"] == 2 * (ROWS - 1)
-        assert refined(2 * ROWS - 1, 1, swap).job.settings["num_inducing"] == 2 * ROWS  # each has two elements
-        assert refined(ROWS - 1, 8, noise).job.settings["num_inducing"] == ROWS  # of averages, one for each datum
-        wider = refined(ROWS, 8, noise)
-        assert wider.job.settings["training"].inducing_samples == 16
-        assert wider.job.settings["num_inducing"] == ROWS
-        assert wider.job.purpose == "inducing averages over 16 samples and 600 steps"
-        for narrow in (refined(ROWS - 1, 8, noise), refined(ROWS, 64, noise), refined(ROWS, 2, swap)):
-            assert "training" not in narrow.job.settings
-        assert refined(ROWS, 2, swap).job.purpose == "a second run"  # its averages see the whole orbit
+    @pytest.mark.parametrize(("points", "purpose"), [(20, "40 inducing points"), (40, "50 inducing points"), (50, "")])
+    def test_inducing_points_are_doubled_up_to_one_for_each_datum(self, points, purpose):
+        found = refinement(trained(job("a", inference="sparse"), Fake(10.0, 20.0, points)), ROWS)
+        assert found is not None
+        assert found.job.purpose == f"{purpose} and 600 steps".removeprefix(" and ")
 
     def test_a_run_that_cannot_grow_is_repeated_once_and_then_the_verdict_promises_nothing(self):
         full = {"num_inducing": ROWS, "inference": "sparse", "orbit": Identity()}
         standings, models, told = self.run({"a": 1000.0, "b": 995.0}, seconds=1000.0, **full)
-        assert told[1:] == [[("b", "a second run")], [("a", "a second run")]]
+        assert told[1:] == [[("b", "600 steps")], [("a", "600 steps")]]
         assert [row[1].job.seed for row in models.values()] == [1, 1]
         assert all(s.high < inf and not s.needs for s in standings)
         said = " ".join(verdict(standings))
@@ -207,7 +193,7 @@ class TestLoop:
         model = bound(10.0, ROWS)
         model.converged_ = False
         limits = {"max_steps": 40, "max_seconds": 5.0}
-        again = trained(replace(job("a", Identity(), inference="sparse", **limits), purpose="a second run"), model)
+        again = trained(replace(job("a", Identity(), inference="sparse", **limits), purpose="40 steps"), model)
         longer = refinement(again, ROWS)
         assert longer is not None
         assert longer.job.purpose == "80 steps and 10 seconds"

@@ -67,8 +67,8 @@ def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path):
     table = compare(
         x, y, ["none", "swap(1, 2)"], ard="auto", refine_seconds=0.0, keep=tmp_path, watch=lambda job, _: trained.append(job)
     )
-    assert [model.ard for model in table.models.values()] == [True, True]
-    assert {(job.name, job.purpose) for job in trained} == {("none", "ard"), ("none", ""), ("swap(1,2)", "")}
+    assert [model.ard_ for model in table.models.values()] == [True, True]
+    assert {(job.name, job.settings["ard"]) for job in trained} == {("none", "auto"), ("swap(1,2)", True)}  # each once
 
 
 def test_one_kernel_for_all_values_of_a_profile():
@@ -77,10 +77,17 @@ def test_one_kernel_for_all_values_of_a_profile():
     limits = {
         "max_steps": 20,
         "refine_seconds": 0.0,
-        "watch": lambda job, _: trained.append((job.purpose, job.settings["ard"])),
+        "watch": lambda job, _: trained.append((job.name, job.settings["ard"])),
     }
     profile(x, y, "noise", "scale", [0.1, 0.2], ard="auto", **limits)
-    assert set(trained) == {("ard", "auto"), ("", True)}
+    assert set(trained) == {("none", "auto"), ("scale = 0.1", True), ("scale = 0.2", True)}
+
+
+def test_images_need_no_model_to_decide():
+    data, trained = digits(), []
+    limits = {"max_steps": 3, "refine_seconds": 0.0, "watch": lambda job, _: trained.append((job.name, job.settings["ard"]))}
+    profile(data.x_train[:20], data.y_train[:20], "rotation", "degrees", [20.0], ard="auto", **limits)
+    assert set(trained) == {("degrees = 20", "auto")}
 
 
 def test_images_feature_maps_and_kernels_have_no_columns(tmp_path):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
-from orbitgp.comparison.parallel import Estimator, Job, Watch, column_names, train_all
+from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, column_names, train_all
 from orbitgp.comparison.refine import Train, train_and_refine
 from orbitgp.comparison.result import Comparison, Profile
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.data import channels_first, check_images
+from orbitgp.estimators.validation import ard_for
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit, quantity_names, with_fixed
 
@@ -64,14 +67,15 @@ def compare(
     """
     columns = column_names(X)
     X, y = channels_first(X), np.asarray(y)
-    named = named_orbits(orbits, _features(X, columns, settings), columns)
+    shape = _features(X, columns, settings)
+    named = named_orbits(orbits, shape, columns)
     if X.ndim > 2:
         check_images(X, *named.values())
     # Expensive models first, so that workers end at about the same time.
     costly = {name: named[name] for name in sorted(named, key=lambda name: isinstance(named[name], Identity))}
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
-    jobs = _jobs(costly, train, y, task, random_state, settings)
-    standings, models = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs)
+    jobs, done = _jobs(costly, shape, train, y, task, random_state, settings)
+    standings, models = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs, done)
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(standings, models, plain)
 
@@ -110,8 +114,8 @@ def profile(
     unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
     held = {f"{quantity} = {value:.12g}": with_fixed(orbit, quantity, value, shape, columns) for value in chosen}
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
-    jobs = _jobs(held, train, y, task, random_state, settings)
-    standings, _ = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs)
+    jobs, done = _jobs(held, shape, train, y, task, random_state, settings)
+    standings, _ = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs, done)
     highs = [standing.high if isfinite(standing.high) else None for standing in standings]
     return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
 
@@ -126,20 +130,31 @@ def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[st
 
 
 def _jobs(
-    orbits: Mapping[str, Orbit], train: Train, y: np.ndarray, task: Task | Literal["auto"], seed: int, settings: dict[str, Any]
-) -> list[Job]:
-    """A model of each orbit: a classifier or a regressor, by the task or by the type of y.
+    orbits: Mapping[str, Orbit],
+    shape: tuple[int, ...],
+    train: Train,
+    y: np.ndarray,
+    task: Task | Literal["auto"],
+    seed: int,
+    settings: dict[str, Any],
+) -> tuple[list[Job], list[Trained]]:
+    """A model of each orbit to train, a classifier or a regressor by the task or by the type of y, and those that are trained.
 
-    All have the same settings: where ``ard`` is ``auto``, the model without an orbit decides.
+    All have the same settings: where ``ard`` is ``auto`` and inputs have columns, the model without an orbit decides.
     """
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task
     kind: type[Estimator] = InvariantGPClassifier if found == "classification" else InvariantGPRegressor
-    if settings.get("ard") == "auto":
-        (plain,) = train([Job("none", Identity(), seed, kind, settings, purpose="ard")])
-        settings = {**settings, "ard": plain.model.ard_}
-    return [Job(name, orbit, seed, kind, settings) for name, orbit in orbits.items()]
+    asked = {name: settings.get(name) for name in ("ard", "kernel", "feature_map")}
+    done: list[Trained] = []
+    if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):
+        plain = next((name for name, orbit in orbits.items() if isinstance(orbit, Identity)), None)
+        (decides,) = train([Job(plain or "none", Identity(), seed, kind, settings)])
+        settings = {**settings, "ard": decides.model.ard_}
+        done = [replace(decides, job=replace(decides.job, settings=settings))] if plain else []
+    names = {trained.job.name for trained in done}
+    return [Job(name, orbit, seed, kind, settings) for name, orbit in orbits.items() if name not in names], done
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] = ()) -> dict[str, Orbit]:

@@ -7,18 +7,16 @@ What the log evidence of an orbit, at its best hyperparameters, lies between:
 - **Sparse inference**: from the best bound upwards. The upper end has three parts. The bound lies ``slack`` below the evidence
   at the hyperparameters that were learned (:attr:`Evidence.upper`). Those are the best for the bound, not for the evidence: a
   loose bound misleads training. And training may have ended early. What the last two cost is seen from a second run with
-  another seed, twice the steps and twice the inducing points (or averages over twice the samples, where there is a point for
-  each datum): if the bound gained g nats while its slack fell from s to s', a nat of slack costs g / (s - s') nats, and s' is
-  what is left of it. So the upper end is
+  another seed, twice the steps and twice the inducing points: if the bound gained g nats while its slack fell from s to s', a
+  nat of slack costs g / (s - s') nats, and s' is what is left of it. So the upper end is
 
       bound + s' max(2, g / (s - s')) + |g|,
 
   and infinite before there is a second run, where the last run has not converged, or where the bound rises and its slack does
   not fall.
 
-While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time. A
-sparse model gets more inducing points and steps, or exact inference. A model that met a limit of the user's gets twice the
-limit. None gets more draws: training adds these until they no longer matter.
+While the best orbit cannot be told from another, the one of them with the widest interval is refined, if there is time: by
+exact inference, or by twice the limits. None gets more draws: training adds these until they no longer matter.
 """
 
 from __future__ import annotations
@@ -34,16 +32,14 @@ import torch
 from orbitgp.comparison.parallel import Job, Trained, best_of
 from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.inference.model import InvariantGP
-from orbitgp.orbits import FiniteOrbit
 from orbitgp.orbits.description import listed
-from orbitgp.planning.options import TrainerSettings, TrainingOptions
-from orbitgp.planning.plan import INDUCING_SAMPLES, exact_seconds
+from orbitgp.planning.options import TrainerSettings
+from orbitgp.planning.plan import exact_seconds
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
-MOST_AVERAGED = 64  # samples over which an inducing variable averages
 _REAL_GAIN = 3.0  # nats by which a second sparse run must be better to say what slack costs
-_UNITS = {"max_steps": "steps", "max_seconds": "seconds"}  # of the limits that a user may set
+_UNITS = {"num_inducing": "inducing points", "max_steps": "steps", "max_seconds": "seconds"}  # of what is doubled
 
 Train = Callable[[Sequence[Job]], list[Trained]]
 
@@ -109,58 +105,54 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
     """The model that would narrow the interval of one that is trained. None where that could only repeat what is known.
 
     A model that is sparse because the user gave its size is followed by one without, which is exact where that is affordable.
-    Else it gets twice the steps, another seed and twice the inducing points, as far as the orbits of the data have use for
-    them: of averages, one for each datum. Then these average over twice the samples: another run of the same size does not
-    show what its slack costs. A model that cannot grow is trained a second time, since nothing is known of its upper end
-    before; then only more steps may help.
+    Else it gets twice the steps, twice the inducing points, up to one for each datum, and another seed. Any model that has not
+    converged gets twice the limits that the user gave.
     """
     job, model, converged = trained.job, trained.model.model_, trained.model.converged_
-    limits: dict[str, Any] = {} if converged else {name: 2 * job.settings[name] for name in _UNITS if job.settings.get(name)}
-    longer = 3 * trained.seconds
-    if trained.model.inference_ == "exact":
-        again = replace(job, purpose=_words([], limits), settings={**job.settings, **limits})
-        return Refinement(again, longer) if limits else None
-    assert isinstance(model, InvariantGP)
-    free = dict.fromkeys(name for name in ("num_inducing", "batch_size") if job.settings.get(name))
-    if free and not job.purpose and job.settings.get("inference", "auto") == "auto" and not trained.model.likelihood_.couples:
-        device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
-        seconds = exact_seconds(rows, dim, job.orbit, device)
-        if seconds is not None:
-            return Refinement(replace(job, purpose="exact inference", settings={**job.settings, **free}), seconds)
-    points, averaged = len(model.inducing), model.inducing_samples
-    finite = job.orbit.size if isinstance(job.orbit, FiniteOrbit) else None
-    more = max(points, min(2 * points, rows * (finite or INDUCING_SAMPLES) if averaged == 1 else rows))
-    wider = min(2 * averaged, finite or MOST_AVERAGED)
-    taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
-    limits = {"max_steps": 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken])), **limits}
-    settings = {**job.settings, **limits, "num_inducing": more}
-    grown = [f"{more:,} inducing points"] if more > points else []
-    if not grown and wider > averaged > 1:
-        grown = [f"inducing averages over {wider} samples"]
-        settings["training"] = (job.settings.get("training") or TrainingOptions()).set_params(inducing_samples=wider)
-    if converged and job.purpose and not grown:
-        return None
-    purpose = "a second run" if converged and not grown else _words(grown, limits)
-    return Refinement(replace(job, purpose=purpose, settings=settings, seed=job.seed + 1), longer)
-
-
-def _words(grown: list[str], limits: dict[str, Any]) -> str:
-    return listed([*grown, *(f"{limit:,.10g} {_UNITS[name]}" for name, limit in limits.items())])
+    given = [name for name in ("max_steps", "max_seconds") if job.settings.get(name)]
+    limits: dict[str, Any] = {} if converged else {name: 2 * job.settings[name] for name in given}
+    seed, seconds = job.seed, 3 * trained.seconds
+    if trained.model.inference_ == "sparse":
+        assert isinstance(model, InvariantGP)
+        free = dict.fromkeys(name for name in ("num_inducing", "batch_size") if job.settings.get(name))
+        if (
+            free
+            and not job.purpose
+            and job.settings.get("inference", "auto") == "auto"
+            and not trained.model.likelihood_.couples
+        ):
+            device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
+            if (exact := exact_seconds(rows, dim, job.orbit, device)) is not None:
+                return Refinement(replace(job, purpose="exact inference", settings={**job.settings, **free}), exact)
+        points = len(model.inducing)
+        grown = {"num_inducing": min(2 * points, rows)} if points < rows else {}
+        if converged and job.purpose and not grown:
+            return None
+        taken = [record["step"] for record in getattr(trained.model, "history_", [])[-1:]]
+        steps = 2 * int(job.settings.get("max_steps") or max([TrainerSettings.max_steps, *taken]))
+        seed, limits = seed + 1, {**grown, "max_steps": steps, **limits}
+    said = listed([f"{limit:,.10g} {_UNITS[name]}" for name, limit in limits.items()])
+    return Refinement(replace(job, purpose=said, settings={**job.settings, **limits}, seed=seed), seconds) if limits else None
 
 
 def train_and_refine(
-    jobs: Sequence[Job], rows: int, train: Train, seconds: float | None = None, n_jobs: int | None = None
+    jobs: Sequence[Job],
+    rows: int,
+    train: Train,
+    seconds: float | None = None,
+    n_jobs: int | None = None,
+    done: Sequence[Trained] = (),
 ) -> tuple[list[Standing], dict[str, list[Trained]]]:
     """Train a model for each orbit, then more where they decide, until the best orbit is certain or ``seconds`` are over.
 
-    Returns the standing of each orbit, and all models by the name of their orbit.
+    ``done`` are models that are trained already. Returns the standing of each orbit, and all models by the name of their orbit.
     """
-    models = {trained.job.name: [trained] for trained in train(jobs)}
+    models = {trained.job.name: [trained] for trained in (*train(jobs), *done)}
     if seconds is None:
         seconds = max(LEAST_SECONDS, SHARE * sum(first.seconds for (first,) in models.values()))
     workers = 1 if n_jobs == 1 else int(joblib.effective_n_jobs(n_jobs))
     while True:
-        standings = [standing(row, rows, tried=max(1, len(jobs) - 1)) for row in models.values()]
+        standings = [standing(row, rows, tried=max(1, len(models) - 1)) for row in models.values()]
         found = [refinement(models[name][-1], rows) for name in undecided(standings)]
         more = [step.job for step in found if step is not None and step.seconds <= seconds]
         if not more:

@@ -81,7 +81,7 @@ def test_sparse_work_is_announced(settings, capsys):
 def test_many_rows_of_a_table_are_announced(capsys):
     """Noise has a closed form, and is learned from some of the rows: neither must hide how long it takes."""
     rng = np.random.default_rng(0)
-    table = {"x_train": rng.normal(size=(20_000, 5)), "y_train": rng.normal(size=20_000), "x_test": None, "y_test": None}
+    table = {"x": rng.normal(size=(20_000, 5)), "y": rng.normal(size=20_000), "test": None}
     data = replace(load("digits", max_data=50), **table)
     for orbit in ("noise", None):
         (seconds,) = estimate(data, [orbit], kind=InvariantGPRegressor)
@@ -95,10 +95,8 @@ def test_what_saves_little_time_is_not_offered(capsys):
     estimate(load("digits", max_data=40), [Affine()] * 5)
     said = capsys.readouterr().err
     assert re.fullmatch(r"this will take about \d+ (s|minutes) on a free machine\n", said), said
-    few = replace(
-        data, x_test=None, y_test=None, y_train=data.y_train[:60], x_train=np.random.default_rng(0).random((60, 3, 200, 200))
-    )
-    large = replace(few, read_options=replace(data.read_options, colour="RGB"))
+    few = replace(data, test=None, y=data.y[:60], x=np.random.default_rng(0).random((60, 3, 200, 200)))
+    large = replace(few, options=replace(data.options, colour="RGB"))
     estimate(large, [Affine()])
     said = capsys.readouterr().err
     assert "--resize 32x32 would take" in said

@@ -22,9 +22,9 @@ def test_npz_of_images_in_bytes_is_brought_to_the_unit_interval(tmp_path):
     x, y = images(), np.arange(8) % 2
     np.savez(tmp_path / "d.npz", X=x, y=y)
     data = load(tmp_path / "d.npz")
-    np.testing.assert_array_equal(data.x_train, x.astype(np.float32) / np.float32(255))
-    np.testing.assert_array_equal(data.y_train, y)
-    assert data.x_test is None
+    np.testing.assert_array_equal(data.x, x.astype(np.float32) / np.float32(255))
+    np.testing.assert_array_equal(data.y, y)
+    assert data.test is None
     assert data.task == "classification"
     assert data.name == "d"
 
@@ -33,10 +33,10 @@ def test_npz_with_a_test_set_of_its_own(tmp_path):
     x = RNG.random((10, 3))
     np.savez(tmp_path / "d.npz", x_train=x[:6], y_train=np.arange(6.0), x_test=x[6:], y_test=np.arange(4.0))
     data = load(tmp_path / "d.npz", test_fraction=0.5)
-    np.testing.assert_array_equal(data.x_train, x[:6])
-    np.testing.assert_array_equal(data.x_test, x[6:])
+    np.testing.assert_array_equal(data.x, x[:6])
+    np.testing.assert_array_equal(data.test.x, x[6:])
     # Predicting for the same file means its test set.
-    np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.read_options).x, x[6:])
+    np.testing.assert_array_equal(load_inputs(tmp_path / "d.npz", data.options).x, x[6:])
 
 
 def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path):
@@ -48,15 +48,15 @@ def test_npy_pairs_by_option_by_name_and_by_folder(tmp_path):
     given = load(tmp_path / "X.npy", ReadOptions(targets=str(tmp_path / "wanted.npy")))
     np.save(tmp_path / "y.npy", y)
     for data in (given, load(tmp_path / "X.npy"), load(tmp_path)):
-        np.testing.assert_array_equal(data.x_train, x)
-        np.testing.assert_array_equal(data.y_train, y)
+        np.testing.assert_array_equal(data.x, x)
+        np.testing.assert_array_equal(data.y, y)
         assert data.task == "regression"
 
 
 def test_channels_last_becomes_channels_first(tmp_path):
     x = RNG.random((4, 6, 7, 3)).astype(np.float32)
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
-    np.testing.assert_array_equal(load(tmp_path / "d.npz").x_train, np.moveaxis(x, -1, 1))
+    np.testing.assert_array_equal(load(tmp_path / "d.npz").x, np.moveaxis(x, -1, 1))
 
 
 def test_arrays_as_pillow_yields_them(tmp_path):
@@ -66,7 +66,7 @@ def test_arrays_as_pillow_yields_them(tmp_path):
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(4) % 2)
     expected = np.moveaxis(x[..., :3], -1, 1) / np.float32(255)
     expected[0, :, 2, 3] = 1
-    np.testing.assert_allclose(load(tmp_path / "d.npz").x_train, expected, atol=1e-6)
+    np.testing.assert_allclose(load(tmp_path / "d.npz").x, expected, atol=1e-6)
 
 
 def test_a_bright_background_is_noted(tmp_path):
@@ -132,9 +132,9 @@ def test_nothing_is_unpickled(tmp_path):
 
 def test_names_and_what_is_none(tmp_path):
     digits = load("digits")
-    assert digits.x_train.shape == (1347, 8, 8)
-    assert digits.x_test.shape == (450, 8, 8)
-    assert load_inputs("digits", digits.read_options).y.shape == (450,)
+    assert digits.x.shape == (1347, 8, 8)
+    assert digits.test.x.shape == (450, 8, 8)
+    assert load_inputs("digits", digits.options).y.shape == (450,)
     with pytest.raises(DatasetError, match="no data set of that name"):
         load("digist")
     (tmp_path / "d.pkl").write_bytes(b"")
@@ -146,11 +146,11 @@ def test_held_out_and_fewer_data(tmp_path):
     x, y = RNG.random((100, 2)), np.repeat([0, 1], [80, 20])
     np.savez(tmp_path / "d.npz", x=x, y=y)
     data = load(tmp_path / "d.npz", test_fraction=0.25, max_data=30)
-    assert len(data.x_test) == 25
-    assert data.y_test.sum() == 5
-    assert len(data.x_train) == 30
-    assert data.y_train.sum() == 6
-    rows = {tuple(row) for row in data.x_train} & {tuple(row) for row in data.x_test}
+    assert len(data.test.x) == 25
+    assert data.test.y.sum() == 5
+    assert len(data.x) == 30
+    assert data.y.sum() == 6
+    rows = {tuple(row) for row in data.x} & {tuple(row) for row in data.test.x}
     assert not rows
     np.savez(tmp_path / "t.npz", x=x[:5, :1], y=y[:5])
     with pytest.raises(DatasetError, match="have shape"):
@@ -175,7 +175,7 @@ def test_what_targets_look_like(y, task):
 
 def test_so_many_rows_as_asked_for():
     for count in (7, 100, 400, 801):
-        assert len(load("digits", max_data=count).x_train) == count
+        assert len(load("digits", max_data=count).x) == count
 
 
 def test_a_text_file_with_the_name_of_arrays(tmp_path):

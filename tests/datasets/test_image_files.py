@@ -31,27 +31,27 @@ def test_folders_of_images_are_classes(tmp_path):
     write_images(tmp_path / "test" / "cat", x[5:])
     (tmp_path / "train" / "cat" / "notes.txt").write_text("not an image")
     data = load(tmp_path)
-    np.testing.assert_allclose(data.x_train, x[:4] / np.float32(255))
-    assert data.y_train.tolist() == ["bird", "bird", "cat", "cat"]
-    np.testing.assert_allclose(data.x_test, x[4:] / np.float32(255))
+    np.testing.assert_allclose(data.x, x[:4] / np.float32(255))
+    assert data.y.tolist() == ["bird", "bird", "cat", "cat"]
+    np.testing.assert_allclose(data.test.x, x[4:] / np.float32(255))
     # One image, and a folder of them, to predict for.
-    one = load_inputs(tmp_path / "test" / "cat" / "0.png", data.read_options)
+    one = load_inputs(tmp_path / "test" / "cat" / "0.png", data.options)
     np.testing.assert_allclose(one.x, x[5:] / np.float32(255))
     assert one.rows == ["0.png"]
-    assert load_inputs(tmp_path / "test" / "bird", data.read_options).x.shape == (1, 4, 5)
-    assert load_inputs(tmp_path / "test", data.read_options).rows == ["bird/0.png", "cat/0.png"]
+    assert load_inputs(tmp_path / "test" / "bird", data.options).x.shape == (1, 4, 5)
+    assert load_inputs(tmp_path / "test", data.options).rows == ["bird/0.png", "cat/0.png"]
     with pytest.raises(DatasetError, match="is a single image"):
         load(tmp_path / "test" / "cat" / "0.png")
     inverted = load(tmp_path, ReadOptions(invert=True))
-    np.testing.assert_allclose(inverted.x_train, 1 - data.x_train)
+    np.testing.assert_allclose(inverted.x, 1 - data.x)
 
 
 def test_one_colour_image_makes_all_of_them_colour(tmp_path):
     write_images(tmp_path / "a", images(2))
     write_images(tmp_path / "b", images(2), "RGB")
     data = load(tmp_path)
-    assert data.x_train.shape == (4, 3, 4, 5)
-    assert data.read_options.colour == "RGB"
+    assert data.x.shape == (4, 3, 4, 5)
+    assert data.options.colour == "RGB"
 
 
 def test_images_of_two_sizes(tmp_path):
@@ -59,7 +59,7 @@ def test_images_of_two_sizes(tmp_path):
     write_images(tmp_path / "b", [np.zeros((7, 7), np.uint8)])
     with pytest.raises(DatasetError, match="--resize"):
         load(tmp_path)
-    assert load(tmp_path, ReadOptions(resize=(6, 3))).x_train.shape == (3, 6, 3)
+    assert load(tmp_path, ReadOptions(resize=(6, 3))).x.shape == (3, 6, 3)
 
 
 @pytest.mark.parametrize("invert", [False, True])
@@ -69,7 +69,7 @@ def test_resize_keeps_the_aspect_ratio(tmp_path, invert):
     wide[4:16, 12:24] = 0 if invert else 255
     write_images(tmp_path / "a", [wide])
     write_images(tmp_path / "b", [wide])
-    x = load(tmp_path, ReadOptions(resize=(10, 10), invert=invert)).x_train[0]
+    x = load(tmp_path, ReadOptions(resize=(10, 10), invert=invert)).x[0]
     np.testing.assert_array_equal(x[[0, 1, 8, 9]], 0)
     inside = np.argwhere(x > 0.5)
     assert np.ptp(inside, axis=0).tolist() == [2, 2]
@@ -86,7 +86,7 @@ def test_transparent_pixels_are_white(tmp_path, mode):
         (tmp_path / name).mkdir()
         image.convert(mode).save(tmp_path / name / "0.png")
     data = load(tmp_path)
-    x = data.x_train.reshape(2, -1, 5, 6)
+    x = data.x.reshape(2, -1, 5, 6)
     assert x.shape[1] == (3 if mode == "RGBA" else 1)
     assert x.sum() == x.size - 2 * x.shape[1]
     assert (x[:, :, 3, 2] == 0).all()
@@ -109,7 +109,7 @@ def test_images_that_would_not_fit_into_memory_are_refused_before_they_are_read(
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i in range(3):
             image.fromarray(images(1)[0]).save(tmp_path / "photos" / name / f"{i}.png")
-    assert load(tmp_path / "photos").rows_train[4] == "b/1.png"
+    assert load(tmp_path / "photos").rows[4] == "b/1.png"
     monkeypatch.setattr("orbitgp.datasets.files.images.free_memory", lambda device: 1000.0)
     with pytest.raises(DatasetError, match=r"6 images of 5x4 pixels, .* GB are free: .*--resize 64x64"):
         load(tmp_path / "photos")
@@ -122,7 +122,7 @@ def test_the_rows_of_a_test_folder_keep_their_names(tmp_path):
             (tmp_path / part / name).mkdir(parents=True)
             image.fromarray(images(1)[0]).save(tmp_path / part / name / f"{part}.png")
     data = load(tmp_path)
-    assert data.rows_test == ["a/test.png", "b/test.png"]
+    assert data.test.rows == ["a/test.png", "b/test.png"]
 
 
 class TestPictures:
@@ -143,7 +143,7 @@ class TestPictures:
         exif[0x0112] = 6  # the camera was held so that the right side of the picture is down
         self.save(tmp_path / "a", x, exif=exif)
         self.save(tmp_path / "b", np.rot90(x, -1).copy())
-        upright = load(tmp_path).x_train
+        upright = load(tmp_path).x
         np.testing.assert_array_equal(upright[0], upright[1])
 
     @pytest.mark.parametrize(("kind", "white"), [(np.uint8, 255), (np.uint16, 65535), (np.float32, 1)])
@@ -152,11 +152,11 @@ class TestPictures:
         stored = (white * x).astype(kind)
         for name in "ab":
             self.save(tmp_path / name, stored, "0.tif")
-        np.testing.assert_allclose(load(tmp_path).x_train[0], stored / white, atol=1e-7)
-        turned = load(tmp_path, ReadOptions(resize=(8, 5), invert=True)).x_train[0]  # with bars above and below
+        np.testing.assert_allclose(load(tmp_path).x[0], stored / white, atol=1e-7)
+        turned = load(tmp_path, ReadOptions(resize=(8, 5), invert=True)).x[0]  # with bars above and below
         np.testing.assert_array_equal(turned[[0, 1, 6, 7]], 0)
         self.save(tmp_path / "b", np.dstack([(255 * x).astype(np.uint8)] * 3), "0.tif")
-        np.testing.assert_allclose(load(tmp_path).x_train, np.repeat(x[None, None], 3, 1).repeat(2, 0), atol=1 / 255)
+        np.testing.assert_allclose(load(tmp_path).x, np.repeat(x[None, None], 3, 1).repeat(2, 0), atol=1 / 255)
 
     def test_decimals_that_are_no_pixels_are_refused(self, tmp_path):
         for name in "ab":
@@ -171,12 +171,12 @@ class TestPictures:
         whole = load(tmp_path)
         (tmp_path / "a" / "00.png").write_bytes(b"")
         data = load(tmp_path)
-        np.testing.assert_array_equal(data.x_train, whole.x_train)
-        assert (data.y_train.tolist(), data.rows_train) == (whole.y_train.tolist(), whole.rows_train)
+        np.testing.assert_array_equal(data.x, whole.x)
+        assert (data.y.tolist(), data.rows) == (whole.y.tolist(), whole.rows)
         assert data.notes == [f"1 of 5 images cannot be read and are left out: {tmp_path / 'a' / '00.png'}."]
-        new = load_inputs(tmp_path / "a", data.read_options)
+        new = load_inputs(tmp_path / "a", data.options)
         assert (new.rows, len(new.notes)) == (["0.png", "1.png"], 1)
-        for options in (ReadOptions(strict=True), data.read_options):
+        for options in (ReadOptions(strict=True), data.options):
             with pytest.raises(DatasetError, match=r"00\.png cannot be read as an image"):
                 load_inputs(tmp_path / "a" / "00.png", options)
 

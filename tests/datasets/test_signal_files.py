@@ -27,30 +27,30 @@ class TestSignals:
             ):
                 load(path, ReadOptions(signal=True))
             data = load(path, ReadOptions(signal=True, impute=True))
-            np.testing.assert_array_equal(data.x_train, [[0, 1, 2, 3, 4], [5, 5, 5, 9, 9]])
+            np.testing.assert_array_equal(data.x, [[0, 1, 2, 3, 4], [5, 5, 5, 9, 9]])
             assert data.notes == ["2 of 2 signals have gaps or are short: they are interpolated along time."]
 
     def test_channels_that_are_stored_as_rows(self, tmp_path):
         np.savez(tmp_path / "s.npz", x=[[0, np.nan, 2, 7, 7, np.nan], [0.0] * 6], y=[0, 1])
         data = load(tmp_path / "s.npz", ReadOptions(signal=True, impute=True, image_shape=(2, 3)))
-        np.testing.assert_array_equal(data.x_train[0], [0, 1, 2, 7, 7, 7])
+        np.testing.assert_array_equal(data.x[0], [0, 1, 2, 7, 7, 7])
 
     def test_signals_of_unequal_length(self, tmp_path):
         path = self.write(tmp_path, "0,1,2,3,4:a", "0,2,4:b")
         with pytest.raises(DatasetError, match=r"1 of 2 signals .* are shorter than others, first in row 2: .*--resample"):
             load(path)
         padded, stretched = load(path, ReadOptions(impute=True)), load(path, ReadOptions(resample=True))
-        np.testing.assert_array_equal(padded.x_train, [[0, 1, 2, 3, 4], [0, 2, 4, 4, 4]])
-        np.testing.assert_array_equal(stretched.x_train, [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
+        np.testing.assert_array_equal(padded.x, [[0, 1, 2, 3, 4], [0, 2, 4, 4, 4]])
+        np.testing.assert_array_equal(stretched.x, [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
         new = self.write(tmp_path, "0,3:a", name="new.ts")
-        np.testing.assert_array_equal(load_inputs(new, padded.read_options).x, [[0, 3, 3, 3, 3]])
-        np.testing.assert_array_equal(load_inputs(new, stretched.read_options).x, [[0, 0.75, 1.5, 2.25, 3]])
+        np.testing.assert_array_equal(load_inputs(new, padded.options).x, [[0, 3, 3, 3, 3]])
+        np.testing.assert_array_equal(load_inputs(new, stretched.options).x, [[0, 0.75, 1.5, 2.25, 3]])
         long = self.write(tmp_path, "0,1,2,3,4,5,6,7,8:a", name="long.ts")
-        assert load_inputs(long, padded.read_options).x.shape == (1, 9)  # nothing is cut
-        np.testing.assert_array_equal(load_inputs(long, stretched.read_options).x, [[0, 2, 4, 6, 8]])
+        assert load_inputs(long, padded.options).x.shape == (1, 9)  # nothing is cut
+        np.testing.assert_array_equal(load_inputs(long, stretched.options).x, [[0, 2, 4, 6, 8]])
 
     def test_two_channels(self, tmp_path):
         data = load(self.write(tmp_path, "0,1,2:5,?,7:a", "0,2:4,6:b"), ReadOptions(impute=True))
-        np.testing.assert_array_equal(data.x_train, [[[0, 1, 2], [5, 6, 7]], [[0, 2, 2], [4, 6, 6]]])
+        np.testing.assert_array_equal(data.x, [[[0, 1, 2], [5, 6, 7]], [[0, 2, 2], [4, 6, 6]]])
         with pytest.raises(DatasetError, match=r"row 2 of .* has a channel without any value"):
             load(self.write(tmp_path, "0,1,2:5,?,7:a", "0,2:?,?:b"), ReadOptions(impute=True))

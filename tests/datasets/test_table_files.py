@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from orbitgp.datasets import DatasetError
-from orbitgp.datasets.files import ReadOptions, load, load_inputs, read_option, standardised
+from orbitgp.datasets.files import ReadOptions, load, load_inputs, read_option
 from orbitgp.orbits import GaussianNoise, Permutation, SignChange, TimeShift
 
 RNG = np.random.default_rng(0)
@@ -17,27 +17,27 @@ RNG = np.random.default_rng(0)
 def test_csv_with_words_as_targets_and_its_columns_kept_for_prediction(tmp_path):
     (tmp_path / "t.csv").write_text('a,b,label\n1,2.5,cat\n3,4,dog\n5,6,cat\n7,8,"dog"\n')
     data = load(tmp_path / "t.csv")
-    np.testing.assert_array_equal(data.x_train, [[1, 2.5], [3, 4], [5, 6], [7, 8]])
-    assert data.y_train.tolist() == ["cat", "dog", "cat", "dog"]
-    assert data.read_options.columns == ("a", "b")
+    np.testing.assert_array_equal(data.x, [[1, 2.5], [3, 4], [5, 6], [7, 8]])
+    assert data.y.tolist() == ["cat", "dog", "cat", "dog"]
+    assert data.options.columns == ("a", "b")
     assert data.task == "classification"
     # Another order, another column, no target: still the same inputs.
     (tmp_path / "new.csv").write_text("other,b,a\nx,20,10\ny,40,30\n")
-    new = load_inputs(tmp_path / "new.csv", data.read_options)
+    new = load_inputs(tmp_path / "new.csv", data.options)
     np.testing.assert_array_equal(new.x, [[10, 20], [30, 40]])
     assert new.y is None
     (tmp_path / "with.csv").write_text("a,b,label\n1,2,dog\n")
-    assert load_inputs(tmp_path / "with.csv", data.read_options).y.tolist() == ["dog"]
+    assert load_inputs(tmp_path / "with.csv", data.options).y.tolist() == ["dog"]
     (tmp_path / "less.csv").write_text("a,label\n1,dog\n")
     with pytest.raises(DatasetError, match="no column 'b'"):
-        load_inputs(tmp_path / "less.csv", data.read_options)
+        load_inputs(tmp_path / "less.csv", data.options)
 
 
 def test_csv_without_a_header_has_numbered_columns(tmp_path):
     (tmp_path / "t.csv").write_text("1,2,3\n4,5,6\n")
     data = load(tmp_path / "t.csv", ReadOptions(target="2", read={"header": None}))
-    np.testing.assert_array_equal(data.x_train, [[1, 2], [4, 5]])
-    np.testing.assert_array_equal(data.y_train, [3, 6])
+    np.testing.assert_array_equal(data.x, [[1, 2], [4, 5]])
+    np.testing.assert_array_equal(data.y, [3, 6])
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_rows_with_missing_values_are_left_out_on_request(tmp_path):
     (tmp_path / "held.csv").write_text("a,y\n1,2\n3,\n")
     options = ReadOptions(drop_missing=True)
     data = load(tmp_path / "t.csv", options, test=tmp_path / "held.csv")
-    np.testing.assert_array_equal(data.x_train[:, 0], np.arange(40))
-    np.testing.assert_array_equal(data.y_train, np.arange(40) / 7)
+    np.testing.assert_array_equal(data.x[:, 0], np.arange(40))
+    np.testing.assert_array_equal(data.y, np.arange(40) / 7)
     assert data.task == "regression"
     held = f"{tmp_path / 'held.csv'}: 1 of 2 rows have missing values and are left out."
     assert data.notes == ["2 of 42 rows have missing values and are left out.", held]
     filled = load(tmp_path / "t.csv", ReadOptions(drop_missing=True, impute=True))
     assert filled.notes[0] == "1 of 42 rows have no target and are left out."
-    np.testing.assert_array_equal(data.x_test, [[1]])
+    np.testing.assert_array_equal(data.test.x, [[1]])
     # To predict, targets may be missing.
     inputs = load_inputs(tmp_path / "t.csv", ReadOptions(columns=("a",), target="y", drop_missing=True))
     assert len(inputs.x) == 40
@@ -100,7 +100,7 @@ def test_a_missing_target_in_a_parquet_table(tmp_path):
     with pytest.raises(DatasetError, match=r"'target' has no value in row 3"):
         load(tmp_path / "t.parquet")
     data = load(tmp_path / "t.parquet", ReadOptions(drop_missing=True))
-    assert data.y_train.tolist() == [0, 1, 1, 0, 1]
+    assert data.y.tolist() == [0, 1, 1, 0, 1]
 
 
 def test_a_table_that_is_not_text(tmp_path):
@@ -108,7 +108,7 @@ def test_a_table_that_is_not_text(tmp_path):
     with pytest.raises(DatasetError, match=r"not in UTF-8, .*--read encoding=latin-1"):
         load(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_bytes("größe,y\n1,2\n3,4\n".encode("latin-1"))
-    assert load(tmp_path / "t.csv", ReadOptions(read={"encoding": "latin-1"})).read_options.columns == ("größe",)
+    assert load(tmp_path / "t.csv", ReadOptions(read={"encoding": "latin-1"})).options.columns == ("größe",)
 
 
 def test_parquet(tmp_path):
@@ -117,8 +117,8 @@ def test_parquet(tmp_path):
 
     parquet.write_table(pyarrow.table({"a": [1.0, 2.0], "b": [3, 4], "target": ["u", "v"]}), tmp_path / "t.parquet")
     data = load(tmp_path / "t.parquet")
-    np.testing.assert_array_equal(data.x_train, [[1, 3], [2, 4]])
-    assert data.y_train.tolist() == ["u", "v"]
+    np.testing.assert_array_equal(data.x, [[1, 3], [2, 4]])
+    assert data.y.tolist() == ["u", "v"]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DatasetError, match="parquet"):
         load(tmp_path / "bad.parquet")
@@ -134,7 +134,7 @@ def test_numbers_and_words_of_other_types(tmp_path):
     columns |= {"kind": pandas.Categorical(["u", "v", "u", "v"]), "y": [1, 2, 3, 5]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     data = load(tmp_path / "t.parquet", ReadOptions(impute=True))
-    np.testing.assert_array_equal(data.x_train, [[1.5, 1, 0], [1.5, 0, 1], [2.25, 1, 0], [1.5, 1, 1]])
+    np.testing.assert_array_equal(data.x, [[1.5, 1, 0], [1.5, 0, 1], [2.25, 1, 0], [1.5, 1, 1]])
     parquet.write_table(pyarrow.table({"a": [1], "a ": [2], "y": [3]}), tmp_path / "t.parquet")
     with pytest.raises(DatasetError, match="two columns of the name 'a'"):
         load(tmp_path / "t.parquet")
@@ -158,7 +158,7 @@ def test_a_table_is_read_to_the_last_bit(tmp_path):
     values = RNG.normal(size=(50, 2)) * 10.0 ** RNG.integers(-300, 300, (50, 2))
     (tmp_path / "t.tsv").write_text("a\ty\n" + "\n".join(f" {a!r} \t{y!r}" for a, y in values.tolist()))
     data = load(tmp_path / "t.tsv")
-    np.testing.assert_array_equal(np.column_stack([data.x_train, data.y_train]), values)
+    np.testing.assert_array_equal(np.column_stack([data.x, data.y]), values)
 
 
 TABLE = "id,age,sex,site,bmi,y\n" + "".join(
@@ -169,27 +169,27 @@ TABLE = "id,age,sex,site,bmi,y\n" + "".join(
 def test_an_id_names_the_rows_and_words_become_inputs_of_0_and_1(tmp_path):
     (tmp_path / "t.csv").write_text(TABLE)
     data = load(tmp_path / "t.csv", ReadOptions(drop=("bmi",)), test_fraction=0.2)
-    assert data.read_options.id == "id"
+    assert data.options.id == "id"
     assert data.notes == [
         "column 'id' names the rows and is no input; --id COLUMN names another one.",
         "columns 'sex' and 'site' hold words: each word is an input of 0 and 1.",
     ]
-    assert data.read_options.features == ("age", "sex=m", "site=north", "site=south", "site=west")
-    for row, name in zip(data.x_test, data.rows_test, strict=True):
+    assert data.options.features == ("age", "sex=m", "site=north", "site=south", "site=west")
+    for row, name in zip(data.test.x, data.test.rows, strict=True):
         i = int(name[1:])
         np.testing.assert_array_equal(row, [20 + 3 * i, i % 2 == 0, i % 3 == 0, i % 3 == 1, i % 3 == 2])
     (tmp_path / "new.csv").write_text("site,sex,age,id\nwest,f,33,q7\n")
-    new = load_inputs(tmp_path / "new.csv", data.read_options)
+    new = load_inputs(tmp_path / "new.csv", data.options)
     np.testing.assert_array_equal(new.x, [[33, 0, 0, 0, 1]])
     assert new.rows == ["q7"]
     (tmp_path / "bad.csv").write_text("site,sex,age\neast,f,33\n")
-    strange = load_inputs(tmp_path / "bad.csv", data.read_options)
+    strange = load_inputs(tmp_path / "bad.csv", data.options)
     np.testing.assert_array_equal(strange.x, [[33, 0, 0, 0, 0]])
     assert strange.notes == [
         "column 'site' is 'east' in row 1, which the training data do not have: it counts as none of north, south, west."
     ]
     (tmp_path / "bad.csv").write_text("site,sex,age\nwest,x,33\n")
-    np.testing.assert_array_equal(load_inputs(tmp_path / "bad.csv", data.read_options).x, [[33, 0.5, 0, 0, 1]])
+    np.testing.assert_array_equal(load_inputs(tmp_path / "bad.csv", data.options).x, [[33, 0.5, 0, 0, 1]])
     with pytest.raises(DatasetError, match="no column 'bim' to drop"):
         load(tmp_path / "t.csv", ReadOptions(drop=("bim",)))
     with pytest.raises(DatasetError, match=r"column 'id' holds 30 different words, .* --drop id, .* --id id"):
@@ -204,16 +204,16 @@ def test_missing_inputs_are_imputed_on_request(tmp_path):
     ):
         load(tmp_path / "t.csv")
     data = load(tmp_path / "t.csv", ReadOptions(impute=True))
-    np.testing.assert_array_equal(data.x_train, [[1, 1], [5.5, 1], [3, 0], [8, 1], [9, 1]])
+    np.testing.assert_array_equal(data.x, [[1, 1], [5.5, 1], [3, 0], [8, 1], [9, 1]])
     assert "column 'a' has no value in row 2: 5.5 is put there." in data.notes
     (tmp_path / "new.csv").write_text("a,b\n,\n7,blue\n")
-    new = load_inputs(tmp_path / "new.csv", data.read_options)
+    new = load_inputs(tmp_path / "new.csv", data.options)
     np.testing.assert_array_equal(new.x, [[5.5, 1], [7, 0]])
     assert new.notes == [
         f"column {name!r} has no value in row 1: {fill} is put there." for name, fill in (("a", 5.5), ("b", "red"))
     ]
     (tmp_path / "new.csv").write_text("a,b\n7,\n")
-    np.testing.assert_array_equal(load_inputs(tmp_path / "new.csv", data.read_options).x, [[7, 1]])
+    np.testing.assert_array_equal(load_inputs(tmp_path / "new.csv", data.options).x, [[7, 1]])
 
 
 def test_dates_become_days(tmp_path):
@@ -221,13 +221,13 @@ def test_dates_become_days(tmp_path):
     (tmp_path / "t.csv").write_text("day,y\n" + "".join(f"{day},{i / 7}\n" for i, day in enumerate(days)))
     data = load(tmp_path / "t.csv")
     expected = (np.array(days, dtype="datetime64[D]") - np.datetime64("1970-01-01")).astype(float)
-    np.testing.assert_array_equal(data.x_train[:, 0], expected)
+    np.testing.assert_array_equal(data.x[:, 0], expected)
     assert data.notes == ["column 'day' holds dates: the input is days since 1970."]
     (tmp_path / "new.csv").write_text("day\n2026-05-01 06:00\n")
-    np.testing.assert_allclose(load_inputs(tmp_path / "new.csv", data.read_options).x, [[20574.25]])
+    np.testing.assert_allclose(load_inputs(tmp_path / "new.csv", data.options).x, [[20574.25]])
     (tmp_path / "new.csv").write_text("day\n2026-02-31\n")
     with pytest.raises(DatasetError, match=r"column 'day' is '2026-02-31' in row 1, which is no number"):
-        load_inputs(tmp_path / "new.csv", data.read_options)
+        load_inputs(tmp_path / "new.csv", data.options)
 
 
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
@@ -252,8 +252,8 @@ def test_decimal_commas(tmp_path):
     with pytest.raises(DatasetError, match=r"--read sep=';', .*--read decimal=','"):
         load(tmp_path / "t.csv")
     data = load(tmp_path / "t.csv", ReadOptions(read=dict(map(read_option, ("sep=;", "decimal=,")))))
-    np.testing.assert_array_equal(data.x_train, [[1.5, 2], [-3.25, 4]])
-    np.testing.assert_array_equal(data.y_train, [0.25, 1])
+    np.testing.assert_array_equal(data.x, [[1.5, 2], [-3.25, 4]])
+    np.testing.assert_array_equal(data.y, [0.25, 1])
 
 
 def test_xlsx(tmp_path):
@@ -264,25 +264,25 @@ def test_xlsx(tmp_path):
             load(tmp_path / "t.xlsx")
         return
     pandas.DataFrame({"a": [1, 2, 3], "y": [0.5, 1.5, 2.5]}).to_excel(tmp_path / "t.xlsx", index=False)
-    np.testing.assert_array_equal(load(tmp_path / "t.xlsx").x_train, [[1], [2], [3]])
+    np.testing.assert_array_equal(load(tmp_path / "t.xlsx").x, [[1], [2], [3]])
 
 
 def test_standardised_columns_and_those_that_are_exchanged(tmp_path):
     (tmp_path / "t.csv").write_text(TABLE)
     raw = load(tmp_path / "t.csv")
-    data = standardised(raw, [Permutation.swap(0, 5)])
-    assert raw.read_options.features[5] == "bmi"
-    both = raw.x_train[:, [0, 5]]
-    np.testing.assert_allclose(data.x_train[:, [0, 5]], (both - both.mean()) / both.std())
-    np.testing.assert_array_equal(data.x_train[:, 1:5], raw.x_train[:, 1:5])
-    alone = standardised(raw, [GaussianNoise(), SignChange(5)])
-    np.testing.assert_allclose(alone.x_train[:, [0, 5]].std(0), 1)
-    np.testing.assert_allclose(alone.x_train[:, 0].mean(), 0, atol=1e-12)
-    np.testing.assert_allclose(alone.x_train[:, 5] * raw.x_train[:, 5].std(), raw.x_train[:, 5])  # zero stays zero
-    chain = standardised(raw, [Permutation.swap(0, 5), Permutation.swap(5, 1)]).read_options.scales
+    data = raw.standardised([Permutation.swap(0, 5)])
+    assert raw.options.features[5] == "bmi"
+    both = raw.x[:, [0, 5]]
+    np.testing.assert_allclose(data.x[:, [0, 5]], (both - both.mean()) / both.std())
+    np.testing.assert_array_equal(data.x[:, 1:5], raw.x[:, 1:5])
+    alone = raw.standardised([GaussianNoise(), SignChange(5)])
+    np.testing.assert_allclose(alone.x[:, [0, 5]].std(0), 1)
+    np.testing.assert_allclose(alone.x[:, 0].mean(), 0, atol=1e-12)
+    np.testing.assert_allclose(alone.x[:, 5] * raw.x[:, 5].std(), raw.x[:, 5])  # zero stays zero
+    chain = raw.standardised([Permutation.swap(0, 5), Permutation.swap(5, 1)]).options.scales
     assert chain[0] == chain[1] == chain[5] != chain[2]
-    np.testing.assert_array_equal(standardised(raw, [TimeShift()]).x_train, raw.x_train)
-    np.testing.assert_allclose(load_inputs(tmp_path / "t.csv", alone.read_options).x, alone.x_train)
+    np.testing.assert_array_equal(raw.standardised([TimeShift()]).x, raw.x)
+    np.testing.assert_allclose(load_inputs(tmp_path / "t.csv", alone.options).x, alone.x)
 
 
 class TestTablesThatMayBeMisread:
@@ -300,8 +300,8 @@ class TestTablesThatMayBeMisread:
         with pytest.raises(DatasetError, match=r"--read header=0 if they name the columns, or --read header=none"):
             load(path, ReadOptions(target="2"))
         named, rows = (ReadOptions(target="2", read=dict([read_option(text)])) for text in ("header=0", "header=none"))
-        assert load(path, named).x_train.shape == (8, 2)
-        assert load(path, rows).x_train.shape == (9, 2)
+        assert load(path, named).x.shape == (8, 2)
+        assert load(path, rows).x.shape == (9, 2)
 
     def test_one_cell_that_is_no_number(self, tmp_path):
         rows = [f"{i},{'?' if i == 6 else i / 3}" for i in range(20)]
@@ -311,9 +311,9 @@ class TestTablesThatMayBeMisread:
         ):
             load(path)
         unknown = dict([read_option("na_values=?,none")])
-        assert len(load(path, ReadOptions(drop_missing=True, read=unknown)).x_train) == 19
+        assert len(load(path, ReadOptions(drop_missing=True, read=unknown)).x) == 19
         classes = [f"{i},{'?' if i == 6 else i % 3}" for i in range(20)]
-        assert set(load(self.table(tmp_path, "a,y", *classes)).y_train) == {"0", "1", "2", "?"}
+        assert set(load(self.table(tmp_path, "a,y", *classes)).y) == {"0", "1", "2", "?"}
 
     def test_separators_between_thousands(self, tmp_path):
         path = self.table(tmp_path, "a,y", *(f'{i},"1,{i:03d}.2"' for i in range(3, 12)))
@@ -321,48 +321,48 @@ class TestTablesThatMayBeMisread:
             DatasetError, match=r"'y' is '1,003\.2' in row 1, .* say --read decimal=',' or --read thousands=','"
         ):
             load(path)
-        assert load(path, ReadOptions(read={"thousands": ","})).y_train[0] == 1003.2
+        assert load(path, ReadOptions(read={"thousands": ","})).y[0] == 1003.2
         with pytest.raises(DatasetError, match=r"'a b' is '1,000' in row 1, .* --drop 'a b'\."):
             load(self.table(tmp_path, "a b,y", '"1,000",1', '"2,000",2', '"2,000",3'))
 
     @pytest.mark.parametrize("labels", [("001", "1", "010"), ("1_1", "11", "2")])
     def test_labels_that_are_no_numbers_stay_apart(self, tmp_path, labels):
         data = load(self.table(tmp_path, "a,y", *(f"{i},{label}" for i, label in enumerate(3 * labels))))
-        assert set(data.y_train) == set(labels)
+        assert set(data.y) == set(labels)
 
     def test_underscores_are_no_part_of_a_number(self, tmp_path):
         data = load(self.table(tmp_path, "a,y", "1_2,0.5", "1_3,0.7", "1_2,0.9"))
-        assert data.read_options.features == ("a=1_3",)
+        assert data.options.features == ("a=1_3",)
 
     def test_words_stay_words_in_the_test_set(self, tmp_path):
         path = self.table(tmp_path, "a,y", *(f"{i},{label}" for i, label in enumerate(4 * ("1", "2", "b"))))
         test = self.table(tmp_path, "a,y", "1,1", "2,2", name="test.csv")
-        assert load(path, test=test).y_test.tolist() == ["1", "2"]
+        assert load(path, test=test).test.y.tolist() == ["1", "2"]
 
     def test_dots_among_decimal_commas(self, tmp_path):
         path = self.table(tmp_path, "a;b;y", "21,73;939;4,019", "22,23;1.005;4,429")
         with pytest.raises(DatasetError, match=r"'b' is '1\.005' in row 2, .* --read thousands='\.'"):
             load(path, ReadOptions(read={"sep": ";", "decimal": ","}))
         data = load(path, ReadOptions(read={"sep": ";", "decimal": ",", "thousands": "."}))
-        np.testing.assert_array_equal(data.x_train, [[21.73, 939], [22.23, 1005]])
+        np.testing.assert_array_equal(data.x, [[21.73, 939], [22.23, 1005]])
 
     @pytest.mark.parametrize("start", [0, 1])
     def test_the_index_of_a_data_frame_is_no_input(self, tmp_path, start):
         data = load(self.table(tmp_path, ",a,y", *(f"{i + start},{i * i},{i / 3}" for i in range(8))))
-        assert data.read_options.columns == ("a",)
+        assert data.options.columns == ("a",)
         assert data.notes == ["the column without a name names the rows and is no input; --id COLUMN names another one."]
-        new = load_inputs(self.table(tmp_path, "a", "3", name="new.csv"), data.read_options)
+        new = load_inputs(self.table(tmp_path, "a", "3", name="new.csv"), data.options)
         assert new.x.shape == (1, 1)
 
     def test_a_separator_at_the_end_of_lines(self, tmp_path):
-        assert load(self.table(tmp_path, "a,y,", "1,0.5,", "2,0.7,", "3,0.1,")).read_options.columns == ("a",)
+        assert load(self.table(tmp_path, "a,y,", "1,0.5,", "2,0.7,", "3,0.1,")).options.columns == ("a",)
 
     def test_what_stands_above_the_header(self, tmp_path):
         path = self.table(tmp_path, "# made today", "a,b,y", "1,2,3")
         with pytest.raises(DatasetError, match=r"rows that are longer than its first line: .*--read skiprows=1"):
             load(path)
         for option in ("skiprows=1", "comment=#"):
-            assert load(path, ReadOptions(read=dict([read_option(option)]))).x_train.shape == (1, 2)
+            assert load(path, ReadOptions(read=dict([read_option(option)]))).x.shape == (1, 2)
 
     def test_an_option_that_pandas_does_not_have(self, tmp_path):
         with pytest.raises(DatasetError, match=r"--read takes KEY=VALUE, where KEY is one of sep, .*, not 'seperator=;'"):

@@ -135,12 +135,11 @@ class DataOptions:
 
     def scaled(self, data: Data, orbits: Sequence[str]) -> Data:
         """A table in standard units, unless columns stay as they are; ``orbits`` say which columns share a scale."""
-        from orbitgp.datasets.files import standardised
         from orbitgp.orbits.parse import make_orbit
 
-        if not self.standardise or data.has_images or data.has_signals or any(map(is_own, orbits)):
+        if not self.standardise or data.has_images or data.options.signal or any(map(is_own, orbits)):
             return data
-        return standardised(data, [make_orbit(orbit, columns=data.read_options.features) for orbit in orbits])
+        return data.standardised([make_orbit(orbit, columns=data.options.features) for orbit in orbits])
 
     def absolute(self) -> DataOptions:
         """The same with paths that hold in every working directory."""

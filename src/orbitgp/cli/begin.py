@@ -51,7 +51,7 @@ def begin(
         data = options.scaled(data, chosen)
         config = configuration(command, options, settings, data, chosen, asked)
         check(config, data)
-        check_shared(len(data.y_train))
+        check_shared(len(data.y))
         run = broadcast(Run.create(out, config) if rank() == 0 else None)
     run.data, run.quiet = data, quiet
     run.say(f"{data.name}: {run.config['task_reason']}")
@@ -82,8 +82,8 @@ def stoppable(run: Run) -> Iterator[None]:
 
 def _default_orbits(command: str, data: Data) -> list[str]:
     """Those that the data may have: all to compare, the first one to learn, which for a table is none."""
-    if data.has_signals or data.has_images:
-        orbits = ["timeshift", "timewarp", "gain*offset"] if data.has_signals else ["rotation", "affine"]
+    if data.options.signal or data.has_images:
+        orbits = ["timeshift", "timewarp", "gain*offset"] if data.options.signal else ["rotation", "affine"]
         return ["none", *orbits] if command == "compare" else orbits[:1]
     orbits = _table_orbits(data)
     if command == "compare" and not orbits:
@@ -101,12 +101,12 @@ def _table_orbits(data: Data) -> list[str]:
     import numpy as np
     from scipy.stats import ks_2samp
 
-    known = [name if name.isidentifier() else repr(name) for name in data.read_options.features]
-    names = known or [str(i) for i in range(data.x_train.shape[1])]  # arrays have numbers for names
-    columns = {name: x for name, x in zip(names, data.x_train.T, strict=True) if len(np.unique(x)) > 2}
+    known = [name if name.isidentifier() else repr(name) for name in data.options.features]
+    names = known or [str(i) for i in range(data.x.shape[1])]  # arrays have numbers for names
+    columns = {name: x for name, x in zip(names, data.x.T, strict=True) if len(np.unique(x)) > 2}
     columns = dict(list(columns.items())[:_MOST_COLUMNS])
     pairs = {f"swap({a}, {b})": (columns[a], columns[b]) for a, b in combinations(columns, 2)}
     pairs |= {f"sign({name})": (x, -x) for name, x in columns.items()}
     apart = {orbit: ks_2samp(*pair).statistic for orbit, pair in pairs.items()}
-    close = max(_CLOSE, 1.36 * sqrt(2 / len(data.x_train)))  # 5 % of equal distributions are further apart
+    close = max(_CLOSE, 1.36 * sqrt(2 / len(data.x)))  # 5 % of equal distributions are further apart
     return sorted((orbit for orbit in apart if apart[orbit] <= close), key=apart.__getitem__)[:_MOST_ORBITS]

@@ -88,7 +88,7 @@ def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
     quantity, text = (config["asked"].get(name) for name in ("profile", "profile_values"))
     if quantity is None:
         return None
-    shape, columns = data.input_shape, data.read_options.features
+    shape, columns = data.input_shape, data.options.features
     names = {orbit: quantity_names(orbit, columns) for orbit in config["orbits"] if not is_own(orbit)}
     chosen = next((orbit for orbit, known in names.items() if quantity in known), None)
     if chosen is None:
@@ -128,7 +128,7 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     config, data = run.config, run.data
     named, held = _orbits(config, data), _profiled(config, data)
     steps = config["settings"]["max_steps"]
-    common = {"X": data.x_train, "y": data.y_train, "task": config["task"], "n_jobs": workers, "keep": run.models}
+    common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
     if limit := config["settings"]["max_seconds"]:  # of the command, with a tenth for data and report
         models = len(named) + (0 if held is None else len(held["values"]))

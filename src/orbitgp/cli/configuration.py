@@ -50,7 +50,7 @@ def configuration(
     chosen = {f.name: value for f in fields(options) if (value := getattr(options, f.name)) != f.default and f.name != "data"}
     chosen |= {"orbit": orbits, **{name: value for name, value in asked.items() if value is not True}, **asdict(settings)}
     task, reason = (data.task, data.task_reason) if options.task == "auto" else (options.task, "as --task says")
-    column = data.read_options.target
+    column = data.options.target
     of = "" if column is None else f" of column {column!r} ({'--target' if options.target else 'by its name'})"
     return {
         "orbitgp": orbitgp.__version__,
@@ -64,8 +64,8 @@ def configuration(
         "task_reason": f"{task}{of}: {reason}",  # "regression of column 'yield' (--target): the targets are numbers"
         "settings": asdict(settings),
         "threads": torch.get_num_threads(),
-        "read_options": asdict(data.read_options),
-        "inputs": [float(data.x_train.min()), float(data.x_train.max())],
+        "read_options": asdict(data.options),
+        "inputs": [float(data.x.min()), float(data.x.max())],
         "asked": asked,
     }
 
@@ -88,15 +88,15 @@ def check(config: dict[str, Any], data: Data) -> None:
 
     from orbitgp.orbits import GaussianNoise
 
-    y = data.y_train
+    y = data.y
     if config["task"] == "regression" and y.dtype.kind in "US":
         raise ValueError(f"regression needs numbers, but the targets are words, such as {y[0]!s:.40}.")
     if config["task"] == "classification" and y.dtype.kind == "f" and (y != y.round()).any():
         raise ValueError(f"classification needs classes, but the targets are decimals, such as {y[y != y.round()][0]:g}.")
-    if config["data"]["interval"] is not None and not data.has_signals:
+    if config["data"]["interval"] is not None and not data.options.signal:
         raise ValueError("--interval is for signals: say that the rows are signals, with --signal.")
     shape, advice = data.input_shape, "say what shape the rows have, as in --image-shape 28x28."
-    without_numbers = all(scale == (0.0, 1.0) for scale in data.read_options.scales or [()])
+    without_numbers = all(scale == (0.0, 1.0) for scale in data.options.scales or [()])
     for orbit in config["orbits"]:
         try:
             made = orbit_for(config, orbit, data)
@@ -105,12 +105,12 @@ def check(config: dict[str, Any], data: Data) -> None:
                 raise ValueError("noise is for columns of numbers that vary, and this table has none.")
         except ValueError as error:
             raise ValueError(str(error).replace("set image_shape.", advice)) from None
-    if config["settings"]["ard"] == "yes" and data.read_options.scales is None:
+    if config["settings"]["ard"] == "yes" and data.options.scales is None:
         raise ValueError("--ard yes is for tables whose columns are standardised.")
     feature_map = config["settings"]["feature_map"]
-    if feature_map in OF_IMAGES and (data.has_signals or len(shape) not in (2, 3)):
+    if feature_map in OF_IMAGES and (data.options.signal or len(shape) not in (2, 3)):
         raise ValueError(f"--feature-map {feature_map} is for images, but the inputs have shape {shape}: {advice}")
-    if feature_map in OF_SIGNALS and not data.has_signals:
+    if feature_map in OF_SIGNALS and not data.options.signal:
         raise ValueError(f"--feature-map {feature_map} is for signals: say that the rows are signals, with --signal.")
 
 
@@ -130,7 +130,7 @@ def orbit_for(config: dict[str, Any], orbit: str, data: Data) -> Orbit:
     if is_own(orbit):
         own: Orbit = make_own(orbit, Orbit)
         return own
-    return make_orbit(orbit_text(config, orbit), data.input_shape, data.read_options.features)
+    return make_orbit(orbit_text(config, orbit), data.input_shape, data.options.features)
 
 
 def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:

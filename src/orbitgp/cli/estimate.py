@@ -22,7 +22,7 @@ def print_estimate(run: Run, models: Sequence[Any], workers: int = 1) -> list[fl
     from orbitgp.cli.processes import count, own_rows
     from orbitgp.planning.plan import duration
 
-    x, y, colour = run.data.x_train, run.data.y_train, run.data.read_options.colour
+    x, y, colour = run.data.x, run.data.y, run.data.options.colour
 
     def planned(x: Any, y: Any) -> list[float]:
         return [model.plan(own_rows(x), own_rows(y)).seconds or 0.0 for model in models]

@@ -118,7 +118,7 @@ def _estimator(run: Run, orbit: Any, **changed: Any) -> Any:
 
 def _fit(run: Run, model: Any, tell: Any, **how: Any) -> Any:
     """The estimator, fitted to the rows of this process."""
-    return model.fit(own_rows(run.data.x_train), own_rows(run.data.y_train), callback=tell, **how)
+    return model.fit(own_rows(run.data.x), own_rows(run.data.y), callback=tell, **how)
 
 
 def _plain_evidence(run: Run, bar: Progress, changed: dict[str, Any]) -> Evidence | None:

@@ -19,7 +19,7 @@ from orbitgp.cli.run import Run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from orbitgp.datasets.files import Inputs, ReadOptions
+    from orbitgp.datasets.files import Data, ReadOptions
 
 
 _INPUT_HELP = (
@@ -120,7 +120,7 @@ def load_model(path: Path, **own: Any) -> Any:
     return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path, **own)
 
 
-def _check(model: Any, new: Inputs, where: str, known: Sequence[float] | None) -> None:
+def _check(model: Any, new: Data, where: str, known: Sequence[float] | None) -> None:
     """Refuse inputs of another shape than those of training, and warn of another range than the one that is ``known``."""
     found, wanted = new.x.shape[1:], tuple(model.input_shape_)
     if found != wanted and found != (prod(wanted),):
@@ -132,7 +132,7 @@ def _check(model: Any, new: Inputs, where: str, known: Sequence[float] | None) -
         typer.echo(f"warning: {said}: are they in the same units?", err=True)
 
 
-def _predictions(model: Any, new: Inputs, proba: bool) -> DataFrame:
+def _predictions(model: Any, new: Data, proba: bool) -> DataFrame:
     """One row for each input, with its name."""
     import pandas
 

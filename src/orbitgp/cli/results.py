@@ -38,17 +38,17 @@ def finish(
     from orbitgp.report.words import noise_in_units
 
     run.say("writing the report …")
-    config, data, options = run.config, run.data, run.data.read_options
+    config, data, options = run.config, run.data, run.data.options
     made, scales = provenance(config["settings"]["device"]), options.scales or ()
     content = Content(
         title=data.name,
         model=model,
-        x=data.x_train,
-        y=data.y_train,
+        x=data.x,
+        y=data.y,
         start=start,
-        test=None if data.x_test is None else (data.x_test, data.y_test),
-        names=data.rows_train,
-        test_names=data.rows_test,
+        test=None if data.test is None else (data.test.x, data.test.y),
+        names=data.rows,
+        test_names=None if data.test is None else data.test.rows,
         target=options.target or "y",
         inverted=options.invert,
         columns=options.features,
@@ -60,7 +60,7 @@ def finish(
         command=config["again"],
         settings={
             "Data": name_and_source(data),
-            "Inputs": f"{len(data.x_train):,} of shape {' × '.join(str(n) for n in model.input_shape_)}",
+            "Inputs": f"{len(data.x):,} of shape {' × '.join(str(n) for n in model.input_shape_)}",
             "Task": config["task_reason"],
             "Orbit": config["orbit"],
             **model_settings(model),
@@ -75,8 +75,8 @@ def finish(
     result = {**_result(content, run), "interrupted": bool(stopped or model.interrupted_)}
     if comparison is not None:
         errors = {}  # on held-out data, which have no part in the verdict
-        if data.x_test is not None and data.y_test is not None:
-            scored = {row.orbit: score(comparison.models[row.orbit], data.x_test, data.y_test, 0) for row in comparison.rows}
+        if data.test is not None:
+            scored = {row.orbit: score(comparison.models[row.orbit], data.test.x, data.test.y, 0) for row in comparison.rows}
             errors = {orbit: " ".join(found.headline) for orbit, found in scored.items()}
         result["comparison"] = {**comparison.to_dict(), "test": errors}
     model.columns_ = options.table()  # so that the model file takes data frames, too

@@ -4,7 +4,7 @@
 read in the same way. Bad input gives one sentence: which file, what is wrong, what to do.
 """
 
-from orbitgp.datasets.files.data import Data, Inputs, ReadOptions, read_option, standardised
+from orbitgp.datasets.files.data import Data, ReadOptions, read_option
 from orbitgp.datasets.files.read import NAMES, as_trained, load, load_inputs
 
-__all__ = ["NAMES", "Data", "Inputs", "ReadOptions", "as_trained", "load", "load_inputs", "read_option", "standardised"]
+__all__ = ["NAMES", "Data", "ReadOptions", "as_trained", "load", "load_inputs", "read_option"]

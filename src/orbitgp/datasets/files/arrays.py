@@ -20,13 +20,13 @@ import torch
 from jaxtyping import Float, Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Inputs, ReadOptions
+from orbitgp.datasets.files.data import Data, ReadOptions
 from orbitgp.machine import free_memory
 
 _LONGEST = 120  # characters of a reason that numpy gives
 
 
-def read_npz(path: Path, options: ReadOptions, training: bool) -> Inputs:
+def read_npz(path: Path, options: ReadOptions, training: bool) -> Data:
     """Arrays x and y, or x_train, y_train, x_test and y_test. To predict, x_test or a single array of any name will do."""
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
@@ -45,15 +45,15 @@ def read_npz(path: Path, options: ReadOptions, training: bool) -> Inputs:
         raise DatasetError(f"{path} must hold arrays x and y (or x_train, y_train, …), got {', '.join(arrays) or 'nothing'}.")
     if training and found[1] is None:
         raise DatasetError(f"{path} has no targets: it needs an array y as well as x.")
-    return Inputs(*found, options=options, test=Inputs(*test) if train and test else None)
+    return Data(*found, options=options, test=Data(*test) if train and test else None)
 
 
-def read_npy(path: Path, options: ReadOptions, training: bool) -> Inputs:
+def read_npy(path: Path, options: ReadOptions, training: bool) -> Data:
     """Inputs, and the targets in the file of the same folder or in ``options.targets``."""
     targets = Path(options.targets) if training and options.targets else sibling_targets(path)
     if training and targets is None:
         raise DatasetError(f"{path} has inputs only: name the file of its targets, --targets FILE.npy.")
-    return Inputs(_load(path), None if targets is None else _load(targets), options=options)
+    return Data(_load(path), None if targets is None else _load(targets), options=options)
 
 
 def sibling_targets(path: Path) -> Path | None:
@@ -85,7 +85,7 @@ def _load(path: Path) -> Any:
         raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {text}.") from None
 
 
-def read_ts(path: Path, options: ReadOptions, training: bool) -> Inputs:
+def read_ts(path: Path, options: ReadOptions, training: bool) -> Data:
     """Signals (N, T), or (N, C, T) if they have several channels, and their targets if the header says that there are any."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
@@ -112,7 +112,7 @@ def read_ts(path: Path, options: ReadOptions, training: bool) -> Inputs:
     x = np.array(list(zip_longest(*(channel for signal in signals for channel in signal), fillvalue=np.nan))).T
     x = x.reshape(len(signals), -1, x.shape[1])
     y = _labels([parts[-1].strip() for _, parts in rows]) if labelled else None
-    return Inputs(x[:, 0] if x.shape[1] == 1 else x, y, options=replace(options, signal=True))
+    return Data(x[:, 0] if x.shape[1] == 1 else x, y, options=replace(options, signal=True))
 
 
 def _numbers(path: Path, line: int, text: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""What reading returns: arrays to train and test on, or inputs to predict for, and how they were read."""
+"""What reading takes and returns: options, and arrays to train on or to predict for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Int
 
 from orbitgp.datasets.base import DatasetError, Task
 from orbitgp.datasets.columns import Columns, column_scales
@@ -68,16 +68,16 @@ def read_option(text: str) -> tuple[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
-    """What a file holds: inputs, and targets if there are any.
+class Data:
+    """What a name, a file or a folder holds: inputs, targets if there are any, and how it was read.
 
     Attributes:
         rows: a name for each row; None where they have numbers only.
         notes: what a person should know about how the file was read.
         with_target: the numbers of the rows that have a target, where only some do; ``y`` has theirs.
         options: how the file was read, with all that was decided meanwhile.
-        test: the test set that comes with training data.
-        source: the name of the data, and where they are from.
+        test: held-out data, of training data that have any.
+        task: what all targets look like, also if only some are used to train.
     """
 
     x: Any
@@ -86,60 +86,39 @@ class Inputs:
     notes: list[str] = field(default_factory=list)
     with_target: Int[np.ndarray, " some"] | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
-    test: Inputs | None = None
-    source: tuple[str, str] = ("", "")
+    test: Data | None = None
+    name: str = ""
+    source: str = ""
+    task: Task = "regression"
 
-    def take(self, rows: Int[np.ndarray, " some"]) -> Inputs:
+    def take(self, rows: Int[np.ndarray, " some"]) -> Data:
         """Some of the rows."""
         names = None if self.rows is None else [self.rows[i] for i in rows]
         return replace(self, x=self.x[rows], y=self.y[rows], rows=names)
 
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """Training data, and test data if there are any. ``task`` is what all targets look like, also if only some are used."""
-
-    x_train: Shaped[np.ndarray, "train *features"]
-    y_train: Shaped[np.ndarray, "train *outputs"]
-    x_test: Shaped[np.ndarray, "test *features"] | None
-    y_test: Shaped[np.ndarray, "test *outputs"] | None
-    name: str
-    source: str
-    task: Task
-    read_options: ReadOptions
-    notes: list[str]
-    rows_train: list[str] | None  # names of the rows, where they have any
-    rows_test: list[str] | None
+    def standardised(self, orbits: Sequence[Orbit] = ()) -> Data:
+        """A table whose columns of numbers have mean 0 and standard deviation 1, as far as these orbits let them."""
+        names = self.options.features
+        options = replace(self.options, scales=column_scales(self.x, names, orbits) if names else None)
+        test = None if self.test is None else replace(self.test, x=options.scaled(self.test.x))
+        return replace(self, x=options.scaled(self.x), test=test, options=options)
 
     @property
     def task_reason(self) -> str:
         """What decides the task, as a clause."""
-        if self.y_train.dtype.kind not in "iuf":
-            return "the targets are true and false" if self.y_train.dtype.kind == "b" else "the targets are words"
+        if self.y.dtype.kind not in "iuf":
+            return "the targets are true and false" if self.y.dtype.kind == "b" else "the targets are words"
         if self.task == "regression":
             return "the targets are numbers"
-        count = len(np.unique(self.y_train))
+        count = len(np.unique(self.y))
         return f"the targets are {count} distinct whole numbers; --task regression takes them as numbers"
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, as an orbit sees it: rows may hold images or signals."""
-        return tuple(self.read_options.image_shape or self.x_train.shape[1:])
+        return tuple(self.options.image_shape or self.x.shape[1:])
 
     @property
     def has_images(self) -> bool:
         """Whether an input is an image, stored as one or as a flat row."""
-        return not self.has_signals and len(self.input_shape) > 1
-
-    @property
-    def has_signals(self) -> bool:
-        """Whether an input is a signal."""
-        return self.read_options.signal
-
-
-def standardised(data: Data, orbits: Sequence[Orbit] = ()) -> Data:
-    """A table whose columns of numbers have mean 0 and standard deviation 1, as far as these orbits let them."""
-    names = data.read_options.features
-    options = replace(data.read_options, scales=column_scales(data.x_train, names, orbits) if names else None)
-    test = None if data.x_test is None else options.scaled(data.x_test)
-    return replace(data, x_train=options.scaled(data.x_train), x_test=test, read_options=options)
+        return not self.options.signal and len(self.input_shape) > 1

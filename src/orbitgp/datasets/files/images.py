@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float32
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Inputs, ReadOptions
+from orbitgp.datasets.files.data import Data, ReadOptions
 from orbitgp.machine import free_memory
 from orbitgp.orbits.description import listed
 
@@ -23,7 +23,7 @@ _WHITE = {"F": 1, "I": 65535, "I;16": 65535, "I;16B": 65535}  # modes of decimal
 _GREY = ("1", "L", "LA", *_WHITE)
 
 
-def read_image_files(path: Path, options: ReadOptions, training: bool) -> Inputs:
+def read_image_files(path: Path, options: ReadOptions, training: bool) -> Data:
     """A folder of class folders, alone or as ``train`` and ``test``; to predict, also one image or a folder of them."""
     if path.is_file() and training:
         raise DatasetError(f"{path} is a single image: give a folder of class folders of images.")
@@ -48,7 +48,7 @@ def _class_folders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and _image_files(p))
 
 
-def _read_classes(folder: Path, options: ReadOptions) -> Inputs:
+def _read_classes(folder: Path, options: ReadOptions) -> Data:
     """Images and labels, one class folder after the other."""
     classes = _class_folders(folder)
     if len(classes) < 2:
@@ -77,7 +77,7 @@ def _what_is_in(folder: Path, classes: list[Path]) -> str:
     return f"{folder} holds no images, but {listed(said)}{signals}"
 
 
-def _read_images(files: list[Path], options: ReadOptions, within: Path | None = None) -> Inputs:
+def _read_images(files: list[Path], options: ReadOptions, within: Path | None = None) -> Data:
     """Images of one size, (N, H, W) if all are grey and (N, 3, H, W) otherwise, from 0 to 1."""
     images: dict[Path, Float32[np.ndarray, "height width *colours"]] = {}
     lost: dict[Path, DatasetError] = {}
@@ -102,7 +102,7 @@ def _read_images(files: list[Path], options: ReadOptions, within: Path | None = 
     left_out = f"{len(lost):,} of {len(files):,} images cannot be read and are left out: {', '.join(map(str, lost))}."
     names = [path.name if within is None else path.relative_to(within).as_posix() for path in images]
     x, notes = np.stack(list(images.values())), [left_out] if lost else []
-    return Inputs(x, None, names, notes, options=replace(options, colour=colour))
+    return Data(x, None, names, notes, options=replace(options, colour=colour))
 
 
 def _check_size(path: Path, image: Float32[np.ndarray, "height width *colours"], count: int) -> None:

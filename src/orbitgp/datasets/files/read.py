@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 from orbitgp import datasets
 from orbitgp.datasets.base import DatasetError, stratified_split, task_of
 from orbitgp.datasets.files.arrays import read_npy, read_npz, read_ts, sibling_targets, without_gaps
-from orbitgp.datasets.files.data import Data, Inputs, ReadOptions
+from orbitgp.datasets.files.data import Data, ReadOptions
 from orbitgp.datasets.files.images import SUFFIXES, read_image_files
 from orbitgp.datasets.files.tables import read_table
 from orbitgp.orbits.description import number
@@ -50,7 +50,7 @@ def load(
         seed: the seed of these draws.
     """
     train = _read(spec, options or ReadOptions(), training=True)
-    task, held_out, (name, source) = task_of(train.y), train.test, train.source
+    train, held_out = replace(train, task=task_of(train.y)), train.test
     if test is None and held_out is None and train.options.signal and Path(spec).stem.endswith("_TRAIN"):
         sibling = Path(spec).with_stem(Path(spec).stem.removesuffix("TRAIN") + "TEST")  # as in the signal archive
         test = sibling if sibling.is_file() else None
@@ -71,12 +71,10 @@ def load(
     if max_data is not None and max_data < len(train.x):
         others, rows = stratified_split(train.y, max_data / len(train.x), seed)
         train = train.take(np.concatenate([rows, others])[:max_data])  # shares of classes are rounded
-    held_out = held_out or Inputs(None)
-    x, y = (train.x, held_out.x), (train.y, held_out.y)
-    return Data(x[0], y[0], x[1], y[1], name, source, task, train.options, train.notes, train.rows, held_out.rows)
+    return replace(train, test=held_out)
 
 
-def load_inputs(spec: str | Path, options: ReadOptions) -> Inputs:
+def load_inputs(spec: str | Path, options: ReadOptions) -> Data:
     """New inputs, read as the training data were, with a name for each row; for a named data set, its test set."""
     found = _read(spec, options, training=False)
     return replace(found, rows=found.rows or [str(i + 1) for i in range(len(found.x))])
@@ -89,13 +87,14 @@ def as_trained(
     return y.astype(str) if trained.dtype.kind in "US" and y.dtype.kind in "iuf" else y
 
 
-def _read(spec: str | Path, options: ReadOptions, training: bool) -> Inputs:
+def _read(spec: str | Path, options: ReadOptions, training: bool) -> Data:
     """What a name, a file or a folder holds, checked."""
     path = Path(spec)
     if (name := str(spec)) in NAMES and not path.exists():
         named = getattr(datasets, name.replace("-", "_"))(**({} if name == "digits" else {"root": options.root}))
-        held_out, source = Inputs(named.x_test, named.y_test), (named.name, named.source)
-        return Inputs(named.x_train, named.y_train, options=options, test=held_out, source=source) if training else held_out
+        new = Data(named.x_test, named.y_test)
+        whole = Data(named.x_train, named.y_train, options=options, test=new, name=named.name, source=named.source)
+        return whole if training else new
     if not path.exists():
         other = f", and no data set of that name: {', '.join(NAMES)}" if training else ""
         raise DatasetError(f"there is no file or folder {spec}{other}.")
@@ -112,10 +111,10 @@ def _read(spec: str | Path, options: ReadOptions, training: bool) -> Inputs:
         test = _checked(replace(test, options=found.options), f"{path} (test)")
         _check_shape(test.x, found.x, f"{path} (test)")
         notes += test.notes
-    return replace(found, notes=notes, test=test, source=(path.stem or path.resolve().name, str(path)))
+    return replace(found, notes=notes, test=test, name=path.stem or path.resolve().name, source=str(path))
 
 
-def _checked(found: Inputs, where: str) -> Inputs:
+def _checked(found: Data, where: str) -> Data:
     """Finite inputs of a known shape, pixels in 0 to 1 where they are bytes, and one target for each input."""
     x, options, notes = np.asarray(found.x), found.options, list(found.notes)
     if x.dtype.kind not in "buif":

@@ -20,7 +20,7 @@ from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.columns import LONGEST, first_few, in_days, is_words, plain, said_rows, too_many_words
-from orbitgp.datasets.files.data import PANDAS, Inputs, ReadOptions
+from orbitgp.datasets.files.data import PANDAS, Data, ReadOptions
 from orbitgp.orbits.description import listed
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ENCODING = "it is not in UTF-8, so say what it is in, as in --read encoding=lat
 _LAYOUT = "--read sep=';' says what separates columns, and --read skiprows=1 leaves out a line above the header"
 
 
-def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
+def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
     """Inputs and targets of a table; the options then name its columns."""
     frame = read_frame(path, options)
     notes, problems = list[str](), list[str]()
@@ -73,7 +73,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Inputs:
     if holes and len(known):
         notes.append(f"column {target!r} has no value in {holes}: the error is that of the other rows.")
     rows = frame.get(options.id, None if training else frame.index)
-    return Inputs(
+    return Data(
         np.stack(list(features.values()), axis=1),
         _labels(path, known, options) if len(known) else None,
         None if rows is None else [str(name) for name in rows],

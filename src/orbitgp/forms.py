@@ -6,13 +6,11 @@ missing, or a number where a name should be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from inspect import signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-_LONGEST_NAME = 40
-_PLAIN = (bool, int, float, str, NoneType, None)
+_PLAIN = {bool: (bool,), int: (int,), float: (int, float), str: (str,), NoneType: (NoneType,), None: (NoneType,)}
 
 
 def misfit(value: Any, form: Any, name: str = "") -> str | None:
@@ -22,37 +20,27 @@ def misfit(value: Any, form: Any, name: str = "") -> str | None:
     fields: a dataclass, a named tuple, or a typed dictionary, which may have more keys than it names.
     """
     origin, inner = get_origin(form), get_args(form)
-    if form is Any:
-        return None
     if origin in (Annotated, NotRequired):
         return misfit(value, inner[0], name)
     if origin in (Union, UnionType):
         problems = [misfit(value, option, name) for option in inner]
         return None if None in problems else problems[0]
-    if origin in (list, tuple) and isinstance(value, list | tuple):
+    if origin is Literal:
+        fits = any(value == one and type(value) is type(one) for one in inner)
+    elif form is Any or form in _PLAIN:
+        fits = form is Any or type(value) in _PLAIN[form]
+    elif origin in (list, tuple) and isinstance(value, list | tuple):
         forms = inner if origin is tuple and ... not in inner else inner[:1] * len(value)
-        if len(forms) == len(value):
+        if fits := len(forms) == len(value):
             return _misfit_part(dict(enumerate(value)), dict(enumerate(forms)), name)
-    elif origin is dict and isinstance(value, dict):
-        return _misfit_part(value, dict.fromkeys(value, inner[1]), name)
-    elif form not in _PLAIN and origin is None and isinstance(value, dict):
-        return _misfit_part(value, _fields(form, value), name)
-    elif origin is Literal:
-        if any(value == one and type(value) is type(one) for one in inner):
-            return None
-    elif origin is None and not is_typeddict(form) and _is_plain(value, form):
-        return None
-    return _said(name, "of the wrong kind")
+    elif isinstance(value, dict) and origin in (dict, None):
+        return _misfit_part(value, dict.fromkeys(value, inner[1]) if inner else _fields(form, value), name)
+    else:
+        fits = origin is None and not is_typeddict(form) and isinstance(value, form)
+    return None if fits else _said(name, "of the wrong kind")
 
 
-def _is_plain(value: Any, form: Any) -> bool:
-    """Whether this is a number, a text, true, false or null of this type. A truth is no number, and 1 is a float."""
-    if form is None:
-        return value is None
-    return isinstance(value, int | float if form is float else form) and (form is bool or not isinstance(value, bool))
-
-
-def _fields(form: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(form: Any, value: dict[str, Any]) -> dict[str, Any]:
     """The form of each part that the value has or must have; None for those that a class without such a field has."""
     hints = get_type_hints(form, include_extras=True)
     if is_typeddict(form):
@@ -61,7 +49,7 @@ def _fields(form: Any, value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: hints.get(key) for key in (*value, *needed)}
 
 
-def _misfit_part(value: Mapping[Any, Any], forms: Mapping[Any, Any], name: str) -> str | None:
+def _misfit_part(value: dict[Any, Any], forms: dict[Any, Any], name: str) -> str | None:
     """The first part that is missing, unknown (without a form), or wrong."""
     for key, form in forms.items():
         part = f"{name}.{key}" if name else str(key)
@@ -73,4 +61,4 @@ def _misfit_part(value: Mapping[Any, Any], forms: Mapping[Any, Any], name: str) 
 
 
 def _said(name: str, what: str) -> str:
-    return f"{name[:_LONGEST_NAME]!r} is {what}" if name else f"it is {what}"
+    return f"{name[:40]!r} is {what}" if name else f"it is {what}"

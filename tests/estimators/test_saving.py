@@ -35,7 +35,7 @@ from orbitgp.orbits import (
     Rotation,
 )
 from orbitgp.saving import SavedFileError
-from orbitgp.saving.modules import pack, unpack
+from orbitgp.saving.objects import pack, unpack
 from tests.saving.quick import QUICK, pictures, table
 
 FIXTURES = Path(__file__).parents[1] / "saving" / "fixtures"
@@ -292,7 +292,7 @@ class TestObjectsOfYourOwn:
     def registry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a test registers is forgotten afterwards."""
         for name in ("_builders", "_recipes"):
-            monkeypatch.setattr(saving.registry, name, dict(getattr(saving.registry, name)))
+            monkeypatch.setattr(saving.objects, name, dict(getattr(saving.objects, name)))
 
     @pytest.mark.usefixtures("registry")
     @pytest.mark.parametrize("arguments", [None, lambda orbit: {"times": orbit.times}], ids=["by attribute", "by function"])

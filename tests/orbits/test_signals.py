@@ -27,7 +27,7 @@ from orbitgp.orbits import (
 )
 from orbitgp.orbits.parse import make_orbit, with_axis
 from orbitgp.orbits.signals.warps import interpolate
-from orbitgp.saving.modules import pack, unpack
+from orbitgp.saving.objects import pack, unpack
 
 ORBITS = {
     "shift": lambda: TimeShift(1.7),

@@ -35,9 +35,8 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import Plan
 from orbitgp.planning.rungs import Rung
-from orbitgp.saving.container import Contents, SavedFileError, read, versions, write
-from orbitgp.saving.modules import load_state, pack, pack_state, unpack
-from orbitgp.saving.registry import Inexpressible, Tensors, add, class_name, decode, encode, register
+from orbitgp.saving.container import Contents, SavedFileError, Tensors, read, versions, write
+from orbitgp.saving.objects import Inexpressible, class_name, decode, encode, load_state, pack, pack_state, register, unpack
 
 Loaded = TypeVar("Loaded")
 
@@ -47,10 +46,10 @@ _LEARNED = ("model_", "orbit_", "kernel_", "likelihood_")
 logger = logging.getLogger("orbitgp")
 register(Columns, name="Columns")
 register(TrainingOptions, lambda given: {name: getattr(given, name) for name in sorted(given.changed())}, "TrainingOptions")
-add(
+register(
     Plan,
-    "Plan",
     lambda plan: {**vars(plan), "ladder": [list(rung) for rung in plan.ladder]},
+    "Plan",
     lambda ladder, **rest: Plan(ladder=tuple(Rung(*rung) for rung in ladder), **rest),
 )
 

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from orbitgp import __version__
-from orbitgp.saving.registry import Tensors
 
 FORMAT_VERSION = 2
+Tensors = dict[str, Tensor]
 
 
 class SavedFileError(ValueError):

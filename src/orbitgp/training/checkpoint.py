@@ -27,9 +27,8 @@ from orbitgp.forms import misfit
 from orbitgp.inference import processes
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import checksum
-from orbitgp.saving.container import SavedFileError, digest, read, versions, write
-from orbitgp.saving.modules import outline
-from orbitgp.saving.registry import Tensors, decode, encode
+from orbitgp.saving.container import SavedFileError, Tensors, digest, read, versions, write
+from orbitgp.saving.objects import decode, encode, outline
 from orbitgp.training.engine import Engine
 
 KIND = "checkpoint"

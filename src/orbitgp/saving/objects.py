@@ -1,4 +1,4 @@
-"""Objects as the arguments of their constructors, in JSON.
+"""Objects in a file: the arguments of their constructors in JSON, and the ``state_dict`` of orbits, kernels and likelihoods.
 
 Two things are written that JSON does not have: a tensor, ``{"$tensor": [name]}``, which lies in the file under this name, and
 an object, ``{"$object": [class, arguments]}``. A saved object is a name and arguments, never code. Only registered classes can
@@ -16,15 +16,16 @@ be rebuilt: those at the end of this module, and what a user adds::
 A class whose plain attributes have the names of its arguments needs no such method. The arguments say only how the object is
 built (how many parameters of what shape): the values of parameters are stored as tensors.
 
-GPyTorch's classes keep each argument in an attribute: under its own name (``nu``, ``base_kernel``, ``lengthscale_prior``), with
-an underscore (``_transform``, ``_batch_shape``) or, a constraint, under the name of its parameter
-(``raw_lengthscale_constraint``). So one rule reads the arguments of all of them. A class that it does not fit cannot do harm:
-:func:`orbitgp.saving.modules.pack` compares what is rebuilt with the original.
+What is built from a name and arguments is compared with the original before the file is written. If any of its parts or plain
+attributes differ, the file says that this object must be handed in when it is loaded, as it does for classes that nobody
+registered. So what is rebuilt is always what was saved, and never something that looks like it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from inspect import Parameter, signature
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeVar
@@ -37,12 +38,17 @@ from torch import Tensor, nn
 
 from orbitgp import kernels as own_kernels
 from orbitgp import likelihoods, orbits
+from orbitgp.saving.container import SavedFileError, Tensors
 
 Arguments = dict[str, Any]
-Tensors = dict[str, Tensor]
-Kind = TypeVar("Kind", bound=type)
+Kind = TypeVar("Kind")
 
-_builders: dict[str, Callable[..., Any]] = {}
+# PyTorch's own, how a kernel prints, where a constraint let its parameter start (of no use once there is a value), and a note
+# of GPyTorch's to itself.
+_PASSING = {*vars(nn.Module()), "extra_repr", "_initial_value", "distance_module"}
+_UNUSED = ("validate_args", "initial_value")  # arguments that were checked before, and the start of a constraint
+
+_builders: dict[str, Any] = {}
 _recipes: dict[Any, tuple[str, Callable[[Any], Arguments]]] = {}
 
 
@@ -50,20 +56,19 @@ class Inexpressible(TypeError):
     """A value that the file format has no words for."""
 
 
-def register(kind: Kind, arguments: Callable[[Any], Arguments] | None = None, name: str | None = None) -> Kind:
+def register(
+    kind: Kind, arguments: Callable[[Any], Arguments] | None = None, name: str | None = None, build: Any = None
+) -> Kind:
     """Let files hold objects of this class: ``arguments(obj)`` are those with which the constructor builds one like it.
 
     By default they are ``obj.saved_arguments()``, or else the attributes named like arguments. The class must be registered,
-    under the same name, where a file is written and where it is read. Serves as a decorator.
+    under the same name, where a file is written and where it is read. Serves as a decorator. ``build`` takes the place of the
+    constructor; a function in place of the class stands for itself.
     """
-    declared = getattr(kind, "saved_arguments", _same_names) if arguments is None else arguments
-    add(kind, name or class_name(kind), declared, kind)
+    name = name or class_name(kind)
+    _builders[name] = build or kind
+    _recipes[kind] = name, getattr(kind, "saved_arguments", _same_names) if arguments is None else arguments
     return kind
-
-
-def add(key: Any, name: str, arguments: Callable[[Any], Arguments], build: Callable[..., Any]) -> None:
-    """Write objects of the class ``key``, or this very function, by a name and arguments, and rebuild them by ``build``."""
-    _builders[name], _recipes[key] = build, (name, arguments)
 
 
 def encode(value: Any, tensors: Tensors, path: str) -> Any:
@@ -109,21 +114,112 @@ def decode(value: Any, tensors: Tensors) -> Any:
     return _builders[name](*arguments.pop("*", ()), **arguments)
 
 
-def class_name(kind: type) -> str:
+def class_name(kind: Any) -> str:
     """Where a class comes from, for people to read."""
     return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def pack(module: nn.Module, tensors: Tensors, path: str, state: bool = True) -> dict[str, Any]:
+    """How to build a module like this one, or what of it cannot be built; and its ``state``, unless that is another module's.
+
+    Tensors go into ``tensors`` under names that start with ``path``.
+    """
+    arguments: Tensors = {}
+    lacks = f"{class_name(type(module))}, changed after it was made"
+    packed: dict[str, Any] = pack_state(module, tensors, path) if state else {}
+    try:
+        saved = encode(module, arguments, f"{path}!")
+        if outline(decode(saved, arguments)) == outline(module):
+            tensors.update(arguments)
+            return {"build": saved, **packed}
+    except Inexpressible as error:
+        lacks = str(error)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    return {"build": None, "lacks": lacks, **packed}
+
+
+def unpack(packed: Mapping[str, Any], tensors: Tensors, path: str, given: nn.Module | None = None) -> nn.Module:
+    """The module that was packed, or a copy of ``given``, with its state where the file has one."""
+    module = decode(packed["build"], tensors) if given is None else deepcopy(given)
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"{path} is no module")
+    if "fixed" in packed:
+        load_state(module, packed, tensors, path)
+    return module
+
+
+def pack_state(module: nn.Module, tensors: Tensors, path: str) -> dict[str, Any]:
+    """The tensors of a module, which of its parameters are fixed or shared, and which parts are in evaluation mode."""
+    for name, tensor in module.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{class_name(type(module))} cannot be saved: its {name!r} is not a tensor.")
+        tensors[f"{path}.{name}"] = tensor
+    first: dict[int, str] = {}
+    named = list(module.named_parameters(remove_duplicate=False))
+    return {
+        "fixed": [name for name, parameter in named if not parameter.requires_grad],
+        "shared": {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name},
+        "evaluating": [name for name, part in module.named_modules() if not part.training],
+    }
+
+
+def load_state(module: nn.Module, packed: Mapping[str, Any], tensors: Tensors, path: str) -> None:
+    """The inverse of :func:`pack_state`; the precision is that of the file."""
+    state = {name.removeprefix(f"{path}."): tensor for name, tensor in tensors.items() if name.startswith(f"{path}.")}
+    try:
+        module.load_state_dict(state)  # in the module's own precision
+    except RuntimeError as error:
+        last = str(error).splitlines()[-1].strip()
+        raise SavedFileError(f"{class_name(type(module))} does not fit: {last}") from error
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if isinstance(tensor, nn.Parameter):
+            tensor.data = state[name]
+        else:  # not in place: GPyTorch's priors also keep the tensor elsewhere, in another precision
+            owner, attribute = _owner(module, name)
+            owner.register_buffer(attribute, state[name])
+    for name, first in packed["shared"].items():
+        setattr(*_owner(module, name), getattr(*_owner(module, first)))
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name not in packed["fixed"])
+    for name in packed["evaluating"]:
+        module.get_submodule(name).training = False
+
+
+def outline(module: nn.Module) -> list[str]:
+    """What a module is, apart from the values of its tensors: its parts, their plain attributes, and the shapes of tensors."""
+    lines = [f"{name} {tuple(getattr(tensor, 'shape', ()))}" for name, tensor in module.state_dict().items()]
+    for path, part in module.named_modules(remove_duplicate=False):
+        attributes = {name: value for name, value in vars(part).items() if name not in _PASSING}
+        lines.append(f"{path}: {class_name(type(part))} {json.dumps(attributes, default=_name, sort_keys=True)}")
+    return lines
+
+
+def _name(value: Any) -> Any:
+    """What JSON has no words for: functions and methods by name; of other objects, the class alone."""
+    if isinstance(value, Tensor):
+        return [*value.shape], value.tolist()
+    if isinstance(value, set | frozenset | bytes | torch.dtype | torch.device):
+        return repr(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
+    return getattr(value, "__qualname__", None) or class_name(type(value))
+
+
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, attribute = name.rpartition(".")
+    return module.get_submodule(path), attribute
 
 
 def _same_names(value: object) -> Arguments:
     return {name: vars(value)[name] for name in signature(type(value)).parameters if name in vars(value)}
 
 
-# Checks of arguments that were checked before, and where a constraint let its parameter start: of no use once there is a value.
-_UNUSED = ("validate_args", "initial_value")
-
-
 def _arguments(value: Any) -> Arguments:
-    """The arguments of the constructor that are not its defaults."""
+    """The arguments of the constructor that are not its defaults, of an object of GPyTorch.
+
+    It keeps each in an attribute: under its own name (``nu``, ``base_kernel``, ``lengthscale_prior``), with an underscore
+    (``_transform``, ``_batch_shape``) or, a constraint, under the name of its parameter (``raw_lengthscale_constraint``). A
+    class that this does not fit cannot do harm: :func:`pack` compares what is rebuilt with the original.
+    """
     found: Arguments = {}
     for parameter in _parameters(type(value)):
         name = parameter.name
@@ -181,15 +277,15 @@ def _rebuild_random_state(**state: Any) -> np.random.RandomState:
     return result
 
 
-add(tuple, "tuple", lambda value: {"*": [list(value)]}, lambda items: tuple(items))
-add(torch.Size, "size", lambda value: {"*": [list(value)]}, torch.Size)
-add(dict, "dict", lambda value: {"*": [[list(item) for item in value.items()]]}, dict)
-add(bytes, "bytes", lambda value: {"hex": value.hex()}, lambda hex: bytes.fromhex(hex))
-add(torch.device, "device", lambda value: {"*": [str(value)]}, torch.device)
-add(np.ndarray, "array", _array, _rebuild_array)
-add(np.random.RandomState, "random state", lambda value: value.get_state(legacy=False), _rebuild_random_state)
+register(tuple, lambda value: {"*": [list(value)]}, "tuple", lambda items: tuple(items))
+register(torch.Size, lambda value: {"*": [list(value)]}, "size")
+register(dict, lambda value: {"*": [[list(item) for item in value.items()]]}, "dict")
+register(bytes, lambda value: {"hex": value.hex()}, "bytes", lambda hex: bytes.fromhex(hex))
+register(torch.device, lambda value: {"*": [str(value)]}, "device")
+register(np.ndarray, _array, "array", _rebuild_array)
+register(np.random.RandomState, lambda value: value.get_state(legacy=False), "random state", _rebuild_random_state)
 for _function in (torch.exp, torch.log, torch.sigmoid, nn.functional.softplus, inv_sigmoid, inv_softplus):
-    add(_function, _function.__name__, lambda _: {}, lambda _function=_function: _function)
+    register(_function, lambda _: {}, _function.__name__, lambda _function=_function: _function)
 
 _register([*_classes(orbits, orbits.Orbit), *_classes(likelihoods, likelihoods.Likelihood), nn.Flatten])
 _register(_classes(own_kernels, nn.Module))

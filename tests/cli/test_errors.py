@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("typer")
 
-from orbitgp.cli.errors import _sentence, print_errors
+from orbitgp.cli.app import _sentence, print_errors
 from tests.cli.calling import QUICK, call
 
 

@@ -13,9 +13,9 @@ import pytest
 
 typer_testing = pytest.importorskip("typer.testing")
 
-from orbitgp.cli import errors, processes  # noqa: E402
-from orbitgp.cli.app import app  # noqa: E402
-from orbitgp.cli.errors import print_errors  # noqa: E402
+from orbitgp.cli import app as application  # noqa: E402
+from orbitgp.cli import processes  # noqa: E402
+from orbitgp.cli.app import app, print_errors  # noqa: E402
 
 LEARN = [
     "learn",
@@ -73,22 +73,22 @@ def test_parts_are_all_rows(monkeypatch: pytest.MonkeyPatch, second_of_three: No
 
 
 def test_too_few_data(second_of_three: None) -> None:
-    processes.check_shared(3)
+    assert processes.own_rows(np.arange(3)) == [1]
     with pytest.raises(ValueError, match="2 data cannot be shared by 3 processes: start fewer"):
-        processes.check_shared(2)
+        processes.own_rows(np.arange(2))
 
 
 def test_an_error_of_another_process_says_whose_it_is(
     monkeypatch: pytest.MonkeyPatch, second_of_three: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(errors, "_PATIENCE", 0.0)
+    monkeypatch.setattr(application, "_PATIENCE", 0.0)
     monkeypatch.setattr(sys, "__stderr__", sys.stderr)
 
     @print_errors
     def learn() -> None:
         raise ValueError("this cannot be")
 
-    with pytest.raises(errors.typer.Exit):
+    with pytest.raises(application.typer.Exit):
         learn()
     assert capfd.readouterr().err == "error in process 1: this cannot be.\n"
 

@@ -15,7 +15,7 @@ distributed = pytest.importorskip("distributed")
 typer_testing = pytest.importorskip("typer.testing")
 
 from orbitgp import compare  # noqa: E402
-from orbitgp.cli import cluster as clusters  # noqa: E402
+from orbitgp.cli import processes  # noqa: E402
 from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 
@@ -72,7 +72,7 @@ def test_command_line(client: Any, tmp_path: Path) -> None:
     ],
 )
 def test_bad_addresses(options: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "_SECONDS", 1)
+    monkeypatch.setattr(processes, "_SECONDS", 1)
     folder = tmp_path / "run"
     done = typer_testing.CliRunner().invoke(app, ["compare", "digits", "--out", str(folder), "--quiet", *options])
     assert done.exit_code == 1

@@ -31,7 +31,7 @@ import torch
 
 import orbitgp.saving.container
 from orbitgp.cli import main
-from orbitgp.cli.errors import INTERRUPTED
+from orbitgp.cli.begin import INTERRUPTED
 from orbitgp.saving.container import read
 from tests.fuzz.invariants import is_sentence
 

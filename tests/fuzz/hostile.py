@@ -24,7 +24,8 @@ import numpy as np
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import configuration, estimator_settings
+from orbitgp.cli.begin import configuration
+from orbitgp.cli.estimate import estimator_settings
 from orbitgp.cli.own import check_named_again
 from orbitgp.cli.predict import _open, load_model
 from orbitgp.cli.run import Run

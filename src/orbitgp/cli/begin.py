@@ -1,25 +1,31 @@
-"""How ``learn`` and ``compare`` begin, with a new run folder or with one that goes on, and how they stop."""
+"""How ``learn`` and ``compare`` begin, with a new run folder or with one that goes on, and how they stop.
+
+What a run is made from is checked before anything is written.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, fields
 from itertools import combinations
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import check, configuration
-from orbitgp.cli.errors import INTERRUPTED
-from orbitgp.cli.own import check_named_again
-from orbitgp.cli.processes import check_shared, rank
-from orbitgp.cli.run import Run
+from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS, check_named_again
+from orbitgp.cli.processes import own_rows, rank
+from orbitgp.cli.run import Run, orbit_for
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
+
+INTERRUPTED = 130  # the exit code after Ctrl-C
+Asked = dict[str, bool | float | str | None]  # the options that only this command has
 
 _CLOSE = 0.1  # the largest difference of cumulative distributions of columns that look alike
 _MOST_COLUMNS, _MOST_ORBITS = 20, 4  # columns whose distributions are compared, and orbits of these to train
@@ -30,7 +36,7 @@ def begin(
     options: DataOptions,
     settings: TrainingSettings,
     orbits: Sequence[str],
-    asked: dict[str, bool | float | str | None],
+    asked: Asked,
     out: Path | None,
     resume: Path | None,
     quiet: bool,
@@ -41,17 +47,16 @@ def begin(
     if resume is not None:
         run = Run.unfinished(resume, command)
         check_named_again(run.config, orbits, settings.feature_map)
-        options = DataOptions(**run.config["data"])
-        data = options.scaled(options.load(run.config["settings"]["seed"]), run.config["orbits"])
+        options, orbits = DataOptions(**run.config["data"]), run.config["orbits"]
+        data = options.scaled(options.load(run.config["settings"]["seed"]), orbits)
     else:
         from orbitgp.inference.processes import broadcast
 
         data = options.load(settings.seed)
-        chosen = list(dict.fromkeys(orbits or _default_orbits(command, data)))
-        data = options.scaled(data, chosen)
-        config = configuration(command, options, settings, data, chosen, asked)
-        check(config, data)
-        check_shared(len(data.y))
+        orbits = list(dict.fromkeys(orbits or _default_orbits(command, data)))
+        data = options.scaled(data, orbits)
+        config = configuration(command, options, settings, data, orbits, asked)
+        _check(config, data)
         run = broadcast(Run.create(out, config) if rank() == 0 else None)
     run.data, run.quiet = data, quiet
     run.say(f"{data.name}: {run.config['task_reason']}")
@@ -78,6 +83,82 @@ def stoppable(run: Run) -> Iterator[None]:
         done = f"; models that are done ({len(models)}) are kept" if run.models.is_dir() else ""
         typer.echo(f"stopped{done}: go on with {run.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def configuration(
+    command: str, options: DataOptions, settings: TrainingSettings, data: Data, orbits: list[str], asked: Asked
+) -> dict[str, Any]:
+    """All that is needed to repeat a run: the content of ``config.json``."""
+    import torch
+
+    import orbitgp
+
+    chosen = {f.name: value for f in fields(options) if (value := getattr(options, f.name)) != f.default and f.name != "data"}
+    chosen |= {"orbit": orbits, **{name: value for name, value in asked.items() if value is not True}, **asdict(settings)}
+    task, reason = (data.task, data.task_reason) if options.task == "auto" else (options.task, "as --task says")
+    column = data.options.target
+    of = "" if column is None else f" of column {column!r} ({'--target' if options.target else 'by its name'})"
+    return {
+        "orbitgp": orbitgp.__version__,
+        "command": command,
+        "again": shlex.join(["orbitgp", command, options.data, *_words(chosen)]),
+        "data": asdict(options.absolute()),
+        "name": data.name,
+        "orbits": orbits,
+        "orbit": orbits[0],
+        "task": task,
+        "task_reason": f"{task}{of}: {reason}",  # "regression of column 'yield' (--target): the targets are numbers"
+        "settings": asdict(settings),
+        "threads": torch.get_num_threads(),
+        "read_options": asdict(data.options),
+        "inputs": [float(data.x.min()), float(data.x.max())],
+        "asked": asked,
+    }
+
+
+def _words(options: dict[str, Any]) -> list[str]:
+    """Options as one would type them; those without a value are left out."""
+    words = []
+    for field, value in options.items():
+        name = field.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            words += [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))]
+    return words
+
+
+def _check(config: dict[str, Any], data: Data) -> None:
+    """Raise an error for a task, orbits and feature maps that do not fit the data."""
+    import torch
+
+    from orbitgp.orbits import GaussianNoise
+
+    y = data.y
+    own_rows(y)  # an error where there are fewer rows than processes
+    if config["task"] == "regression" and y.dtype.kind in "US":
+        raise ValueError(f"regression needs numbers, but the targets are words, such as {y[0]!s:.40}.")
+    if config["task"] == "classification" and y.dtype.kind == "f" and (y != y.round()).any():
+        raise ValueError(f"classification needs classes, but the targets are decimals, such as {y[y != y.round()][0]:g}.")
+    if config["data"]["interval"] is not None and not data.options.signal:
+        raise ValueError("--interval is for signals: say that the rows are signals, with --signal.")
+    shape, advice = data.input_shape, "say what shape the rows have, as in --image-shape 28x28."
+    without_numbers = all(scale == (0.0, 1.0) for scale in data.options.scales or [()])
+    for orbit in config["orbits"]:
+        try:
+            made = orbit_for(config, orbit, data)
+            made.check(torch.Size(shape))
+            if without_numbers and any(isinstance(part, GaussianNoise) for part in made.modules()):
+                raise ValueError("noise is for columns of numbers that vary, and this table has none.")
+        except ValueError as error:
+            raise ValueError(str(error).replace("set image_shape.", advice)) from None
+    if config["settings"]["ard"] == "yes" and data.options.scales is None:
+        raise ValueError("--ard yes is for tables whose columns are standardised.")
+    feature_map = config["settings"]["feature_map"]
+    if feature_map in OF_IMAGES and (data.options.signal or len(shape) not in (2, 3)):
+        raise ValueError(f"--feature-map {feature_map} is for images, but the inputs have shape {shape}: {advice}")
+    if feature_map in OF_SIGNALS and not data.options.signal:
+        raise ValueError(f"--feature-map {feature_map} is for signals: say that the rows are signals, with --signal.")
 
 
 def _default_orbits(command: str, data: Data) -> list[str]:

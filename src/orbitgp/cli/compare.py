@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -12,12 +13,11 @@ from typer import Option
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import begin, stoppable
-from orbitgp.cli.cluster import cluster
-from orbitgp.cli.configuration import estimator_settings, orbit_for, orbit_text
-from orbitgp.cli.estimate import Watch, print_estimate, progress
+from orbitgp.cli.estimate import Watch, estimator_for, estimator_settings, print_estimate
 from orbitgp.cli.own import is_own
+from orbitgp.cli.processes import cluster
 from orbitgp.cli.results import finish, print_next
-from orbitgp.cli.run import Run
+from orbitgp.cli.run import Run, orbit_for, orbit_text
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
@@ -122,8 +122,8 @@ def _workers(jobs: int | None, backend: str | None, device: str) -> int:
 
 def _compare(run: Run, workers: int, json_: bool) -> None:
     from orbitgp import comparison
-    from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.orbits import Identity
+    from orbitgp.training.progress import Progress
 
     config, data = run.config, run.data
     named, held = _orbits(config, data), _profiled(config, data)
@@ -131,23 +131,22 @@ def _compare(run: Run, workers: int, json_: bool) -> None:
     common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
     if limit := config["settings"]["max_seconds"]:  # of the command, with a tenth for data and report
-        models = len(named) + (0 if held is None else len(held["values"]))
-        common["max_seconds"] = 0.9 * limit * min(workers, models) / models
+        count = len(named) + (0 if held is None else len(held["values"]))
+        common["max_seconds"] = 0.9 * limit * min(workers, count) / count
         common["refine_seconds"] = common["refine_seconds"] or 0.0
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"
     run.say(f"{data.name}: {', '.join(config['orbits'])}; {planned}")
     starts = {name: start.describe() for name, start in named.items()}
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
-    estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
     in_order = sorted(named.values(), key=lambda orbit: isinstance(orbit, Identity))  # as they are trained
-    limited = {**estimator_settings(config), "max_seconds": common["max_seconds"]}
-    seconds = print_estimate(run, [estimator(orbit, **limited) for orbit in in_order], workers)
-    with progress(run, seconds, units) as bar:
+    models = [estimator_for(config, orbit, max_seconds=common["max_seconds"]) for orbit in in_order]
+    bars = partial(Progress, lines=True, show=not run.quiet)
+    with bars(print_estimate(run, models, workers), units) as bar:
         ranking = comparison.compare(orbits=named, watch=Watch(bar), **common)
     curve = None
     if held is not None:
-        with progress(run, [1.0] * len(held["values"])) as bar:
+        with bars([1.0] * len(held["values"])) as bar:
             curve = comparison.profile(**held, watch=Watch(bar), **{**common, "ard": ranking.models[ranking.best].ard_})
     model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)

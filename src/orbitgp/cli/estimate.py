@@ -1,20 +1,42 @@
-"""How long a run will take, said before it begins, and who tells its progress while it goes on."""
+"""The estimators of a run, how long they will take, said before they begin, and who tells their progress."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from orbitgp.cli.own import make_feature_map
 
 if TYPE_CHECKING:
     from orbitgp.cli.run import Run
     from orbitgp.comparison.parallel import Job
+    from orbitgp.orbits import Orbit
     from orbitgp.training.engine import Engine
     from orbitgp.training.progress import Progress
 
 _LONG = 10.0  # seconds, above which a person is told beforehand
 _FEWEST = 50  # data that a person is told to train on
 _VALUES, _SIDE = 2048, 32  # images of more values may be made smaller, to this side
+
+
+def estimator_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings as arguments of an estimator."""
+    settings, shape = dict(config["settings"]), config["read_options"]["image_shape"]
+    settings["random_state"] = settings.pop("seed")
+    settings["ard"] = {"no": False, "yes": True}.get(settings["ard"], "auto" if config["read_options"]["scales"] else False)
+    settings["feature_map"] = make_feature_map(settings["feature_map"])
+    settings["image_shape"] = tuple(shape) if shape else None
+    return settings
+
+
+def estimator_for(config: dict[str, Any], orbit: Orbit | None, **changed: Any) -> Any:
+    """The estimator of this task, with the settings of the run but those changed."""
+    from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
+
+    estimator = InvariantGPClassifier if config["task"] == "classification" else InvariantGPRegressor
+    return estimator(orbit, **{**estimator_settings(config), **changed})
 
 
 def print_estimate(run: Run, models: Sequence[Any], workers: int = 1) -> list[float]:
@@ -45,19 +67,9 @@ def print_estimate(run: Run, models: Sequence[Any], workers: int = 1) -> list[fl
     return plans
 
 
-def progress(run: Run, seconds: Sequence[float], units: Mapping[str, str] | None = None) -> Progress:
-    """The bar of this run, or its lines in a file."""
-    from orbitgp.training.progress import Progress
-
-    return Progress(seconds, units, lines=True, show=not run.quiet)
-
-
 def teller(bar: Progress, name: str) -> Callable[[Mapping[str, Any]], None]:
     """A callback of ``fit`` for a model of this name."""
-
-    def tell(record: Mapping[str, Any]) -> None:
-        bar.record(dict(record))
-
+    tell = partial(bar.record)
     tell.begin = lambda engine: bar.begin(engine, name)  # type: ignore[attr-defined]
     return tell
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from contextlib import suppress
@@ -13,13 +12,11 @@ import typer
 
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.begin import begin, stoppable
-from orbitgp.cli.configuration import estimator_settings, orbit_for
-from orbitgp.cli.errors import INTERRUPTED
-from orbitgp.cli.estimate import print_estimate, progress, teller
+from orbitgp.cli.begin import INTERRUPTED, begin, stoppable
+from orbitgp.cli.estimate import estimator_for, print_estimate, teller
 from orbitgp.cli.processes import leave, own_rows, process_group, rank
 from orbitgp.cli.results import finish, print_result
-from orbitgp.cli.run import Run, read_json
+from orbitgp.cli.run import Run, orbit_for, read_json
 
 if TYPE_CHECKING:
     from orbitgp.inference.evidence import Evidence
@@ -66,6 +63,7 @@ def _train(run: Run, json_: bool, begun: float) -> None:
     from orbitgp.inference.processes import broadcast
     from orbitgp.orbits import Identity
     from orbitgp.report.finding import is_certain
+    from orbitgp.training.progress import Progress
 
     config, budget = run.config, run.config["settings"]["max_steps"]
     torch.set_num_threads(config["threads"])
@@ -73,15 +71,18 @@ def _train(run: Run, json_: bool, begun: float) -> None:
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
-    seconds = print_estimate(run, [_estimator(run, orbit), *([_estimator(run, None)] if wants_plain else [])])
-    if estimator_settings(config)["ard"] == "auto":  # one fit after the other
+    models = [estimator_for(config, one) for one in (orbit, None)[: 1 + wants_plain]]
+    seconds = print_estimate(run, models)
+    if models[0].ard == "auto":  # one fit after the other
         seconds = [seconds[0] / 2, seconds[0] / 2, *(one / 2 for one in seconds[1:])]
-    with progress(run, seconds, units) as bar, warnings.catch_warnings():
+    with Progress(seconds, units, lines=True, show=not run.quiet) as bar, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped")
         saved: dict[str, Any] = {"checkpoint": run.checkpoint, "checkpoint_every": 30.0, "resume": True}
         limit = config["settings"]["max_seconds"]  # of the command: a tenth is for data and report, two for the other model
         share = 0.7 if wants_plain else 0.9
-        model = _fit(run, _estimator(run, orbit, max_seconds=limit and share * limit), teller(bar, config["orbit"]), **saved)
+        model = _fit(
+            run, estimator_for(config, orbit, max_seconds=limit and share * limit), teller(bar, config["orbit"]), **saved
+        )
         left = limit and broadcast(0.9 * limit - (time.monotonic() - begun))
         if wants_plain and left is not None and left <= 0:
             run.say("there is no time left for the model without invariance: raise --max-seconds")
@@ -96,24 +97,13 @@ def _train(run: Run, json_: bool, begun: float) -> None:
     result = finish(run, model, start, None if plain is None else plain.value, certain, stopped)
     if not stopped:
         run.checkpoint.unlink(missing_ok=True)
-    if json_:
-        typer.echo(json.dumps(result, indent=1))
-    else:
-        print_result(result, run)
+    print_result(result, run, json_)
     if stopped:
         of_all = "" if budget is None else f" of {budget:,}"
         after = f"after {result['steps']:,}{of_all} steps"
         when = after if model.interrupted_ else "before the end of the model without invariance"
         typer.echo(f"stopped {when}: go on with {run.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED)
-
-
-def _estimator(run: Run, orbit: Any, **changed: Any) -> Any:
-    """The estimator of this task, with the settings of the run but those changed."""
-    from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-
-    estimator = InvariantGPClassifier if run.config["task"] == "classification" else InvariantGPRegressor
-    return estimator(orbit, **{**estimator_settings(run.config), **changed})
 
 
 def _fit(run: Run, model: Any, tell: Any, **how: Any) -> Any:
@@ -127,7 +117,7 @@ def _plain_evidence(run: Run, bar: Progress, changed: dict[str, Any]) -> Evidenc
 
     if run.baseline.is_file():
         return Evidence(**read_json(run.baseline, Evidence))
-    model = _fit(run, _estimator(run, None, **changed), teller(bar, "no invariance"))
+    model = _fit(run, estimator_for(run.config, None, **changed), teller(bar, "no invariance"))
     if model.interrupted_:
         return None
     if rank() == 0:

@@ -118,12 +118,17 @@ def name_and_source(data: Data) -> str:
 
 
 def _result(content: Content, run: Run) -> dict[str, Any]:
-    """The content of ``result.json``."""
-    from orbitgp.report.summary import seen_by_g
+    """The content of ``result.json``; its lines are those of the terminal, each with its name."""
+    from orbitgp.report.summary import how_found, seen_by_g
 
-    model, scores, config = content.model, content.scores, run.config
+    model, scores, config, plain = content.model, content.scores, run.config, content.plain
     learned, evidence, last = model.describe(), model.evidence_, model.history_[-1]
     remarks = [*content.remarks, *([] if scores is None else scores.notes)]
+    lines = [("task", config["task_reason"]), *how_found(model)]
+    if plain is not None:
+        lines.append(("no invariance", f"{'≥ ' if evidence.is_bound else ''}{plain:,.1f} nats"))
+    if scores is not None:
+        lines.append((scores.headline[0], f"{scores.headline[1]} ({scores.count:,} cases)"))
     result: dict[str, Any] = {
         "summary": content.finding.text,
         "supported": content.finding.supported,
@@ -140,7 +145,7 @@ def _result(content: Content, run: Run) -> dict[str, Any]:
         "evidence": evidence.value,
         "evidence_stderr": evidence.stderr,
         "evidence_is_bound": evidence.is_bound,
-        "evidence_without_invariance": content.plain,
+        "evidence_without_invariance": plain,
         "num_data": evidence.num_data,
         "num_learned": evidence.learned_from,
         "steps": last["step"],
@@ -148,36 +153,16 @@ def _result(content: Content, run: Run) -> dict[str, Any]:
         "test": None if scores is None else {"count": scores.count, **scores.plain},
         "folder": str(run.path),
         "again": config["again"],
+        "lines": lines,
     }
-    if content.profile is not None:
-        result["profile"] = asdict(content.profile)
-    return {**result, "lines": _lines(result)}
+    return result if content.profile is None else {**result, "profile": asdict(content.profile)}
 
 
-def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """The numbers of a result for the terminal, each with its name; without a text where it does not apply."""
-    from orbitgp.inference.evidence import rounded
-    from orbitgp.report.words import why_not_plausible
-
-    error = f" ± {rounded(result['evidence_stderr'], 1)}" if result["evidence_stderr"] else ""
-    count, learned, plain = result["num_data"], result["num_learned"], result["evidence_without_invariance"]
-    data = f"{count:,} data" if learned == count else f"learned on {learned:,} of {count:,} data"
-    above, seconds, test = "≥ " if result["evidence_is_bound"] else "", result["seconds"], result["test"] or {}
-    lines = [
-        ("task", result["task"]),
-        ("g sees", result["feature_map"]),
-        ("evidence", f"{above}{result['evidence']:,.1f}{error} nats ({data})"),
-        ("plausible", why_not_plausible(result["inference"], result["learned"], result["plausible"])),
-        ("no invariance", "" if plain is None else f"{above}{plain:,.1f} nats"),
-        ("test error", f"{100 * test['error']:.2f} % of {test['count']:,}" if "error" in test else ""),
-        ("test RMSE", f"{test['rmse']:.4g} over {test['count']:,}" if "rmse" in test else ""),
-        ("training", f"{result['steps']:,} steps, {seconds:,.{0 if seconds >= 10 else 1}f} s"),
-    ]
-    return [(name, text) for name, text in lines if text]
-
-
-def print_result(result: dict[str, Any], run: Run) -> None:
-    """Print the sentence, a few numbers, and what to do next."""
+def print_result(result: dict[str, Any], run: Run, json_: bool) -> None:
+    """Print the sentence, a few numbers, and what to do next; for scripts, all of it as JSON."""
+    if json_:
+        typer.echo(json.dumps(result, indent=1))
+        return
     for sentence in (result["summary"], *result["remarks"], ""):
         typer.echo(sentence)
     for name, text in result["lines"]:
@@ -197,4 +182,4 @@ def print_next(run: Run) -> None:
 
 def print_line(name: str, value: str) -> None:
     """Print a name and its value, in two columns."""
-    typer.echo(f"  {name:<17}{value}")
+    typer.echo(f"  {name:<16} {value}")

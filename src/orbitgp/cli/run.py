@@ -19,17 +19,36 @@ import re
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.configuration import Configuration
-from orbitgp.cli.own import named_again
+from orbitgp.cli.own import is_own, make_own, named_again
 from orbitgp.forms import misfit
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data, ReadOptions
+    from orbitgp.orbits import Orbit
+
+
+class Configuration(TypedDict):
+    """What commands read of ``config.json``."""
+
+    command: str
+    again: str
+    data: DataOptions
+    name: str
+    orbits: list[str]
+    orbit: str
+    task: Literal["classification", "regression"]
+    task_reason: str
+    settings: TrainingSettings
+    decided: NotRequired[dict[str, str]]  # what ``auto`` came to
+    threads: int
+    read_options: dict[str, Any]
+    inputs: tuple[float, float]  # the smallest and the largest number among them
+    asked: dict[str, bool | float | str | None]  # what only this command is asked for
 
 
 class Result(TypedDict):
@@ -124,12 +143,6 @@ class Run:
         again = named_again(self.config["orbits"], self.config["settings"])
         return f"orbitgp {self.config['command']} --resume {shlex.quote(str(self.path))}{again}"
 
-    def steps_done(self) -> int:
-        """The steps of the checkpoint, if there is one."""
-        from orbitgp.training.checkpoint import read_checkpoint
-
-        return read_checkpoint(self.checkpoint).steps if self.checkpoint.is_file() else 0
-
     def say(self, text: str) -> None:
         """Tell a person who watches how far the run is."""
         if not self.quiet:
@@ -166,3 +179,22 @@ def _taken(path: Path) -> FileExistsError:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "run"
+
+
+def orbit_text(config: dict[str, Any], orbit: str) -> str:
+    """The orbit in words, with the interval between samples if there is one."""
+    from orbitgp.orbits.parse import with_axis
+
+    axis = DataOptions(**config["data"]).axis()
+    return orbit if axis is None else with_axis(orbit, *axis)
+
+
+def orbit_for(config: dict[str, Any], orbit: str, data: Data) -> Orbit:
+    """The orbit of a text, which may name columns of the data."""
+    from orbitgp.orbits import Orbit
+    from orbitgp.orbits.parse import make_orbit
+
+    if is_own(orbit):
+        own: Orbit = make_own(orbit, Orbit)
+        return own
+    return make_orbit(orbit_text(config, orbit), data.input_shape, data.options.features)

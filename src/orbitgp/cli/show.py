@@ -30,12 +30,10 @@ def show(
         _unfinished(run, json_)
         return
     result = read_json(run.result, Result)
-    if json_:
-        typer.echo(json.dumps(result, indent=1))
-    else:
-        if "comparison" in result:
-            typer.echo(f"{result['comparison'].get('verdict')}\n")
-        print_result(result, run)
+    if "comparison" in result and not json_:
+        typer.echo(f"{result['comparison'].get('verdict')}\n")
+    print_result(result, run, json_)
+    if not json_:
         print_line("run it again", result["again"])
         if result["interrupted"]:
             print_line("go on", run.resume_command())
@@ -44,7 +42,10 @@ def show(
 
 
 def _unfinished(run: Run, json_: bool) -> None:
-    steps, total = run.steps_done(), run.config["settings"]["max_steps"]
+    from orbitgp.training.checkpoint import read_checkpoint
+
+    steps = read_checkpoint(run.checkpoint).steps if run.checkpoint.is_file() else 0
+    total = run.config["settings"]["max_steps"]
     if json_:
         typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
         return

@@ -29,10 +29,12 @@ def summary(model: Fitted, over_plain: float | None = None) -> str:
     """What may be said, what was learned, the evidence, and how it was found."""
     described = model.describe()
     learned = [repr(described), ""] if described else []
-    return "\n".join([finding_of(model, over_plain).text, "", *learned, *(f"{name}: {text}" for name, text in _how(model))])
+    return "\n".join(
+        [finding_of(model, over_plain).text, "", *learned, *(f"{name}: {text}" for name, text in how_found(model))]
+    )
 
 
-def _how(model: Fitted) -> list[tuple[str, str]]:
+def how_found(model: Fitted) -> list[tuple[str, str]]:
     """The evidence, and how it was found."""
     last = model.history_[-1]
     how = f"sparse, {len(model.model_.inducing):,} inducing points" if isinstance(model.model_, InvariantGP) else "exact"
@@ -63,7 +65,7 @@ def html(model: Fitted) -> str:
         samples = picture(show(model.orbit_, model.examples_[0][0]), "samples of the orbit") if described else ""
     except ImportError:  # without matplotlib
         samples = ""
-    return f"<div><p><b>{escape(said)}</b></p>{samples}{table((), [*described.rows(), *_how(model)])}</div>"
+    return f"<div><p><b>{escape(said)}</b></p>{samples}{table((), [*described.rows(), *how_found(model)])}</div>"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -22,9 +22,10 @@ import torch
 import torch.nn.functional as F
 
 from orbitgp import datasets
-from orbitgp.datasets import DatasetError, fetch
+from orbitgp.datasets import DatasetError
 from orbitgp.datasets import images as image_sets
 
+fetch = image_sets.fetch
 NAMES = {
     "train": ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
     "test": ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"),
@@ -231,60 +232,60 @@ class TestDownload:
 
     @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
     def test_whole(self, server, path, algorithm):
-        fetch.download([server.url], path, self.checksum(server, algorithm))
+        fetch([server.url], path, self.checksum(server, algorithm))
         assert path.read_bytes() == server.content
         assert self.folder(path) == {"file"}
         assert server.requests == 1
 
     def test_broken_transfer_goes_to_the_next_mirror(self, server, path):
         server.allowances = [300_000]
-        fetch.download([server.url, server.url], path, self.checksum(server))
+        fetch([server.url, server.url], path, self.checksum(server))
         assert path.read_bytes() == server.content
         assert self.folder(path) == {"file"}
 
     def test_broken_transfer_leaves_nothing(self, server, path):
         server.allowances = [1000]
         with pytest.raises(DatasetError, match=r"cannot download file .* broke off .*: try again, or put the file in"):
-            fetch.download([server.url], path, self.checksum(server))
+            fetch([server.url], path, self.checksum(server))
         assert self.folder(path) == set()
 
     def test_wrong_checksum_leaves_nothing(self, server, path):
         with pytest.raises(DatasetError, match="another checksum"):
-            fetch.download([server.url], path, "sha256:" + "0" * 64)
+            fetch([server.url], path, "sha256:" + "0" * 64)
         assert self.folder(path) == set()
 
     def test_truncation_that_the_server_hides_fails_the_checksum(self, server, path):
         server.declare_length = False
         server.allowances = [1000] * 10
         with pytest.raises(DatasetError, match="another checksum"):
-            fetch.download([server.url], path, self.checksum(server))
+            fetch([server.url], path, self.checksum(server))
         assert self.folder(path) == set()
 
     @pytest.mark.parametrize("status", [404, 403, 500])
     def test_refusal_goes_to_the_next_mirror(self, server, path, status):
         server.status = status
         with pytest.raises(DatasetError, match=rf"{server.url}: the server answered {status} .*; .*/2: the server"):
-            fetch.download([server.url, server.url + "/2"], path, self.checksum(server))
+            fetch([server.url, server.url + "/2"], path, self.checksum(server))
         assert server.requests == 2
         assert self.folder(path) == set()
 
     def test_nobody_there(self, server, path):
         with pytest.raises(DatasetError, match="no connection"):
-            fetch.download(["http://127.0.0.1:1/file"], path, self.checksum(server))
-        fetch.download(["http://127.0.0.1:1/file", server.url], path, self.checksum(server))
+            fetch(["http://127.0.0.1:1/file"], path, self.checksum(server))
+        fetch(["http://127.0.0.1:1/file", server.url], path, self.checksum(server))
         assert path.read_bytes() == server.content
 
     def test_without_pooch_one_sentence_and_files_that_are_there_are_read(self, path, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "pooch", None)
         with pytest.raises(DatasetError, match="needs the package pooch: pip install pooch, or put the file in"):
-            fetch.download(["http://127.0.0.1:1/file"], path, "sha256:")
+            fetch(["http://127.0.0.1:1/file"], path, "sha256:")
         write(tmp_path, tiny_mnist())
         assert len(datasets.mnist(tmp_path).x_test) == 10
 
     def test_unwritable_folder(self, server, tmp_path):
         (tmp_path / "occupied").write_text("a file")
         with pytest.raises(DatasetError, match="choose another folder"):
-            fetch.download([server.url], tmp_path / "occupied" / "file", self.checksum(server))
+            fetch([server.url], tmp_path / "occupied" / "file", self.checksum(server))
 
     def test_missing_file_is_fetched_into_its_folder(self, server, tmp_path, monkeypatch):
         files = tiny_mnist()
@@ -294,7 +295,7 @@ class TestDownload:
         checksums = {**dict.fromkeys(files, "sha256:"), images: self.checksum(server)}
         family = image_sets.Family("MNIST", (server.url + "/",), checksums)
         monkeypatch.setattr(image_sets, "MNIST", family)
-        monkeypatch.setattr(image_sets, "fetch", fetch.download)
+        monkeypatch.setattr(image_sets, "fetch", fetch)
         assert len(datasets.mnist(tmp_path).x_test) == 10
         assert (tmp_path / "mnist" / images).read_bytes() == server.content
         datasets.mnist(tmp_path)

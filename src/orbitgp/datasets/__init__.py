@@ -6,8 +6,7 @@ Loaders look for files in one folder (an argument, else ``ORBITGP_DATA``, else t
 """
 
 from orbitgp.datasets.base import Dataset, DatasetError
-from orbitgp.datasets.fetch import read_idx
-from orbitgp.datasets.images import digits, fashion_mnist, mnist, rotate, rotate_by, rotated_mnist
+from orbitgp.datasets.images import digits, fashion_mnist, mnist, read_idx, rotate, rotate_by, rotated_mnist
 from orbitgp.datasets.signals import movements, spectra
 
 __all__ = [

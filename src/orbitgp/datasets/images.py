@@ -1,25 +1,36 @@
 """Images: the digits of scikit-learn, MNIST and Fashion-MNIST, and rotated ones, whose invariance is known.
 
 MNIST and Fashion-MNIST are 70,000 images of 28x28 pixels in ten classes, 60,000 to train on and 10,000 to test. Both come as
-four gzipped IDX files with the *same names*; their checksums tell them apart.
+four IDX files with the *same names*; their checksums tell them apart. IDX is a header that says how much follows, then one byte
+a pixel:
+
+    00 00 08 d | size_1 .. size_d, 4 bytes each, big-endian | size_1 * .. * size_d bytes        (all of it gzipped, or not)
+
+Reading stops at the first byte that the header does not announce. A small file that would unpack to gigabytes costs no more
+memory than its header announces, and that is limited.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import math
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Int64, UInt8
 from scipy import ndimage
 
 from orbitgp.datasets.base import Dataset, DatasetError, data_folder, stratified_split
-from orbitgp.datasets.fetch import download as fetch
-from orbitgp.datasets.fetch import matches, read_idx
 
 Images = Float32[np.ndarray, "rows height width"]
 Labels = Int64[np.ndarray, " rows"]
 
+MAX_BYTES = 1 << 28  # 256 MiB: five times the largest file of the MNIST family
 _TRAIN = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 _TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 
@@ -122,6 +133,83 @@ def _read(family: Family, images_path: Path, labels_path: Path) -> tuple[Images,
     if labels.size and labels.max() > 9:
         raise DatasetError(f"{labels_path} holds the label {labels.max()}, but {family.name} has the classes 0 to 9.")
     return images.astype(np.float32) / np.float32(255), labels.astype(np.int64)
+
+
+def matches(path: Path, checksum: str) -> bool:
+    """Whether the file has this checksum, written ``sha256:...`` or ``md5:...``."""
+    algorithm, _, digest = checksum.partition(":")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest() == digest
+
+
+def fetch(urls: Sequence[str], path: Path, checksum: str) -> None:
+    """Fetch ``path`` from the first mirror that has the right file; the error names every mirror that failed, and why."""
+    try:
+        import pooch
+        import requests
+    except ImportError:
+        raise DatasetError(
+            f"downloading {path.name} needs the package pooch: pip install pooch, or put the file in {path.parent} yourself."
+        ) from None
+    pooch.get_logger().setLevel("WARNING")
+    reasons = []
+    for url in urls:
+        try:
+            pooch.retrieve(url, checksum, path.name, path.parent, downloader=pooch.HTTPDownloader(timeout=30.0))
+            return
+        except requests.ConnectionError:
+            reason = "no connection"
+        except requests.HTTPError as error:
+            reason = f"the server answered {error.response.status_code} {error.response.reason}"
+        except requests.RequestException as error:
+            reason = f"the transfer broke off ({type(error).__name__})"
+        except ValueError:
+            reason = "the file has another checksum than the published one"
+        except OSError as error:
+            raise DatasetError(f"cannot write {path} ({error}): choose another folder with root= or ORBITGP_DATA.") from error
+        reasons.append(f"{url}: {reason}")
+    raise DatasetError(
+        f"cannot download {path.name} ({'; '.join(reasons)}): try again, or put the file in {path.parent} yourself."
+    )
+
+
+def read_idx(path: str | Path, max_bytes: int = MAX_BYTES) -> UInt8[np.ndarray, "..."]:
+    """The array in an IDX file of unsigned bytes, gzipped or not."""
+    path = Path(path)
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            return _decode(file, path, max_bytes)
+    except FileNotFoundError:
+        raise DatasetError(f"there is no file {path}.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DatasetError(f"{path} is a damaged gzip file ({error}): delete it and fetch it again.") from error
+
+
+def _decode(file: BufferedIOBase, path: Path, max_bytes: int) -> UInt8[np.ndarray, "..."]:
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0":
+        raise DatasetError(f"{path} is not an IDX file: it starts with {magic.hex(' ') or 'nothing'}, not with 00 00.")
+    kind, dimensions = magic[2:]
+    if kind != 8:
+        raise DatasetError(f"{path} holds IDX data of type 0x{kind:02x}; only unsigned bytes (0x08) can be read.")
+    if not 1 <= dimensions <= 4:
+        raise DatasetError(f"{path} announces {dimensions} dimensions; 1 to 4 can be read.")
+    header = file.read(4 * dimensions)
+    if len(header) < 4 * dimensions:
+        raise DatasetError(f"{path} ends inside its header: delete it and fetch it again.")
+    shape = np.frombuffer(header, ">u4").tolist()
+    size = math.prod(shape)
+    if size > max_bytes:
+        raise DatasetError(
+            f"{path} announces {size} bytes, more than the {max_bytes} allowed: raise max_bytes if you trust it."
+        )
+    content = file.read(size + 1)  # nothing may follow, and at its end a gzip file verifies its own checksum
+    if len(content) != size:
+        found = "more" if len(content) > size else f"only {len(content)}"
+        raise DatasetError(f"{path} announces {size} bytes of data but holds {found}: delete it and fetch it again.")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
 def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Images, Float[np.ndarray, " rows"]]:

@@ -110,7 +110,7 @@ def test_images_that_would_not_fit_into_memory_are_refused_before_they_are_read(
         for i in range(3):
             image.fromarray(images(1)[0]).save(tmp_path / "photos" / name / f"{i}.png")
     assert load(tmp_path / "photos").rows[4] == "b/1.png"
-    monkeypatch.setattr("orbitgp.datasets.files.images.free_memory", lambda device: 1000.0)
+    monkeypatch.setattr("orbitgp.datasets.files.data.free_memory", lambda device: 1000.0)
     with pytest.raises(DatasetError, match=r"6 images of 5x4 pixels, .* GB are free: .*--resize 64x64"):
         load(tmp_path / "photos")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbitgp.datasets.files import arrays, load
+from orbitgp.datasets.files import load
 from orbitgp.saving.container import read, replace, write, write_json
 from orbitgp.training.checkpoint import read_checkpoint
 from tests.fuzz.faults import run, workplace
@@ -112,7 +112,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
         packed.writestr("x.npy", header + bytes(10**8))
         packed.writestr("y.npy", header + bytes(10**8))
     assert path.stat().st_size < 1e6
-    monkeypatch.setattr(arrays, "free_memory", lambda device: 1e8)
+    monkeypatch.setattr("orbitgp.datasets.files.data.free_memory", lambda device: 1e8)
     monkeypatch.setattr(np, "load", lambda *args, **kwargs: pytest.fail("it was opened"))
     with pytest.raises(ValueError, match=r"unpacks to 0\.2 GB, and only 0\.1 GB"):
         load(path)

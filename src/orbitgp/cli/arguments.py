@@ -106,7 +106,7 @@ class DataOptions:
         size = _sizes(self.resize, "--resize", "28x28")
         channels = _sizes(self.signal_shape, "--signal-shape", "6x100")
         self.axis()  # an interval that cannot be read is an error now, not after training
-        names = ("target", "targets", "invert", "drop_missing", "impute", "id", "resample", "strict")
+        same = ("target", "targets", "invert", "drop_missing", "impute", "id", "resample", "strict")
         return ReadOptions(
             image_shape=channels or _sizes(self.image_shape, "--image-shape", "28x28", "3x32x32"),
             signal=self.signal or channels is not None,
@@ -114,7 +114,7 @@ class DataOptions:
             drop=tuple(self.drop or ()),
             read=dict(map(read_option, self.read or ())),
             root=self.data_dir,
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in same},
         )
 
     def axis(self) -> tuple[float, str] | None:

@@ -21,7 +21,6 @@ from orbitgp.cli.run import Run, orbit_for, orbit_text
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
-    from orbitgp.orbits import Orbit
 
 _ORBITS_HELP = (
     f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, none, timeshift, "
@@ -73,13 +72,6 @@ def compare(
         _compare(run, _workers(jobs, backend, run.config["settings"]["device"]), json_)
 
 
-def _orbits(config: dict[str, Any], data: Data) -> dict[str, Orbit]:
-    from orbitgp.comparison.compare import named_orbits
-
-    made = {text.replace(" ", ""): orbit_for(config, text, data) for text in config["orbits"]}
-    return named_orbits(made, data.input_shape)
-
-
 def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
     """What --profile asks for, as arguments of :func:`orbitgp.comparison.profile`; None without it."""
     from orbitgp.comparison.compare import grid
@@ -122,11 +114,13 @@ def _workers(jobs: int | None, backend: str | None, device: str) -> int:
 
 def _compare(run: Run, workers: int, json_: bool) -> None:
     from orbitgp import comparison
+    from orbitgp.comparison.compare import named_orbits
     from orbitgp.orbits import Identity
     from orbitgp.training.progress import Progress
 
     config, data = run.config, run.data
-    named, held = _orbits(config, data), _profiled(config, data)
+    made = {text.replace(" ", ""): orbit_for(config, text, data) for text in config["orbits"]}
+    named, held = named_orbits(made, data.input_shape), _profiled(config, data)
     steps = config["settings"]["max_steps"]
     common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}

@@ -58,16 +58,14 @@ def save_estimator(estimator: Any, path: Path) -> None:
     """Write a fitted estimator, whole or not at all."""
     tensors: Tensors = {}
     given = estimator.get_params(deep=False)
-    parts = {f"learned.{name}": part for name, part in _parts(estimator).items()}
-    modules = {"learned.likelihood": estimator.likelihood_}
+    parts = _parts(estimator)
+    modules = {f"learned.{name}": part for name, part in {**parts, "likelihood": estimator.likelihood_}.items()}
     modules |= {f"given.{name}": value for name, value in given.items() if isinstance(value, nn.Module)}
+    shared = [f"learned.{name}" for name in parts]  # their tensors are the model's
     noted = {name: value for name, value in vars(estimator).items() if name not in given and name not in _LEARNED}
     config = {
         "given": {name: _encode(name, value, tensors) for name, value in given.items() if not isinstance(value, nn.Module)},
-        "modules": {
-            **{name: pack(part, tensors, name, state=False) for name, part in parts.items()},  # their tensors are the model's
-            **{name: pack(module, tensors, name) for name, module in modules.items()},
-        },
+        "modules": {name: pack(module, tensors, name, state=name not in shared) for name, module in modules.items()},
         "model": {**_model_arguments(estimator.model_), **pack_state(estimator.model_, tensors, "model")},
         "noted": {name: _encode(name, value, tensors) for name, value in noted.items() if name != "evidence_"},
         "evidence": asdict(estimator.evidence_),

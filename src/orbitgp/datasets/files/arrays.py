@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Data, ReadOptions
-from orbitgp.machine import free_memory
+from orbitgp.datasets.files.data import Data, ReadOptions, check_memory
 
 _LONGEST = 120  # characters of a reason that numpy gives
 
@@ -68,9 +66,7 @@ def _load(path: Path) -> Any:
     try:
         if zipfile.is_zipfile(path):  # unpacking stops at the sizes that it announces
             with zipfile.ZipFile(path) as packed:
-                size = sum(entry.file_size for entry in packed.infolist())
-            if size > (free := free_memory(torch.device("cpu"))) / 2:
-                raise DatasetError(f"{path} unpacks to {size / 1e9:.1f} GB, and only {free / 1e9:.1f} GB of memory are free.")
+                check_memory(sum(entry.file_size for entry in packed.infolist()), f"{path} unpacks to")
         with path.open("rb") as file:  # opened here, as numpy would leave a damaged file open
             loaded = np.load(file, allow_pickle=False)
             return loaded if isinstance(loaded, np.ndarray) else dict(loaded)

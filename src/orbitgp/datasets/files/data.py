@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Int
 
 from orbitgp.datasets.base import DatasetError, Task
 from orbitgp.datasets.columns import Columns, column_scales
+from orbitgp.machine import free_memory
 from orbitgp.orbits import Orbit
 
 PANDAS = ("sep", "decimal", "thousands", "encoding", "header", "skiprows", "comment", "na_values", "sheet_name")
@@ -55,6 +57,12 @@ class ReadOptions(Columns):
     resample: bool = False
     length: int | None = None
     root: str | None = None
+
+
+def check_memory(needed: float | int, what: str, advice: str = "") -> None:
+    """Refuse data that would take more than half of the free memory, before they are read."""
+    if needed > (free := free_memory(torch.device("cpu"))) / 2:
+        raise DatasetError(f"{what} {needed / 1e9:,.1f} GB, and only {free / 1e9:,.1f} GB are free{advice}.")
 
 
 def read_option(text: str) -> tuple[str, Any]:

@@ -8,12 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float32
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.files.data import Data, ReadOptions
-from orbitgp.machine import free_memory
+from orbitgp.datasets.files.data import Data, ReadOptions, check_memory
 from orbitgp.orbits.description import listed
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -88,8 +86,10 @@ def _read_images(files: list[Path], options: ReadOptions, within: Path | None = 
             if options.strict:
                 raise
             lost[path] = error
-        if len(images) == 1:
-            _check_size(*next(iter(images.items())), len(files))
+        if len(images) == 1 and path in images:  # before the others are read
+            height, width = images[path].shape[:2]
+            what = f"{len(files):,} images of {width}x{height} pixels, as {path} has, need about"
+            check_memory(_BYTES * height * width * len(files), what, ": make them smaller, as with --resize 64x64")
     if not images:
         raise DatasetError(f"none of {len(files):,} images can be read: {lost[files[0]]}")
     size, *others = {image.shape[:2]: path for path, image in images.items()}.items()
@@ -103,17 +103,6 @@ def _read_images(files: list[Path], options: ReadOptions, within: Path | None = 
     names = [path.name if within is None else path.relative_to(within).as_posix() for path in images]
     x, notes = np.stack(list(images.values())), [left_out] if lost else []
     return Data(x, None, names, notes, options=replace(options, colour=colour))
-
-
-def _check_size(path: Path, image: Float32[np.ndarray, "height width *colours"], count: int) -> None:
-    """Refuse images that would not fit into memory as numbers, before the others are read."""
-    (height, width), memory = image.shape[:2], free_memory(torch.device("cpu"))
-    needed = _BYTES * height * width * count
-    if needed > 0.5 * memory:
-        raise DatasetError(
-            f"{count:,} images of {width}x{height} pixels, as {path} has, need about {needed / 1e9:,.1f} GB of memory, and "
-            f"{memory / 1e9:,.1f} GB are free: make them smaller, as with --resize 64x64."
-        )
 
 
 def _open(path: Path, options: ReadOptions) -> Float32[np.ndarray, "height width *colours"]:

@@ -227,9 +227,8 @@ def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarr
         return column.to_numpy(str)
     y = np.array(column.convert_dtypes().tolist())  # pandas makes decimals of whole numbers where some are missing
     if y.dtype.kind in "iu" and path.suffix.lower() in (".csv", ".tsv"):
-        names = [str(name).strip() for name in _read_text(path, options, nrows=1)]
-        written = _read_text(path, options, usecols=[names.index(str(column.name))], dtype=str)
-        words = written.iloc[column.index - 1, 0].str.strip()
+        written = _read_text(path, options, dtype=str).rename(columns=lambda name: str(name).strip())[column.name]
+        words = written.iloc[column.index - 1].str.strip()
         return words.to_numpy(str) if words.str.fullmatch(r"[+-]?0\d+").any() else y
     return y
 

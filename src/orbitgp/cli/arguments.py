@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS, is_own
+from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS
 
 if TYPE_CHECKING:
-    from orbitgp.datasets.files import Data, ReadOptions
+    from orbitgp.datasets.files import ReadOptions
 
 DATA_NAMES = {
     "digits": "1,797 digits of 8x8 pixels, embedded",
@@ -126,26 +126,6 @@ class DataOptions:
             said = f"write a length and its unit, as in 0.01s or 2nm, not {self.interval!r}."
             raise typer.BadParameter(said, param_hint="--interval")
         return float(found[1]), found[2]
-
-    def load(self, seed: int) -> Data:
-        """The data; ``seed`` draws test set and rows for ``max_data``."""
-        from orbitgp.datasets.files import load
-
-        return load(self.data, self.read_options(), self.test, self.test_fraction, self.max_data, seed)
-
-    def scaled(self, data: Data, orbits: Sequence[str]) -> Data:
-        """A table in standard units, unless columns stay as they are; ``orbits`` say which columns share a scale."""
-        from orbitgp.orbits.parse import make_orbit
-
-        if not self.standardise or data.has_images or data.options.signal or any(map(is_own, orbits)):
-            return data
-        return data.standardised([make_orbit(orbit, columns=data.options.features) for orbit in orbits])
-
-    def absolute(self) -> DataOptions:
-        """The same with paths that hold in every working directory."""
-        given = {name: getattr(self, name) for name in ("data", "targets", "test", "data_dir")}
-        found: dict[str, Any] = {name: str(Path(p).resolve()) for name, p in given.items() if p and Path(p).exists()}
-        return replace(self, **found)
 
 
 @dataclass(frozen=True, kw_only=True)

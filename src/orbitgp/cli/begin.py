@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS, check_named_again
+from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS, check_named_again, is_own
 from orbitgp.cli.processes import own_rows, rank
 from orbitgp.cli.run import Run, orbit_for
 
@@ -44,17 +44,20 @@ def begin(
     """The run of this command; what cannot work is an error before the folder is made."""
     if not quiet:  # at once: loading the libraries alone takes seconds
         typer.echo(f"reading {options.data if resume is None else resume} …", err=True)
+    from orbitgp.datasets.files import load
+    from orbitgp.inference.processes import broadcast
+    from orbitgp.orbits.parse import make_orbit
+
+    run, seed = None, settings.seed
     if resume is not None:
         run = Run.unfinished(resume, command)
         check_named_again(run.config, orbits, settings.feature_map)
-        options, orbits = DataOptions(**run.config["data"]), run.config["orbits"]
-        data = options.scaled(options.load(run.config["settings"]["seed"]), orbits)
-    else:
-        from orbitgp.inference.processes import broadcast
-
-        data = options.load(settings.seed)
-        orbits = list(dict.fromkeys(orbits or _default_orbits(command, data)))
-        data = options.scaled(data, orbits)
+        options, orbits, seed = DataOptions(**run.config["data"]), run.config["orbits"], run.config["settings"]["seed"]
+    data = load(options.data, options.read_options(), options.test, options.test_fraction, options.max_data, seed)
+    orbits = list(dict.fromkeys(orbits or _default_orbits(command, data)))
+    if options.standardise and not (data.has_images or data.options.signal or any(map(is_own, orbits))):
+        data = data.standardised([make_orbit(orbit, columns=data.options.features) for orbit in orbits])
+    if run is None:
         config = configuration(command, options, settings, data, orbits, asked)
         _check(config, data)
         run = broadcast(Run.create(out, config) if rank() == 0 else None)
@@ -97,12 +100,14 @@ def configuration(
     chosen |= {"orbit": orbits, **{name: value for name, value in asked.items() if value is not True}, **asdict(settings)}
     task, reason = (data.task, data.task_reason) if options.task == "auto" else (options.task, "as --task says")
     column = data.options.target
+    files = ("data", "targets", "test", "data_dir")
+    paths = {name: str(Path(p).resolve()) for name in files if (p := getattr(options, name)) and Path(p).exists()}
     of = "" if column is None else f" of column {column!r} ({'--target' if options.target else 'by its name'})"
     return {
         "orbitgp": orbitgp.__version__,
         "command": command,
         "again": shlex.join(["orbitgp", command, options.data, *_words(chosen)]),
-        "data": asdict(options.absolute()),
+        "data": {**asdict(options), **paths},  # which hold in every working directory
         "name": data.name,
         "orbits": orbits,
         "orbit": orbits[0],

@@ -69,7 +69,7 @@ def compare(
     _numbers(profile_values)
     run = begin("compare", options, settings, orbit or [], asked, out, resume, quiet)
     with stoppable(run), cluster(backend, scheduler):
-        _compare(run, _workers(jobs, backend, run.config["settings"]["device"]), json_)
+        _compare(run, jobs, backend is not None, json_)
 
 
 def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
@@ -103,22 +103,18 @@ def _numbers(text: str | None) -> list[float]:
         raise typer.BadParameter(f"write numbers as in 0,15,30, not {text!r}.", param_hint="--profile-values") from None
 
 
-def _workers(jobs: int | None, backend: str | None, device: str) -> int:
-    """How many models to train at a time: what was asked for, or one for each core, GPU or worker of a cluster."""
+def _compare(run: Run, jobs: int | None, on_cluster: bool, json_: bool) -> None:
     import joblib
     import torch
 
-    on_cpu = torch.device(device).type == "cpu"
-    return jobs or (joblib.effective_n_jobs(-1) if backend or on_cpu else max(1, torch.cuda.device_count()))
-
-
-def _compare(run: Run, workers: int, json_: bool) -> None:
     from orbitgp import comparison
     from orbitgp.comparison.compare import named_orbits
     from orbitgp.orbits import Identity
     from orbitgp.training.progress import Progress
 
     config, data = run.config, run.data
+    on_cpu = torch.device(config["settings"]["device"]).type == "cpu"  # a model for each core, GPU or worker of a cluster
+    workers = jobs or (joblib.effective_n_jobs(-1) if on_cluster or on_cpu else max(1, torch.cuda.device_count()))
     made = {text.replace(" ", ""): orbit_for(config, text, data) for text in config["orbits"]}
     named, held = named_orbits(made, data.input_shape), _profiled(config, data)
     steps = config["settings"]["max_steps"]

@@ -25,8 +25,7 @@ import numpy as np
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import configuration
-from orbitgp.cli.estimate import estimator_settings
-from orbitgp.cli.own import check_named_again
+from orbitgp.cli.models import check_named_again, estimator_settings
 from orbitgp.cli.predict import _open, load_model
 from orbitgp.cli.run import Run
 from orbitgp.datasets.files import ReadOptions, load, load_inputs

@@ -6,25 +6,29 @@ Ctrl-C. ``ORBITGP_TRACEBACK=1`` shows where an error came from.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import time
 import warnings
+import webbrowser
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import orbitgp
-from orbitgp.cli.arguments import expand_options
+from orbitgp.cli.arguments import Json, expand_options
 from orbitgp.cli.begin import INTERRUPTED
 from orbitgp.cli.compare import compare
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
 from orbitgp.cli.processes import count, rank
-from orbitgp.cli.show import show
+from orbitgp.cli.results import print_line, print_result
+from orbitgp.cli.run import Result, Run, read_json
 
 HELP = """Learn from data what a function should not care about.
 
@@ -48,6 +52,48 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    json_: Json = False,
+) -> None:
+    """Show what a run has learned, or how far an unfinished one has come.
+
+    Example:
+
+        orbitgp show runs/digits-rotation --open
+    """
+    run = Run.open(folder)
+    if not run.result.is_file():
+        _unfinished(run, json_)
+        return
+    result = read_json(run.result, Result)
+    if "comparison" in result and not json_:
+        typer.echo(f"{result['comparison'].get('verdict')}\n")
+    print_result(result, run, json_)
+    if not json_:
+        print_line("run it again", result["again"])
+        if result["interrupted"]:
+            print_line("go on", run.resume_command())
+    if open_ and not webbrowser.open(run.report.resolve().as_uri()):
+        raise RuntimeError(f"no browser was found: open {run.report} by hand.")
+
+
+def _unfinished(run: Run, json_: bool) -> None:
+    from orbitgp.training.checkpoint import read_checkpoint
+
+    steps = read_checkpoint(run.checkpoint).steps if run.checkpoint.is_file() else 0
+    total = run.config["settings"]["max_steps"]
+    if json_:
+        typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
+        return
+    done = f"{steps}{'' if total is None else f' of {total}'} steps"
+    if run.config["command"] == "compare":
+        count = len(list(run.models.glob("*")))
+        done = f"{count} model{'' if count == 1 else 's'}"
+    typer.echo(f"{', '.join(run.config['orbits'])} on {run.config['name']}: {done} done.\nGo on with {run.resume_command()}")
 
 
 def print_errors(command: Callable[..., None]) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS
+from orbitgp.cli.models import OF_IMAGES, OF_SIGNALS
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import ReadOptions

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.own import OF_IMAGES, OF_SIGNALS, check_named_again, is_own
+from orbitgp.cli.models import OF_IMAGES, OF_SIGNALS, check_named_again, is_own
 from orbitgp.cli.processes import own_rows, rank
 from orbitgp.cli.run import Run, orbit_for
 

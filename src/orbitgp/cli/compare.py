@@ -13,8 +13,7 @@ from typer import Option
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import begin, stoppable
-from orbitgp.cli.estimate import Watch, estimator_for, estimator_settings, print_estimate
-from orbitgp.cli.own import is_own
+from orbitgp.cli.models import Watch, estimator_for, estimator_settings, is_own, tell_estimate
 from orbitgp.cli.processes import cluster
 from orbitgp.cli.results import finish, print_next
 from orbitgp.cli.run import Run, orbit_for, orbit_text
@@ -132,7 +131,7 @@ def _compare(run: Run, jobs: int | None, on_cluster: bool, json_: bool) -> None:
     in_order = sorted(named.values(), key=lambda orbit: isinstance(orbit, Identity))  # as they are trained
     models = [estimator_for(config, orbit, max_seconds=common["max_seconds"]) for orbit in in_order]
     bars = partial(Progress, lines=True, show=not run.quiet)
-    with bars(print_estimate(run, models, workers), units) as bar:
+    with bars(tell_estimate(run.say, data, models, workers), units) as bar:
         ranking = comparison.compare(orbits=named, watch=Watch(bar), **common)
     curve = None
     if held is not None:

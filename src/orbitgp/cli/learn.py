@@ -13,7 +13,7 @@ import typer
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import INTERRUPTED, begin, stoppable
-from orbitgp.cli.estimate import estimator_for, print_estimate, teller
+from orbitgp.cli.models import estimator_for, tell_estimate, teller
 from orbitgp.cli.processes import leave, own_rows, process_group, rank
 from orbitgp.cli.results import finish, print_result
 from orbitgp.cli.run import Run, orbit_for, read_json
@@ -72,7 +72,7 @@ def _train(run: Run, json_: bool, begun: float) -> None:
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
     models = [estimator_for(config, one) for one in (orbit, None)[: 1 + wants_plain]]
-    seconds = print_estimate(run, models)
+    seconds = tell_estimate(run.say, run.data, models)
     if models[0].ard == "auto":  # one fit after the other
         seconds = [seconds[0] / 2, seconds[0] / 2, *(one / 2 for one in seconds[1:])]
     with Progress(seconds, units, lines=True, show=not run.quiet) as bar, warnings.catch_warnings():

@@ -13,7 +13,7 @@ import typer
 from typer import Option
 
 from orbitgp.cli.arguments import Json, complete_data
-from orbitgp.cli.own import check_named_again, is_own, make_own
+from orbitgp.cli.models import check_named_again, is_own, make_own
 from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:

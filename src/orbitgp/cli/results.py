@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from orbitgp.cli.own import named_again
+from orbitgp.cli.models import named_again
 from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.own import is_own, make_own, named_again
+from orbitgp.cli.models import is_own, make_own, named_again
 from orbitgp.forms import misfit
 
 if TYPE_CHECKING:

@@ -102,15 +102,15 @@ def column_scales(x: Shaped[np.ndarray, "rows columns"], names: Sequence[str], o
     parts = [part for orbit in orbits for part in orbit.modules() if isinstance(part, Orbit)]
     if not all(type(part) in _BY_COLUMN for part in parts):
         return None
-    groups = [{column} for column in range(len(names))]
+    group = np.arange(len(names))
     for part in parts:
         if isinstance(part, Permutation):
-            moved = set(np.flatnonzero((part.index != part.index.sort(1).values).any(0).numpy()).tolist())
-            groups = [*(group for group in groups if not group & moved), moved.union(*(g for g in groups if g & moved))]
+            moved = group[np.flatnonzero((part.index != part.index.sort(1).values).any(0).numpy())]
+            group[np.isin(group, moved)] = moved.min(initial=len(names))
     signed = {column for part in parts if isinstance(part, SignChange) for column in part.coordinates}
     scales = []
     for column, name in enumerate(names):
-        values = x[:, sorted(next(group for group in groups if column in group))]
+        values = x[:, group == group[column]]
         with np.errstate(over="ignore", invalid="ignore"):
             shift, unit = float(values.mean()), float(values.std())
         if not np.isfinite([shift, unit]).all():

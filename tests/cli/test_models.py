@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("typer")
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.cli.estimate import Watch, print_estimate
+from orbitgp.cli.models import Watch, tell_estimate
 from orbitgp.cli.run import Run
 from orbitgp.comparison.parallel import Job, train
 from orbitgp.datasets.files import load
@@ -49,9 +49,8 @@ def test_a_model_of_this_process_tells_how_far_it_is():
 
 
 def estimate(data, orbits, workers=1, kind=InvariantGPClassifier, **settings):
-    run = Run(Path("run"), {}, quiet=False)
-    run.data = data
-    return print_estimate(run, [kind(orbit, random_state=0, **settings) for orbit in orbits], workers)
+    say = Run(Path("run"), {}, quiet=False).say
+    return tell_estimate(say, data, [kind(orbit, random_state=0, **settings) for orbit in orbits], workers)
 
 
 def test_long_work_is_announced(capsys):

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, column_names, train_all
-from orbitgp.comparison.refine import Train, train_and_refine
+from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison, Profile
+from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.data import channels_first, check_images
@@ -73,9 +74,7 @@ def compare(
         check_images(X, *named.values())
     # Expensive models first, so that workers end at about the same time.
     costly = {name: named[name] for name in sorted(named, key=lambda name: isinstance(named[name], Identity))}
-    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
-    jobs, done = _jobs(costly, shape, train, y, task, random_state, settings)
-    standings, models = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs, done)
+    standings, models = _train(X, y, costly, shape, task, refine_seconds, n_jobs, random_state, watch, keep, **settings)
     plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
     return Comparison(standings, models, plain)
 
@@ -88,11 +87,6 @@ def profile(
     values: Sequence[float] | None = None,
     *,
     task: Task | Literal["auto"] = "auto",
-    refine_seconds: float | None = None,
-    n_jobs: int | None = None,
-    random_state: int = 0,
-    watch: Watch | None = None,
-    keep: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
     **settings: Any,
 ) -> Profile:
@@ -113,9 +107,7 @@ def profile(
         raise ValueError("a profile needs at least one value.")
     unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
     held = {f"{quantity} = {value:.12g}": with_fixed(orbit, quantity, value, shape, columns) for value in chosen}
-    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
-    jobs, done = _jobs(held, shape, train, y, task, random_state, settings)
-    standings, _ = train_and_refine(jobs, len(X), train, refine_seconds, n_jobs, done)
+    standings, _ = _train(X, y, held, shape, task, **settings)
     highs = [standing.high if isfinite(standing.high) else None for standing in standings]
     return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
 
@@ -129,16 +121,20 @@ def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[st
     return [start**multiple if found.unit == "×" else start * multiple for multiple in MULTIPLES]
 
 
-def _jobs(
+def _train(
+    X: Any,
+    y: np.ndarray,
     orbits: Mapping[str, Orbit],
     shape: tuple[int, ...],
-    train: Train,
-    y: np.ndarray,
     task: Task | Literal["auto"],
-    seed: int,
-    settings: dict[str, Any],
-) -> tuple[list[Job], list[Trained]]:
-    """A model of each orbit to train, a classifier or a regressor by the task or by the type of y, and those that are trained.
+    refine_seconds: float | None = None,
+    n_jobs: int | None = None,
+    random_state: int = 0,
+    watch: Watch | None = None,
+    keep: str | PathLike[str] | None = None,
+    **settings: Any,
+) -> tuple[list[Standing], dict[str, list[Trained]]]:
+    """A model of each orbit, a classifier or a regressor by the task or by the type of y, and more where these decide.
 
     All have the same settings: where ``ard`` is ``auto`` and inputs have columns, the model without an orbit decides.
     """
@@ -146,15 +142,16 @@ def _jobs(
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task
     kind: type[Estimator] = InvariantGPClassifier if found == "classification" else InvariantGPRegressor
-    asked = {name: settings.get(name) for name in ("ard", "kernel", "feature_map")}
+    train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
+    jobs = {name: Job(name, orbit, random_state, kind, settings) for name, orbit in orbits.items()}
     done: list[Trained] = []
+    asked = {name: settings.get(name) for name in ("ard", "kernel", "feature_map")}
     if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):
-        plain = next((name for name, orbit in orbits.items() if isinstance(orbit, Identity)), None)
-        (decides,) = train([Job(plain or "none", Identity(), seed, kind, settings)])
-        settings = {**settings, "ard": decides.model.ard_}
-        done = [replace(decides, job=replace(decides.job, settings=settings))] if plain else []
-    names = {trained.job.name for trained in done}
-    return [Job(name, orbit, seed, kind, settings) for name, orbit in orbits.items() if name not in names], done
+        plain = next((job for job in jobs.values() if isinstance(job.orbit, Identity)), None)
+        (decides,) = train([plain or Job("none", Identity(), random_state, kind, settings)])
+        jobs = {name: replace(job, settings={**settings, "ard": decides.model.ard_}) for name, job in jobs.items()}
+        done = [replace(decides, job=jobs.pop(plain.name))] if plain else []
+    return train_and_refine(list(jobs.values()), len(X), train, refine_seconds, n_jobs, done)
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] = ()) -> dict[str, Orbit]:

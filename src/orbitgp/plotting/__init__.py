@@ -5,7 +5,7 @@ a notebook show it: it does so where the figure is the last line of a cell. ``th
 (slides). matplotlib is the extra ``orbitgp[plot]``.
 """
 
-from orbitgp.plotting.range_bars import ranges
+from orbitgp.plotting.figures import ranges
 from orbitgp.plotting.samples import film, sensitivities, sensitivity, show
 
 __all__ = ["film", "ranges", "sensitivities", "sensitivity", "show"]

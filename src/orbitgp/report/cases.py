@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log10
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from orbitgp.metrics import brier, ece, error_rate, nll
 from orbitgp.orbits.description import number
-from orbitgp.report.fitted import Classifies, Fitted, Regresses
+from orbitgp.report.finding import Fitted
 
 MAX_ROWS = 10_000  # of the test set: enough for a page
 BINS = 10
 CERTAIN = 0.99  # predictions with so much confidence are not called uncertain
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+@runtime_checkable
+class Classifies(Protocol):
+    """An estimator that says how probable each class is."""
+
+    classes_: np.ndarray
+
+    def predict_proba(self, X: Any) -> np.ndarray: ...
+
+
+@runtime_checkable
+class Regresses(Protocol):
+    """An estimator that predicts numbers, and how far off they may be."""
+
+    def predict(self, X: Any, return_std: bool = False) -> Any: ...
+
+    def predict_quantiles(self, X: Any, levels: Sequence[float]) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import Field
 from io import BytesIO, StringIO
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -21,11 +23,10 @@ from scipy.ndimage import uniform_filter1d
 
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Change
-from orbitgp.plotting.figures import PAPER, new_axes
-from orbitgp.plotting.range_bars import draw_change
+from orbitgp.plotting.figures import PAPER, draw_change, new_axes
 from orbitgp.plotting.samples import MOST_NAMES, GreyScale, draw, draw_sensitivity, draw_vector, sensitivities, signal_axis
 from orbitgp.report.cases import Calibration
-from orbitgp.report.fitted import Compared, Fitted, Profiled
+from orbitgp.report.finding import Fitted
 from orbitgp.training.records import Record
 
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
@@ -37,6 +38,34 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _SIZE = 4.7, 3.0  # of every chart, so that all have the same letters
 _ROWS = 24  # inputs whose gradients are averaged
 _MOST_LETTERS = 18  # of the name of a column, to leave room for its value
+
+
+class Compared(Protocol):
+    """Orbits that were ranked by their evidence. The template of the page reads its table, too."""
+
+    sentences: list[str]
+    settled: bool
+
+    @property
+    def best(self) -> str: ...
+
+    @property
+    def rows(self) -> Sequence[object]: ...
+
+    def over_plain(self) -> float | None: ...
+
+    def plot(self, ax: Axes | None = None) -> Axes: ...
+
+
+class Profiled(Protocol):
+    """The evidence over one quantity of an orbit, which was held at several values: a data class."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def quantity(self) -> str: ...
+
+    def plot(self, ax: Axes | None = None) -> Axes: ...
 
 
 def svg(axes: Axes, title: str, kind: str = "chart") -> Markup:

@@ -13,19 +13,48 @@ Where several orbits are tried, each has its share of the false cases (Bonferron
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
+from gpytorch.kernels import Kernel
 from scipy.stats import chi2
+from torch import nn
 
 from orbitgp.inference.evidence import Evidence
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
+from orbitgp.likelihoods import Likelihood
+from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description
-from orbitgp.report.fitted import Fitted
 from orbitgp.report.words import learned_sentence, nats
+from orbitgp.training.records import Record
 
 # The probability of calling for an invariance that is not there, whatever the number of orbits. Both rules hold for many data:
 # with 40 rows, a nominal 5 % gave false support in up to 2 of 24 data sets (experiments certainty, part null).
 FALSE_SUPPORT = 0.02
 FEW_DATA = 20
+
+
+class Fitted(Protocol):
+    """A fitted estimator; the estimators document its attributes."""
+
+    feature_map: nn.Module | None
+    random_state: Any
+    device: Any
+    orbit_: Orbit
+    kernel_: Kernel
+    likelihood_: Likelihood
+    model_: InvariantGP | ExactGP
+    evidence_: Evidence
+    inference_: Literal["exact", "sparse"]
+    plausible_: dict[str, tuple[float, float] | None]
+    input_shape_: tuple[int, ...]
+    examples_: tuple[np.ndarray, np.ndarray]
+    history_: list[Record]
+    converged_: bool
+    interrupted_: bool
+
+    def describe(self) -> Description: ...
 
 
 def nats_needed(learned: int, tried: int = 1) -> float:

@@ -24,8 +24,8 @@ from orbitgp.inference.evidence import rounded
 from orbitgp.orbits.description import Description, changes
 from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
-from orbitgp.report.finding import Finding, finding_of
-from orbitgp.report.fitted import Compared, Fitted, Profiled
+from orbitgp.report.charts import Compared, Profiled
+from orbitgp.report.finding import Finding, Fitted, finding_of
 from orbitgp.report.summary import typical_rows
 from orbitgp.report.words import is_absent, nats, not_determined, quantity_label
 from orbitgp.saving.container import replace

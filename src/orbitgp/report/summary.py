@@ -17,8 +17,7 @@ from jaxtyping import Int64, Shaped
 from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.plotting import show
-from orbitgp.report.finding import finding_of
-from orbitgp.report.fitted import Fitted
+from orbitgp.report.finding import Fitted, finding_of
 from orbitgp.report.words import why_not_plausible
 from orbitgp.saving.container import versions
 

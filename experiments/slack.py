@@ -212,7 +212,7 @@ def unit_kernel(lengthscale: float) -> ScaleKernel:
 
 def orbit_of(name: str) -> Orbit:
     """The orbit of this name, which is not learned."""
-    return Shifts() if name == SHIFTS else make_orbit(name).freeze()
+    return Shifts() if name == SHIFTS else make_orbit(name).requires_grad_(False)
 
 
 def data(dataset: str, count: int, device: str) -> tuple[Inputs, Float[Tensor, "rows outputs"]]:

@@ -144,7 +144,7 @@ def test_deformation_first_is_evaluated_where_the_later_warp_looks():
 
 def test_composed_parameters_are_learned_jointly_and_any_part_can_be_frozen():
     x = torch.rand(4, 12, 12)
-    warp = Affine(frozen=("shear",)) * LocalDeformation().freeze() * Rotation()
+    warp = Affine(frozen=("shear",)) * LocalDeformation().requires_grad_(False) * Rotation()
     warp.sample(x, 8).points.square().sum().backward()
     learned = {name for name, p in warp.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     assert "parts.2.angle" in learned

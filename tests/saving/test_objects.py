@@ -154,7 +154,7 @@ class TestOrbits:
         assert learned[0] == learned[1]
 
     def test_frozen_and_of_width_zero(self, tmp_path: Path) -> None:
-        orbit = Affine(angle=(3, 3), frozen=["angle"]).freeze()
+        orbit = Affine(angle=(3, 3), frozen=["angle"]).requires_grad_(False)
         back = through_file(orbit, tmp_path / "orbit.safetensors")
         assert back.describe()["angle"] == orbit.describe()["angle"]
         assert not any(p.requires_grad for p in back.parameters())

@@ -193,7 +193,7 @@ def test_a_run_ends_when_the_bound_is_level_and_says_so():
 
 
 def test_a_frozen_orbit_stays_frozen():
-    for orbit in (GaussianNoise(0.3, learn=False), Slide(0, 0.3).freeze()):
+    for orbit in (GaussianNoise(0.3, learn=False), Slide(0, 0.3).requires_grad_(False)):
         before = copy.deepcopy(orbit.state_dict())
         trainer = make_trainer(orbit)
         assert trainer.screened  # nothing to try

@@ -105,11 +105,6 @@ class Orbit(Portable):
         """
         return []
 
-    def freeze(self) -> Orbit:
-        """Learn nothing of this orbit; returns itself."""
-        self.requires_grad_(False)
-        return self
-
     def sample(
         self,
         x: Inputs,

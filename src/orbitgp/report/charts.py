@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import Field
 from io import BytesIO, StringIO
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ _ROWS = 24  # inputs whose gradients are averaged
 _MOST_LETTERS = 18  # of the name of a column, to leave room for its value
 
 
+@runtime_checkable
 class Compared(Protocol):
     """Orbits that were ranked by their evidence. The template of the page reads its table, too."""
 
@@ -57,6 +58,7 @@ class Compared(Protocol):
     def plot(self, ax: Axes | None = None) -> Axes: ...
 
 
+@runtime_checkable
 class Profiled(Protocol):
     """The evidence over one quantity of an orbit, which was held at several values: a data class."""
 

@@ -13,7 +13,7 @@ Where several orbits are tried, each has its share of the false cases (Bonferron
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -35,6 +35,7 @@ FALSE_SUPPORT = 0.02
 FEW_DATA = 20
 
 
+@runtime_checkable
 class Fitted(Protocol):
     """A fitted estimator; the estimators document its attributes."""
 

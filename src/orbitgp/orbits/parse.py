@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial, reduce
-from inspect import signature
+from inspect import Parameter, signature
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -58,19 +58,16 @@ class Factor(NamedTuple):
 
     def make(self) -> Orbit:
         """The orbit, or an error that names this factor."""
-        make = NAMES[self.name]
-        named = [name if value is signature(make).empty else f"{name}={value!r}" for name, value in self.takes.items()]
-        takes = f"it takes {', '.join(named) or 'no arguments'}"
         try:
-            signature(make).bind(*self.args, **self.kwargs)
-        except TypeError as error:
-            raise ValueError(f"{self} is not possible ({error}): {takes}.") from None
-        try:
-            return make(*self.args, **self.kwargs)
+            return NAMES[self.name](*self.args, **self.kwargs)
         except ValueError as error:
             raise ValueError(f"{self} is not possible: {error}") from None
         except TypeError:
-            raise ValueError(f"{self} is not possible: an argument is of the wrong kind; {takes}.") from None
+            named = [name if value is Parameter.empty else f"{name}={value!r}" for name, value in self.takes.items()]
+            takes = f"it takes {', '.join(named) or 'no arguments'}"
+            raise ValueError(
+                f"{self} is not possible: an argument is missing, unknown or of the wrong kind; {takes}."
+            ) from None
 
 
 def parse(text: str, columns: Sequence[str] | None = None) -> list[Factor]:
@@ -85,8 +82,7 @@ def parse(text: str, columns: Sequence[str] | None = None) -> list[Factor]:
         )
         if ".py:" in text:
             advice = (
-                "a class of your own stands alone on the command line; in Python, give the object itself, or a product of "
-                "objects."
+                "a class of your own stands alone on the command line; in Python, give the object, or a product of objects."
             )
         raise ValueError(f"cannot read the orbit {text!r}: {advice}") from None
     factors = _factors(tree.body, text)
@@ -178,9 +174,10 @@ def with_fixed(
         there = f"it has {', '.join(found)}" if found else "it has nothing to fix"
         raise ValueError(f"the orbit {text} has no quantity {quantity!r}: {there}.")
     i, name, argument = found[quantity]
-    given = dict(signature(NAMES[factors[i].name]).bind_partial(*factors[i].args, **factors[i].kwargs).arguments)
-    frozen = {"frozen": (*given.get("frozen", ()), name)} if "frozen" in factors[i].takes else {"learn": False}
-    factors[i] = Factor(factors[i].name, (), {**given, argument: value, **frozen})
+    factor, takes = factors[i], factors[i].takes
+    given = {**dict(zip(takes, factor.args, strict=False)), **factor.kwargs, argument: value}
+    frozen = {"frozen": (*given.get("frozen", ()), name)} if "frozen" in takes else {"learn": False}
+    factors[i] = Factor(factor.name, (), {**given, **frozen})
     try:
         return make_orbit(_product(factors), features)
     except ValueError as error:  # of an argument that nobody has typed

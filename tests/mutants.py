@@ -35,12 +35,12 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "orbitgp"
 ROOMS = ("inference", "comparison")
 TESTS = ["tests/inference", "tests/comparison", "tests/estimators/test_estimators.py", "tests/estimators/test_subset.py"]
-TESTS += ["tests/training/test_plausible.py", "tests/training/test_profile_likelihood.py", "tests/training/test_ladder.py"]
+TESTS += ["tests/training/test_plausible.py", "tests/training/test_plausible_profiles.py", "tests/training/test_ladder.py"]
 NAMED = [  # mistakes that tests once did not notice: module, text, text of the mutant
     ("inference/exact.py", "shared_samples(x, self.num_samples, self.seed)", "shared_samples(x, self.num_samples, 0)"),
     ("inference/exact.py", "seed=self.seed + number", "seed=self.seed"),  # fresh draws are those that were learned from
     ("training/ladder.py", "DRAWS_TOLERANCE = 1.0", "DRAWS_TOLERANCE = 50.0"),
-    ("training/profile_likelihood.py", "_ROOT = 1.96", "_ROOT = 1.6 * 1.96"),  # plausible ranges are too wide
+    ("training/plausible.py", "_ROOT = float(", "_ROOT = 1.6 * float("),  # plausible ranges are too wide
     ("comparison/refine.py", "high + errors", "high"),  # the upper end of sparse models without its error of draws
     ("inference/evidence.py", "self.upper + 2 * self.stderr", "self.upper"),
 ]

@@ -55,7 +55,7 @@ def pressed(where: Any, name: str, at: int) -> tuple[Callable[..., Any], list[st
         ("exact", ExactGP, "evidence_with_gradient", 5),  # in the middle of an evaluation
         ("exact", ExactGP, "fresh_evidence", 1),
         ("exact", ExactGP, "condition", 1),  # when learning is over
-        ("exact", "orbitgp.training.plausible", "summit", 1),  # when the posterior is there
+        ("exact", "orbitgp.training.plausible", "profile_end", 1),  # when the posterior is there
         ("sparse", Trainer, "polish", 1),
         ("sparse", "orbitgp.estimators.evidence", "measure_evidence", 1),
     ],

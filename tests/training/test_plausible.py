@@ -132,9 +132,6 @@ class Evidence:
         value = -self.of(parameters, self.draws) * self.share
         return value.item(), torch.autograd.grad(value, parameters)[0].numpy()
 
-    def gradient_at(self, vector: np.ndarray) -> np.ndarray:
-        return -self(vector)[1]
-
 
 def at_top(orbit: Orbit, best: list[float], value: Callable[[Tensor, int | None], Tensor], rows: int = 10) -> Ladder:
     """A run that has learned these parameters of an orbit, and nothing else."""

@@ -54,13 +54,6 @@ class Objective:
         self.local, self.jitter = solution.local, solution.jitter
         return -value, -gradient
 
-    def gradient_at(self, vector: Vector) -> Vector:
-        """The gradient of the log evidence (and priors) there."""
-        self.learned.set(vector)
-        self.model.evidence_with_gradient(self.likelihood, self.y, self.local)
-        self._pull_back_priors()
-        return self.learned.gradient()
-
     def value_at(self, vector: Vector) -> float:
         """The log evidence (and priors) there; minus infinity where it cannot be computed."""
         self.learned.set(vector)

@@ -1,43 +1,61 @@
 """What else the orbit could be: the values of each of its parameters that the data support about as well as the best.
 
-Each learned parameter of the orbit has a profile (``profile_likelihood``). The best orbit, and those where profiles end, are
-described in degrees and pixels. What lies between the least and the most of a quantity is called plausible.
+Each learned parameter of the orbit has a profile: the log evidence as a function of this parameter, with all others at their
+best. By Wilks' theorem, twice the fall of a profile from its top to the true value is about chi squared. So the values with a
+fall below 1.92 nats hold the true one in 95 % of all fits. Unlike a Gaussian around the top, a profile may fall slowly on one
+side and fast on the other. The best orbit, and those where profiles end, are described in degrees and pixels. What lies between
+the least and the most of a quantity is called plausible.
+
+A profile is followed from the top outwards. Write r for the parameter, o for the others, g for the gradient and H for minus the
+second derivative. At a distance d from a point at hand, the best others, what they gain and the slope of the profile are about
+
+    o* = o + H_oo^-1 (g_o - H_or d),    gain = g_o^T H_oo^-1 g_o / 2,    slope = g_r - H_ro H_oo^-1 g_o.
+
+H begins as differences of the gradient at the top, and learns from each gradient on the way (BFGS). The root of twice the fall
+is nearly a straight line in r, so a few Newton steps find where it is 1.96.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
+from scipy.stats import norm
 
 from orbitgp.orbits.description import Quantity
-from orbitgp.planning.rungs import Rung
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_ROWS, Rung
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.learned_vector import Vector
-from orbitgp.training.maximise import Stopped
-from orbitgp.training.profile_likelihood import EVALUATIONS, Point, precision, profile_end, summit
+from orbitgp.training.maximise import Stopped, maximise
 
 Plausible = dict[str, tuple[Quantity, Quantity] | None]  # the narrowest and the widest of each; None: not determined
 Seen = list[tuple[Vector, bool]]  # plausible parameters, and whether they only stand for all that lie beyond
+Function = Callable[[Vector], tuple[float, Vector]]  # a log evidence and its gradient
+Matrix = Float[np.ndarray, "parameters parameters"]
+Which = Bool[np.ndarray, " parameters"]
 
 MOST_PARAMETERS = 24  # of orbit, kernel and likelihood: with more, profiles take too long
-_ROWS = 400  # data that profiles are measured by; those of all data are in proportion
-_SAMPLES = 16  # draws of the orbit that profiles are measured with
+EVALUATIONS = 8  # of one end at the most; three are usual
+_ROOT = float(norm.ppf(0.975))  # of twice the fall, in roots of nats, where a profile ends
+_CLOSE = 0.2  # nats, to which the best others and the fall at the end are known
 
 
 def plausible_ranges(climber: Ladder) -> Plausible:
     """The narrowest and the widest of each learned quantity, by its name. The widest is infinite where nothing limits it.
 
     There is nothing where it was not measured: a limit leaves no time for that, the run is stopped, or there are too many
-    parameters. There is None of a quantity that the data do not determine at all.
+    parameters. There is None of a quantity that the data do not determine at all. Some rows and few draws measure the profiles;
+    those of all data are in proportion.
     """
     orbit = {id(p) for p in climber.model.orbit.parameters()}
     indices = [i for i, p in enumerate(p for p in climber.learned.parameters for _ in range(p.numel())) if id(p) in orbit]
     samples, best = climber.model.num_samples, climber.learned.get()
     if not climber.converged or not indices or len(best) > MOST_PARAMETERS:
         return {}
-    fewer, rows = None if samples is None else min(samples, _SAMPLES), min(_ROWS, len(climber.x))
+    fewer, rows = None if samples is None else min(samples, FIRST_DRAWS), min(LEAST_ROWS, len(climber.x))
     if not climber.limit.allows(2 * len(best) + EVALUATIONS * (1 + len(indices)), rows, fewer, climber.seconds):
         return {}
     try:
@@ -56,17 +74,20 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
     """
     objective, learned, times = climber.objective(rung), climber.learned, len(climber.x) / rung.rows
 
-    def function(vector: Vector) -> tuple[float, Vector]:
+    def minus(vector: Vector) -> tuple[float, Vector]:
         value, gradient = objective(vector)
+        return times * value, times * gradient
+
+    def function(vector: Vector) -> tuple[float, Vector]:
+        value, gradient = minus(vector)
         if value == inf:
             raise FloatingPointError("the evidence is not finite")
-        return -times * value, -times * gradient
+        return -value, -gradient
 
-    def gradient_at(vector: Vector) -> Vector:
-        return times * objective.gradient_at(vector)
-
-    same = rung == Rung(len(climber.x), climber.model.num_samples)
-    top = summit(function, Point(best, *function(best), precision(gradient_at, best)))
+    hessian = precision(lambda vector: function(vector)[1], best)
+    inverse = np.linalg.inv(hessian)
+    summit = maximise(minus, best, _CLOSE, 0.5 * (inverse + inverse.T)).vector
+    top, same = Point(summit, *function(summit), hessian), rung == Rung(len(climber.x), climber.model.num_samples)
     seen: Seen = [(best, False)]
     for index in indices:
         # A reach lies between zero and the widest, or has passed the widest and is reflected there.
@@ -108,3 +129,88 @@ def _between(quantities: list[Quantity], beyond: Bool[np.ndarray, " seen"]) -> t
     most = Quantity.of(np.where(beyond[last], farthest, np.diag(values[last])).squeeze().tolist(), unit)
     determined = not beyond[first].any() and not (least.is_nothing and beyond[last].all())
     return (least, most) if determined else None
+
+
+class Point(NamedTuple):
+    """A place on a function: its value, its gradient, and minus its second derivative as far as that is known."""
+
+    vector: Vector
+    value: float
+    gradient: Vector
+    hessian: Matrix
+
+    def newton(self, free: Which) -> Vector:
+        """The step that takes these parameters to their best. It gains half of itself times the gradient."""
+        step = np.zeros_like(self.vector)
+        step[free] = np.linalg.solve(self.hessian[np.ix_(free, free)], self.gradient[free])
+        return step
+
+    def with_best(self, others: Which, index: int, value: float) -> Vector:
+        """A parameter with this value, and the others at their best with it."""
+        step = np.where(others, 0.0, value - self.vector[index])
+        expected = self._replace(gradient=self.gradient - self.hessian @ step)
+        vector = self.vector + expected.newton(others).clip(-1.0, 1.0)  # natural units
+        vector[index] = value
+        return vector
+
+    def to(self, vector: Vector, function: Function) -> Point | None:
+        """The point there, with the second derivative that fits this step; None where there is no value or no gradient."""
+        try:
+            value, gradient = function(vector)
+        except FloatingPointError:
+            return None
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return None
+        hessian, step, change = self.hessian, vector - self.vector, self.gradient - gradient
+        if step @ change > 0:
+            before = hessian @ step
+            hessian = hessian - np.outer(before, before) / (step @ before) + np.outer(change, change) / (step @ change)
+        return Point(vector, value, gradient, hessian)
+
+
+def precision(gradient_at: Callable[[Vector], Vector], best: Vector, size: float = 0.1) -> Matrix:
+    """Minus the second derivative, by differences of the gradient. Where the data say nothing, it is one.
+
+    It is positive definite, and so is its inverse in double precision.
+    """
+    steps = size * np.eye(len(best))
+    columns = np.stack([(gradient_at(best - step) - gradient_at(best + step)) / (2 * size) for step in steps])
+    values, vectors = np.linalg.eigh(np.nan_to_num(0.5 * (columns + columns.T), nan=0.0, posinf=0.0, neginf=0.0))
+    return (vectors * values.clip(1.0, 1e10)) @ vectors.T
+
+
+def profile_end(function: Function, top: Point, index: int, bound: float) -> tuple[Vector, bool]:
+    """Where a profile has fallen on the way from the top to ``bound``, with the others at their best; and whether it has.
+
+    Where it falls by less, it ends at the bound. If that is infinite, it ends at the last point that was seen.
+    """
+    others, origin = np.arange(len(top.vector)) != index, top.vector[index]
+    side, most = np.sign(bound - origin), abs(bound - origin)
+    inside, outside = (0.0, 0.0), (inf, inf)  # distances from the top, and roots of twice the fall
+    distance, point = min(_ROOT * np.linalg.inv(top.hessian)[index, index] ** 0.5, most), top
+    for _ in range(EVALUATIONS):
+        there = point.to(point.with_best(others, index, origin + side * distance), function)
+        if there is None:
+            break
+        point, step = there, there.newton(others)
+        gain = 0.5 * point.gradient @ step
+        root = max(0.0, 2 * (top.value - point.value - gain)) ** 0.5
+        if gain > _CLOSE and root < 2 * _ROOT:
+            continue  # the others are not at their best yet
+        if root < _ROOT:
+            inside = distance, root
+        else:
+            outside = distance, root
+        if inside[0] == most:
+            break
+        if outside[0] < inf:
+            distance = float(np.interp(_ROOT, [inside[1], outside[1]], [inside[0], outside[0]]))
+        else:
+            falls = side * (point.hessian[index] @ step - point.gradient[index])
+            distance = min(most, distance + min(distance, (_ROOT - root) * root / falls if falls > 0 else inf))
+        if abs(root**2 - _ROOT**2) < 2 * _CLOSE:
+            outside = distance, _ROOT
+            break
+    fallen = bool(outside[0] < inf)
+    distance = distance if fallen else most
+    return point.with_best(others, index, origin + side * distance) if distance < inf else point.vector, fallen

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from orbitgp.training.profile_likelihood import Point, precision, profile_end, summit
+from orbitgp.training.plausible import Point, precision, profile_end
 
 FALL = 1.92
 Profile = Callable[[float], tuple[float, float]]
@@ -51,13 +51,6 @@ def test_the_precision_is_minus_the_second_derivative_and_one_where_the_data_say
     matrix = np.array([[5.0, 1.0, 0.0], [1.0, 3.0, 0.0], [0.0, 0.0, 0.0]])
     found = precision(lambda vector: -matrix @ vector, np.ones(3))
     np.testing.assert_allclose(found, matrix + np.diag([0.0, 0.0, 1.0]), atol=1e-12)
-
-
-def test_a_top_is_found_from_close_by():
-    function = surface(skewed)
-    top = summit(function, start(function, np.array([0.4, 0.3, -0.3])))
-    assert top.value == pytest.approx(0.0, abs=0.02)
-    np.testing.assert_allclose(top.vector, 0.0, atol=0.15)
 
 
 @pytest.mark.parametrize("bound", [-inf, inf])

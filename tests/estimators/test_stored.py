@@ -90,10 +90,9 @@ def test_the_time_of_a_pass_is_that_of_the_rows_that_it_sees(
     data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[int] = []
-    monkeypatch.setattr("orbitgp.estimators.evidence.EVIDENCE_ROWS", 7)
     monkeypatch.setattr("orbitgp.estimators.evidence.pass_seconds", lambda *given: rows.append(given[3]) or 2.0)
-    classifier().fit(Items(data[0]), data[1])
-    assert set(rows) == {7}
+    classifier(training=TrainingOptions(posterior_rows=3)).fit(Items(data[0]), data[1])
+    assert set(rows) == {9}
 
 
 @pytest.mark.slow

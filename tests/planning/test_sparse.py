@@ -16,7 +16,7 @@ from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 from orbitgp.planning import sparse
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.plan import usual_inducing
+from orbitgp.planning.plan import inducing_size
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import (
     SECONDS,
@@ -112,13 +112,15 @@ class TestClimbs:
         model, likelihood, x = problem(20_000, 1000, Identity())
         settings = TrainerSettings(max_seconds=limit, exact_seconds=1e-3)
         run = Trainer(model, likelihood, x, torch.zeros(len(x), 1, dtype=torch.float64), settings, free_steps=free)
-        assert run._ladder(Rung(200_000, None)).max_steps == expected
+        run.last_rung = Rung(200_000, None)
+        assert run._make_engine().max_steps == expected
 
 
 def test_a_gpu_has_more_inducing_points_where_there_are_rows_for_them() -> None:
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert [usual_inducing(rows, gpu) for rows in (300, 1024, 2000, 60_000)] == [256, 256, 500, 1024]
-    assert usual_inducing(60_000, cpu) == 256
+    sizes = [inducing_size(None, 8, rows, GaussianNoise(), gpu) for rows in (300, 1024, 2000, 60_000)]
+    assert sizes == [(256, 8), (256, 8), (500, 8), (1024, 8)]
+    assert inducing_size(None, 8, 60_000, GaussianNoise(), cpu) == (256, 8)
 
 
 class TestSteps:

@@ -108,7 +108,7 @@ def test_updates_of_coupled_outputs_end_at_the_exact_optimum(likelihood, finite)
 @pytest.mark.slow
 def test_a_dummy_local_parameter_changes_nothing(finite, monkeypatch):
     """Trained from the same start, both end at the same bound, which is what the exact computation says it is."""
-    monkeypatch.setattr("orbitgp.training.stochastic_steps._POLISH_PASSES", 40)
+    monkeypatch.setattr("orbitgp.training.stochastic_steps.MOST_PASSES", 40)
     bounds = []
     for likelihood in (CorrelatedGaussian(), WithDummyLocal()):
         trainer = make_trainer(likelihood, finite, max_steps=30)

@@ -52,11 +52,8 @@ def test_a_plain_line() -> None:
 
 
 @pytest.mark.parametrize(("lines", "show", "said"), [(True, True, True), (False, True, False), (True, False, False)])
-def test_outside_of_a_terminal(
-    lines: bool, show: bool, said: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("orbitgp.training.progress.EVERY", 0.0)
-    with Progress([1.0], lines=lines, show=show) as bar:
+def test_outside_of_a_terminal(lines: bool, show: bool, said: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress([1.0], lines=lines, show=show, every=0.0) as bar:
         bar.begin(engine(0.5), "rotation")
         time.sleep(0.7)
     err = capsys.readouterr().err

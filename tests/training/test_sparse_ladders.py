@@ -206,7 +206,7 @@ class TestLimits:
         assert not run.converged
 
     @pytest.mark.parametrize(
-        ("limit", "pace", "expected"), [(None, 9.0, 512), (1e6, 1.0, 512), (1.0, 1.0, 128), (1.0, 2.0, 64), (0.0, 1.0, 16)]
+        ("limit", "pace", "expected"), [(None, 9.0, 128), (1e6, 1.0, 128), (2.0, 1.0, 64), (2.0, 2.0, 32), (0.0, 1.0, 16)]
     )
     def test_the_last_posterior_has_as_many_draws_as_there_is_time_for(
         self, limit: float | None, pace: float, expected: int, monkeypatch: pytest.MonkeyPatch
@@ -218,7 +218,7 @@ class TestLimits:
         assert run.engine.model.num_samples == 16
         seen: list[int | None] = []
         monkeypatch.setattr(CollapsedGP, "set_posterior", lambda model, *_: seen.append(model.num_samples))
-        unit = 6 * 1.001 * pass_seconds(run.model, run.likelihood, run.x, ROWS, 512) / 4
+        unit = 6 * 1.001 * pass_seconds(run.model, run.likelihood, run.x, ROWS, 128) / 4
         set_last_posterior(run.engine, TimeLeft(None if limit is None else limit * unit, pace=pace))
         assert seen == [expected]
 
@@ -229,16 +229,6 @@ class TestLimits:
         assert run.steps < 40
         assert not run.converged
         assert "was stopped" in run.summary()
-
-    def test_what_cannot_be_climbed_is_left_to_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(*_: Any) -> Any:
-            raise FloatingPointError
-
-        monkeypatch.setattr(CollapsedGP, "evidence_with_gradient", fail)
-        run = trainer(max_steps=5)
-        assert run.run()[-1]["step"] == 5
-        assert run.last_rung is None
-        assert "blend" in run.history[-1]
 
     def test_after_a_step_by_hand_the_run_takes_steps(self) -> None:
         run = trainer(max_steps=5)

@@ -144,7 +144,7 @@ def test_screening_finds_how_far_the_orbit_goes(axis, wide):
 @pytest.mark.parametrize("axis", [0, 1])
 def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     """The widths that a grid search finds by the exact evidence of all data; steps along the bound leave it there."""
-    trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100, exact_seconds=0.1)
+    trainer = make_trainer(Slide(axis, 1.0), size=60, max_steps=100, start_rows=30, exact_seconds=0.1)
     trainer.choose_start()
     assert trainer.screened
     found = trainer.model.orbit.width.item()
@@ -220,7 +220,7 @@ def test_everything_else_moves():
 def test_a_bound_that_is_not_a_number_is_one_clear_error(max_steps):
     x, y = toy_data()
     y = torch.where(torch.arange(30)[:, None] == 4, torch.nan, y)
-    trainer = make_trainer(data=(x, y), max_steps=max_steps, batch_size=30)
+    trainer = make_trainer(data=(x, y), max_steps=max_steps, batch_size=30, learning_rate=0.02)
     with pytest.raises(FloatingPointError, match="learning rate"):
         trainer.run()
 

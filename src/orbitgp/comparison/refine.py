@@ -33,8 +33,10 @@ from orbitgp.comparison.parallel import Job, Trained, best_of
 from orbitgp.comparison.verdict import Standing, leaders
 from orbitgp.inference.model import InvariantGP
 from orbitgp.orbits.description import listed
+from orbitgp.planning.cost import Workload
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.plan import exact_seconds
+from orbitgp.planning.plan import NUM_INDUCING
+from orbitgp.planning.rungs import LEAST_DRAWS
 
 SHARE = 3.0  # times the seconds of the first models: what refining may take by default
 LEAST_SECONDS = 20.0  # and never less than this
@@ -122,7 +124,8 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
             and not trained.model.likelihood_.couples
         ):
             device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
-            if (exact := exact_seconds(rows, dim, job.orbit, device)) is not None:
+            exact = Workload(getattr(job.orbit, "size", LEAST_DRAWS), dim, device).learning(rows).seconds
+            if exact <= TrainerSettings.exact_seconds or rows <= NUM_INDUCING:
                 return Refinement(replace(job, purpose="exact inference", settings={**job.settings, **free}), exact)
         points = len(model.inducing)
         grown = {"num_inducing": min(2 * points, rows)} if points < rows else {}

@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from orbitgp.estimators.data import ChecksData, Inputs, check_images
+from orbitgp.estimators.data import SOME_ROWS, ChecksData, Inputs, check_images
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.initialise import (
     Fit,
@@ -52,9 +52,9 @@ from orbitgp.estimators.validation import (
     warn_of_scales,
 )
 from orbitgp.inference import processes
+from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import first
 from orbitgp.kernels.covariance import show_values
@@ -67,13 +67,11 @@ from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
 from orbitgp.training.engine import Engine
 from orbitgp.training.ladder import Ladder
-from orbitgp.training.plausible import plausible_ranges
-from orbitgp.training.records import Callback, first_record
+from orbitgp.training.plausible import Plausible, plausible_ranges
+from orbitgp.training.records import Callback, make_record
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")
-
-SEEN_ROWS = 10_000  # first rows: images among them are checked, and examples chosen
 
 Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
@@ -208,9 +206,9 @@ class InvariantEstimator(Presents, ChecksData):
             self.plan_ = sparse_plan(self.plan_, *sized)
         if run.only_plans:
             return
-        self._fit_exact(engine, fit) if isinstance(engine, Ladder) else self._fit_sparse(engine, fit)
+        self._learn(engine, fit)
         self.inference_, self.interrupted_ = self.plan_.inference, run.interrupted
-        some, labels = first(x, SEEN_ROWS).cpu().numpy(), np.asarray(targets)[:SEEN_ROWS]
+        some, labels = first(x, SOME_ROWS).cpu().numpy(), np.asarray(targets)[:SOME_ROWS]
         self.examples_ = some[shown := typical_rows(some, labels)], labels[shown]
         if asked == "auto" and not (ard or run.interrupted):
             self._prefer_ard(X, y, run)
@@ -227,34 +225,30 @@ class InvariantEstimator(Presents, ChecksData):
         elif gain <= nats_needed(len(self.kernel_.base_kernel.lengthscale[0]) - 1):
             self.__dict__ = {**shared, "ard_gain_": gain}
 
-    def _fit_exact(self, engine: Ladder, fit: Fit) -> None:
-        """Learn from as many rows as was planned, and condition on all."""
-        with fit.run.around(engine, list(fit.seeds), fit.problem.shift, bool(self.verbose)):
-            evidence = exact_evidence(engine, engine.run())
-            plausible = plausible_ranges(engine)
-        assert isinstance(engine.model, ExactGP)  # of fewer rows, if the run was stopped
-        self._keep(engine.model, engine, evidence, fit.problem)
-        self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
-
-    def _fit_sparse(self, engine: Trainer, fit: Fit) -> None:
-        """Learn by the bound, and measure it on fresh draws."""
+    def _learn(self, engine: Ladder | Trainer, fit: Fit) -> None:
+        """Learn as was planned, and measure the evidence on fresh draws."""
+        plausible: Plausible = {}
         try:
             with fit.run.around(engine, list(fit.seeds), fit.problem.shift, bool(self.verbose)):
-                engine.run()
-                generator = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
-                evidence = engine.in_time(lambda: sparse_evidence(engine, generator))
+                if isinstance(engine, Ladder):
+                    evidence = exact_evidence(engine, engine.run())
+                    plausible = plausible_ranges(engine)
+                else:
+                    engine.run()
+                    generator = torch.Generator(fit.x.device).manual_seed(fit.seeds.evidence)
+                    evidence = engine.in_time(lambda: sparse_evidence(engine, generator))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             problem = f"not positive definite with jitter={fit.settings.jitter:g}: raise jitter."
             raise FloatingPointError(f"the covariance of the inducing points is {problem}") from error
-        self._keep(engine.model, engine, replace(evidence, converged=engine.converged), fit.problem)
-        self.plausible_ = {}
+        self._keep(engine, evidence, fit.problem)
+        self.plausible_ = {name: None if ends is None else (ends[0].value, ends[1].value) for name, ends in plausible.items()}
 
     def _orbit_for(self, x: Inputs) -> Orbit:
         """A copy of the user's orbit, checked, where the data are."""
         orbit = make_orbit(deepcopy(self.orbit), x.shape[1:], list(getattr(self, "feature_names_in_", ())))
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         if x.ndim > 2:
-            check_images(first(x, SEEN_ROWS).cpu().numpy(), orbit)
+            check_images(first(x, SOME_ROWS).cpu().numpy(), orbit)
         spare_indicators(orbit, x)
         return orbit
 
@@ -262,14 +256,15 @@ class InvariantEstimator(Presents, ChecksData):
         """Targets and likelihood for these data."""
         raise NotImplementedError
 
-    def _keep(self, model: InvariantGP | ExactGP, engine: Engine, evidence: Evidence, problem: Problem) -> None:
+    def _keep(self, engine: Engine, evidence: Evidence, problem: Problem) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
-        likelihood = engine.likelihood
+        model, likelihood = engine.model, engine.likelihood
+        assert not isinstance(model, CollapsedGP)
         for module in (model, likelihood):
             module.cpu().zero_grad()
         self.model_, self.likelihood_, self.orbit_, self.kernel_ = model, likelihood, model.orbit, show_values(model.kernel)
         self.evidence_ = evidence.shifted(-problem.log_scale * evidence.num_data)
-        history = engine.history or [first_record(evidence.value, model.kernel, model.orbit, likelihood)]
+        history = engine.history or [make_record(model.kernel, model.orbit, likelihood, evidence.value)]
         self.history_ = [{**record, "bound": record["bound"] - problem.shift} for record in history]
         self.converged_, self.diagnostics_ = engine.converged, engine.summary()
 

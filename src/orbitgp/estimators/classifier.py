@@ -14,12 +14,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
-from orbitgp.estimators.data import Inputs
+from orbitgp.estimators.data import SOME_ROWS, Inputs
 from orbitgp.estimators.initialise import Problem
 from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Categorical, Classification, make_likelihood
-
-START_ROWS = 1000  # rows that start likelihood and prior, where data are not one tensor
 
 
 @dataclass(eq=False, repr=False)
@@ -73,7 +71,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
             likelihood.prepare(x, encoded)
             y = likelihood.encode(encoded)
             return Problem(y, likelihood, *likelihood.start(y))
-        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:START_ROWS].to(x.device)
+        some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:SOME_ROWS].to(x.device)
         likelihood.prepare(fetch(x, some), encoded[some])
         y = likelihood.encode(encoded)
         return Problem(y, likelihood, *likelihood.start(y[some]))

@@ -14,16 +14,14 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
-from orbitgp.planning.cost import Workload, affordable
+from orbitgp.planning.cost import obstacle, workload
 from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS
-from orbitgp.planning.sparse import pass_seconds
+from orbitgp.planning.sparse import MOST_PASSES, pass_seconds
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.trainer import Trainer
 
 UPPER_SECONDS = 5.0  # the most time that an upper bound may take
-EVIDENCE_ROWS = 60_000  # rows of data on disk that one pass reads
-EVIDENCE_SAMPLES = 64  # orbit samples for each datum, at least; an eighth of these where they take too long
-MOST_PASSES = 8  # over all data
+EVIDENCE_SAMPLES = 2 * LEAST_DRAWS  # for each datum, at least; an eighth of these where they take too long
 
 
 def exact_evidence(climber: Ladder, solution: Posterior[Any]) -> Evidence:
@@ -51,12 +49,15 @@ def exact_evidence(climber: Ladder, solution: Posterior[Any]) -> Evidence:
 
 
 def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
-    """The bound on draws that training has not seen. At least two passes over the data tell its error."""
+    """The bound on draws that training has not seen. At least two passes over the data tell its error.
+
+    Of data on disk, a pass sees as many rows as three refits of q(u).
+    """
     samples = trainer.options.num_samples
     if samples is not None and samples < EVIDENCE_SAMPLES:
         samples = EVIDENCE_SAMPLES
     problem = trainer.model, trainer.likelihood, trainer.x
-    rows = min(len(trainer.x), EVIDENCE_ROWS) if on_disk(trainer.x) else len(trainer.x)
+    rows = min(len(trainer.x), 3 * trainer.options.posterior_rows) if on_disk(trainer.x) else len(trainer.x)
     each = 1.5 if trainer.likelihood.num_locals else 1.0  # half as many passes find local parameters
 
     def passes(least: float = 0.0) -> float:
@@ -82,7 +83,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
             generator=generator,
             most_rows=rows,
         )
-    evidence = replace(evidence, num_learned=trainer.learn_rows)
+    evidence = replace(evidence, num_learned=trainer.learn_rows, converged=trainer.converged)
     upper = _upper(trainer, evidence)
     return evidence if upper is None else bounded(evidence, upper)
 
@@ -102,10 +103,9 @@ def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     if isinstance(x, RowSource) or likelihood.num_locals or likelihood.couples:
         return None
     samples = None if evidence.num_samples is None else LEAST_DRAWS
-    double, dim = x.dtype == torch.float64, model.covariance.num_features(x)
-    work = Workload.of(likelihood, model.samples_per_row(samples), dim, x.device, double)
-    if affordable(work.conditioning(len(x)), min(UPPER_SECONDS, trainer.rest.share()), free_memory(x.device)):
-        return None
     exact = ExactGP(model.kernel, model.orbit, x, model.num_latents, num_samples=samples)
+    work = workload(exact, likelihood, samples)
+    if obstacle(work.conditioning(len(x)), min(UPPER_SECONDS, trainer.rest.share()), free_memory(x.device)):
+        return None
     exact.prior_mean = model.prior_mean
     return exact.log_evidence(likelihood, trainer.y)

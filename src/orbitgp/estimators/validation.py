@@ -28,9 +28,9 @@ from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.planning.cost import sparse_bytes
 from orbitgp.planning.options import TrainerSettings, TrainingOptions, one_of, positive_number, whole_number
-from orbitgp.planning.plan import INDUCING_SAMPLES, InferenceName, inducing_samples, usual_inducing
+from orbitgp.planning.plan import InferenceName, inducing_size
+from orbitgp.planning.rungs import MOST_DRAWS
 
-PREDICT_SAMPLES = 128  # draws of an infinite orbit at prediction
 PREDICT_ELEMENTS = 1024  # of the largest finite orbit that is enumerated at prediction
 
 _OBJECTS = (
@@ -125,23 +125,9 @@ def per_row(name: str, values: Any, rows: int) -> Float[np.ndarray, " rows"]:
     return np.broadcast_to(found, rows)
 
 
-def inducing_count(num_inducing: int | None, rows: int, orbit: Orbit, averaged: int, device: torch.device) -> int:
-    """How many inducing points: no more than determine f; by default enough to see some elements of the orbit for each datum.
-
-    An average over all elements is f, so one for each datum determines it. An average over fewer is not: more points than data
-    tighten the bound, up to one for each element of a finite orbit.
-    """
-    elements = orbit.size if isinstance(orbit, FiniteOrbit) else math.inf
-    most = rows if averaged >= elements else rows * elements
-    # It takes several points to represent an average over an orbit; too few hide how far the orbit should reach.
-    usual = min(usual_inducing(rows, device), rows * max(1, INDUCING_SAMPLES // averaged))
-    return int(min(num_inducing or usual, most))
-
-
 def check_sparse_memory(x: Tensor | RowSource, orbit: Orbit, num_inducing: int | None, settings: TrainerSettings) -> None:
     """Refuse inputs so large that a step of sparse inference would not fit into memory: the system would end the process."""
-    averaged = inducing_samples(settings.inducing_samples, orbit)
-    points = averaged * inducing_count(num_inducing, len(x), orbit, averaged, x.device)
+    points = math.prod(inducing_size(num_inducing, settings.inducing_samples, len(x), orbit, x.device))
     samples = settings.num_samples or (orbit.size if isinstance(orbit, FiniteOrbit) else 1)
     needed = sparse_bytes(min(settings.batch_size, len(x)), samples, points, math.prod(x.shape[1:]))
     free = free_memory(x.device)
@@ -156,7 +142,7 @@ def predict_samples(orbit: Orbit, num_predict_samples: int | None) -> int | None
     """How many elements of the orbit to average at prediction; None stands for all."""
     if isinstance(orbit, FiniteOrbit) and orbit.size <= (num_predict_samples or PREDICT_ELEMENTS):
         return None
-    return num_predict_samples or PREDICT_SAMPLES
+    return num_predict_samples or MOST_DRAWS
 
 
 def usable_device(name: Any) -> torch.device:

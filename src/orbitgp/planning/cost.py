@@ -9,15 +9,19 @@ Where local parameters and the posterior take turns, each turn after the first t
 inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of
 N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes
 into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the
-few blocks of values of k_g that are there at a time; of few data all are kept for the gradient, which saves one product.
-Seconds follow from what the device is (:mod:`orbitgp.planning.device_speed`), not from a measurement or the number of threads:
-the same data get the same inference on every day, and in every worker process.
+four blocks of values of k_g that are there at a time; of few data all are kept for the gradient, which saves one product.
+
+Seconds follow from what the device is, not from a measurement or the number of threads: the same data get the same inference on
+every day, and in every worker process. Plans are made at a nominal speed: that of two cores, or of a GPU. A slower GPU has its
+own speed; many have next to no double precision. On a faster one a fit is sooner done, rather than larger.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -25,14 +29,44 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.memory import chunk_elements
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.likelihoods import Likelihood
-from orbitgp.planning import device_speed
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
 
 _EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
 _MEMORY_SHARE = 0.7  # of the free memory
-_BLOCKS = 4  # of values of k_g, at a time
-_TURNS = 6  # of local parameters and posterior, as thousands of rows take
 CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
+
+
+class Speed(NamedTuple):
+    """Operations a second in single and in double precision."""
+
+    single: float
+    double: float
+
+
+CPU = Speed(40e9, 16e9)  # two threads
+GPU = Speed(30e12, 20e12)
+_SUSTAINED = 0.6  # of the peak, by large products and factors; measured on an H200
+_MOST = Speed(256, 4)  # operations a cycle of one multiprocessor, of most GPUs,
+_PER_CYCLE = {  # and of those that are made for double precision, by compute capability
+    (6, 0): Speed(128, 64),
+    (7, 0): Speed(128, 64),
+    (8, 0): Speed(128, 128),
+    (9, 0): Speed(256, 256),
+    (10, 0): Speed(256, 128),
+}
+
+
+def nominal_speed(device: torch.device) -> Speed:
+    """The nominal speed, or that of the device where it is slower; nominal where that of a GPU is not known."""
+    if device.type != "cuda":
+        return CPU
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return GPU
+    properties = torch.cuda.get_device_properties(device)
+    per_cycle = _PER_CYCLE.get((properties.major, properties.minor), _MOST)
+    # The clock is in kHz; some drivers do not say.
+    cycles = 1e3 * getattr(properties, "clock_rate", 1.5e6) * properties.multi_processor_count
+    return Speed(*(min(_SUSTAINED * cycles * count, most) for count, most in zip(per_cycle, GPU, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -92,19 +126,11 @@ class Workload:
         seconds = sum(count * replace(self, samples=s).evaluation(rows).seconds for s, count in plan)
         return Cost(self.evaluation(rows).bytes, seconds)
 
-    def most_rows(self, seconds: float, memory: float, rows: int, step: int) -> int:
+    def most_rows(self, seconds: float, memory: float, rows: int, step: int = 1) -> int:
         """How many of these rows can be learned from in this time and memory: all, or a multiple of a step."""
-
-        def fits(count: int) -> bool:
-            return affordable(self.learning(count), seconds, memory) is None
-
-        if fits(rows):
-            return rows
-        low, high = 0, -(-rows // step)  # in steps; the cost grows with the rows
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle * step) else (low, middle)
-        return low * step
+        counts = range(1, rows + 1)  # the cost grows with the rows
+        most = bisect_left(counts, True, key=lambda count: obstacle(self.learning(count), seconds, memory) is not None)
+        return most if most == rows else most - most % step
 
     def most_samples(self, learn_rows: int, rows: int, seconds: float, memory: float = math.inf) -> int:
         """The most draws for which there is memory, a tenth of the time for an evaluation, and a share for conditioning."""
@@ -112,7 +138,7 @@ class Workload:
         while work.samples < MOST_DRAWS:
             more = replace(work, samples=2 * work.samples)
             evaluation, conditioning = more.evaluation(learn_rows), more.conditioning(rows)
-            if affordable(evaluation, seconds / 10, memory) or affordable(conditioning, CONDITIONING * seconds, memory):
+            if obstacle(evaluation, seconds / 10, memory) or obstacle(conditioning, CONDITIONING * seconds, memory):
                 break
             work = more
         return work.samples
@@ -123,7 +149,7 @@ class Workload:
         k_g between samples and inducing points takes three products: its values, these again where data are streamed, and the
         gradient of the points. K_uu takes four halves, and each covariance of q(u) three products of N x M x M.
         """
-        single, double = device_speed.nominal_speed(self.device)
+        single, double = nominal_speed(self.device)
         points = inducing * inducing_samples
         kernel = 6.0 * (self.dim + 8) * rows * self.samples * points
         algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2 + 4.0 * (self.dim + 8) * points**2
@@ -131,20 +157,23 @@ class Workload:
         return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
 
     def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float, kept: int = 0) -> Cost:
-        single, double = device_speed.nominal_speed(self.device)
+        single, double = nominal_speed(self.device)
         kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim
         block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
-        memory = rows**2 * (number + squares) + number * (samples + _BLOCKS * block + kept) + self.tables
+        memory = rows**2 * (number + squares) + number * (samples + 4 * block + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double
         return Cost(memory, seconds)
 
 
 def covariances_and_turns(likelihood: Likelihood) -> tuple[int, int]:
-    """How many covariances a likelihood has factorised, and how often: with local parameters, noises differ everywhere."""
-    return (likelihood.num_latents, _TURNS) if likelihood.num_locals else (1, 1)
+    """How many covariances a likelihood has factorised, and how often: with local parameters, noises differ everywhere.
+
+    Local parameters and posterior take six turns, measured on thousands of rows.
+    """
+    return (likelihood.num_latents, 6) if likelihood.num_locals else (1, 1)
 
 
 def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:
@@ -155,8 +184,8 @@ def sparse_bytes(rows: int, samples: int, points: int, dim: int) -> float:
     return 5 * 4.0 * dim * (rows * samples + points)
 
 
-def affordable(cost: Cost, seconds: float, memory: float) -> str | None:
-    """None where there is time and memory for it, else what stands against it, in a few words."""
+def obstacle(cost: Cost, seconds: float, memory: float) -> str | None:
+    """What stands against it, in a few words; None where there is time and memory for it."""
     if cost.bytes > _MEMORY_SHARE * memory:
         return f"it needs {cost.bytes / 1e9:.1f} GB of memory and {memory / 1e9:.1f} GB are free"
     if cost.seconds > seconds:

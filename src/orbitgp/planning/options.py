@@ -7,9 +7,10 @@ the number of samples and a seed, which estimators take as arguments of their ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, get_args
@@ -36,16 +37,15 @@ class TrainingOptions:
             has up to 32.
         num_predict_samples: orbit samples for each row at prediction, the same base draws for every row. By default 128, or
             all elements of a finite orbit that has up to 1,024. Exact models predict with the draws of their training.
-        learning_rate: the rate of kernel, likelihood and mean. By default 0.03, or 0.1 where q(u) and local parameters are
-            found together, as log odds may be far from where they start.
+        learning_rate: the rate of all but the inducing points. By default 0.03.
         posterior_rows: the most data that one refit of q(u) sees.
-        local: where local parameters come from, if the likelihood has any: ``kept``, ``network`` or ``groups``.
+        local: where local parameters come from, if the likelihood has any: ``kept`` or ``network``.
         start_rows: the data by whose exact evidence the best of several starts is chosen (:mod:`orbitgp.training.starts`);
             0 starts from the orbit as it is given. Sparse runs of fewer than 100 steps do so, too.
         jitter: added to the diagonal of the inducing points' covariance, as a fraction of the kernel's first variance, or of
             the noise where that is less and inputs are in float64.
         exact_seconds: exact inference is taken by default where it would take no longer, at a nominal speed of the device
-            (:mod:`orbitgp.planning.device_speed`).
+            (:mod:`orbitgp.planning.cost`).
         dtype: ``float32``, ``float64`` or ``auto`` (float32 for images); linear algebra is in float64 either way.
     """
 
@@ -71,17 +71,10 @@ class TrainingOptions:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
-            self._set(name, one_of(name, getattr(self, name), known))
-        for name, least in _WHOLE_NUMBERS.items():
-            self._set(name, whole_number(name, getattr(self, name), least))
-        for name in ("inducing_samples", "num_predict_samples"):
-            if getattr(self, name) is not None:
-                self._set(name, whole_number(name, getattr(self, name)))
-        for name in ("jitter", "exact_seconds"):
-            self._set(name, positive_number(name, getattr(self, name)))
-        if self.learning_rate is not None:
-            self._set("learning_rate", positive_number("learning_rate", self.learning_rate))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.name not in _MAY_BE_NONE:
+                object.__setattr__(self, field.name, _CHECKS[field.name](field.name, value))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All options by name, as scikit-learn asks for them."""
@@ -110,9 +103,6 @@ class TrainingOptions:
         lines = [f"  {name} = {value!r}" for name, value in self.get_params().items()]
         return "\n".join([type(self).__name__, *lines])
 
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainerSettings(TrainingOptions):
@@ -136,26 +126,7 @@ class TrainerSettings(TrainingOptions):
     climb_samples: int | None = None
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("max_steps", "batch_size"):
-            self._set(name, whole_number(name, getattr(self, name)))
-        for name in ("num_samples", "climb_samples", "posterior_samples"):
-            if getattr(self, name) is not None:
-                self._set(name, whole_number(name, getattr(self, name)))
-        if self.max_seconds is not None:
-            self._set("max_seconds", positive_number("max_seconds", self.max_seconds))
 
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "sampler": get_args(Policy),
-    "local": get_args(LocalName),
-    "dtype": get_args(PrecisionName),
-}
-_WHOLE_NUMBERS = {  # the least value of each
-    "posterior_rows": 1,
-    "start_rows": 0,
-}
 _OF_ESTIMATORS = ("num_samples", "max_steps", "max_seconds", "batch_size", "num_inducing")
 
 
@@ -187,8 +158,9 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
 
 def positive_number(name: str, value: Any) -> float:
     """A finite number above zero."""
-    number = _number(name, value)
-    if not (isfinite(number) and number > 0):
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not (isfinite(number := float(value)) and number > 0):
         raise ValueError(f"{name} must be positive and finite, got {value}.")
     return number
 
@@ -200,7 +172,15 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _number(name: str, value: Any) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    return float(value)
+_MAY_BE_NONE = {
+    *("inducing_samples", "num_predict_samples", "learning_rate", "max_seconds"),
+    *("num_samples", "posterior_samples", "climb_samples"),
+}
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **{field.name: whole_number for field in fields(TrainerSettings)},
+    **dict.fromkeys(("jitter", "exact_seconds", "learning_rate", "max_seconds"), positive_number),
+    **{name: partial(whole_number, least=0) for name in ("start_rows", "seed")},
+    "sampler": partial(one_of, known=get_args(Policy)),
+    "local": partial(one_of, known=get_args(LocalName)),
+    "dtype": partial(one_of, known=get_args(PrecisionName)),
+}

@@ -18,8 +18,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.planning.cost import CONDITIONING, Workload, affordable, workload
-from orbitgp.planning.device_speed import nominal_seconds
+from orbitgp.planning.cost import CONDITIONING, Workload, obstacle, workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, SKETCH_ROWS, Rung, rungs
 from orbitgp.planning.sparse import EVALUATIONS, ROWS_A_POINT, SLOW_FIT_FACTOR
@@ -126,20 +125,23 @@ def sparse_plan(plan: Plan, num_inducing: int, rung: Rung | None, settings: Trai
     return replace(plan, ladder=(rung,))
 
 
-def inducing_samples(asked: int | None, orbit: Orbit) -> int:
-    """Over how many orbit samples each inducing variable averages: all of a finite orbit that is small, and no more."""
-    size = orbit.size if isinstance(orbit, FiniteOrbit) else None
-    if asked is None:
-        return size if size is not None and size <= 4 * INDUCING_SAMPLES else INDUCING_SAMPLES
-    return asked if size is None else min(asked, size)
+def inducing_size(count: int | None, averaged: int | None, rows: int, orbit: Orbit, device: torch.device) -> tuple[int, int]:
+    """How many inducing points, and over how many orbit samples each variable averages; None where the user does not say.
 
-
-def usual_inducing(rows: int, device: torch.device) -> int:
-    """The usual number of inducing points; on a GPU up to four times as many, if there are rows enough to learn them from.
-
+    It averages over all elements of a finite orbit that is small, and no more. An average over all elements is f, so one point
+    for each datum determines f. An average over fewer does not: more points than data tighten the bound, up to one for each
+    element of a finite orbit. On a GPU there are up to four times as many points, if there are rows enough to learn them from.
     On one H200, 60,000 digits and affine maps in 60 s: 256 points -1,511,139 nats, 512 -1,483,577, 1,024 -1,469,093.
     """
-    return NUM_INDUCING if device.type == "cpu" else min(max(NUM_INDUCING, rows // ROWS_A_POINT), 4 * NUM_INDUCING)
+    elements = orbit.size if isinstance(orbit, FiniteOrbit) else math.inf
+    if averaged is None:
+        averaged = int(elements) if elements <= 4 * INDUCING_SAMPLES else INDUCING_SAMPLES
+    averaged = int(min(averaged, elements))
+    most = rows if averaged >= elements else rows * elements
+    usual = NUM_INDUCING if device.type == "cpu" else min(max(NUM_INDUCING, rows // ROWS_A_POINT), 4 * NUM_INDUCING)
+    # It takes several points to represent an average over an orbit; too few hide how far the orbit should reach.
+    usual = min(usual, rows * max(1, INDUCING_SAMPLES // averaged))
+    return int(min(count or usual, most)), averaged
 
 
 def _exact_plan(work: Workload, model: ExactGP, settings: TrainerSettings, num_samples: int | None, forced: bool) -> Plan | str:
@@ -147,7 +149,7 @@ def _exact_plan(work: Workload, model: ExactGP, settings: TrainerSettings, num_s
 
     Where sparse inference would be slow, exact inference may take as long.
     """
-    limit = nominal_seconds(settings.max_seconds or math.inf, model.x.device)
+    limit = settings.max_seconds or math.inf
     patience = SLOW_FIT_FACTOR * settings.exact_seconds
     found = _within(settings.exact_seconds, limit, work, model, num_samples, forced)
     if isinstance(found, Plan) or forced or _sparse_seconds(work, model, settings) <= patience:
@@ -162,8 +164,8 @@ def _sparse_seconds(work: Workload, model: ExactGP, settings: TrainerSettings) -
         return 0.0
     rows, orbit = min(len(model.x), settings.posterior_rows), model.orbit
     drawn = work if isinstance(orbit, FiniteOrbit) else replace(work, samples=settings.climb_samples or LEAST_DRAWS)
-    points = min(NUM_INDUCING, rows)
-    return EVALUATIONS * drawn.collapsed(rows, points, inducing_samples(None, orbit), work.covariances).seconds
+    points = inducing_size(None, None, rows, orbit, model.x.device)
+    return EVALUATIONS * drawn.collapsed(rows, *points, work.covariances).seconds
 
 
 def _within(allowed: float, limit: float, work: Workload, model: ExactGP, num_samples: int | None, forced: bool) -> Plan | str:
@@ -180,22 +182,22 @@ def _within(allowed: float, limit: float, work: Workload, model: ExactGP, num_sa
         return _of_ladder(reason, work, model, learn_rows, draws, fixed, limit)
 
     learning = work.learning(rows)
-    against = affordable(learning, seconds, memory)
+    against = obstacle(learning, seconds, memory)
     if against is None:
         return planned("it can be afforded", work, rows)
     least, step = (LEAST_ROWS, 100) if math.isinf(limit) else (min(rows, SKETCH_ROWS), SKETCH_ROWS)
     for samples in (work.samples,) if fixed else (work.samples, work.samples // 2, work.samples // 4):
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
-        if affordable(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:
+        if obstacle(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:
             continue
         learning_seconds = max(seconds - conditioning.seconds, (1 - CONDITIONING) * seconds)
         learn_rows = fewer.most_rows(learning_seconds, memory, rows, step)
         if learn_rows >= least:
             return planned(f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all", fewer, learn_rows)
-    if affordable(conditioning, math.inf, memory) is None:  # with the fewest draws there is memory, but no time
-        against = affordable(learning, seconds, math.inf) or against
-    if rows > NUM_INDUCING or work.samples > LEAST_DRAWS or affordable(work.evaluation(rows), math.inf, memory) is not None:
+    if obstacle(conditioning, math.inf, memory) is None:  # with the fewest draws there is memory, but no time
+        against = obstacle(learning, seconds, math.inf) or against
+    if rows > NUM_INDUCING or work.samples > LEAST_DRAWS or obstacle(work.evaluation(rows), math.inf, memory) is not None:
         return against
     reason = "as many inducing points as data would save no time"
     if math.isinf(limit):
@@ -233,26 +235,6 @@ def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> floa
             climbs += 2  # neighbours of the best
         seconds += climbs * _CLIMB * work.evaluation_seconds(rung.rows, rung.draws)
     return seconds
-
-
-def exact_seconds(
-    rows: int,
-    dim: int,
-    orbit: Orbit,
-    device: torch.device,
-    num_samples: int | None = None,
-    max_steps: int | None = None,
-    max_seconds: float | None = None,
-) -> float | None:
-    """What an exact fit of images or tables of this size takes with this orbit; None where it would be sparse by default."""
-    work = Workload(getattr(orbit, "size", num_samples or LEAST_DRAWS), dim, device)
-    options = TrainerSettings()
-    if work.learning(rows).seconds > options.exact_seconds and rows > NUM_INDUCING:
-        return None
-    drawn = None if isinstance(orbit, FiniteOrbit) else num_samples or work.most_samples(rows, rows, options.exact_seconds)
-    ladder = rungs(rows, drawn, several=True, fixed_draws=num_samples is not None)
-    steps = (max_steps or math.inf) * work.evaluation_seconds(rows)
-    return min(ladder_seconds(work, ladder, orbit), steps, max_seconds or math.inf)
 
 
 def duration(seconds: float) -> str:

@@ -20,8 +20,7 @@ from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.planning.cost import Cost, Workload, affordable, covariances_and_turns
-from orbitgp.planning.device_speed import nominal_seconds
+from orbitgp.planning.cost import Cost, Workload, covariances_and_turns, obstacle
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, Rung
 
@@ -29,6 +28,7 @@ SLOW_FIT_FACTOR = 4.0  # times an exact fit: what a run may take where nothing q
 SECONDS = SLOW_FIT_FACTOR * TrainerSettings.exact_seconds  # of stochastic steps, by default
 EVALUATIONS = 50  # of a bound with its last draws, that a climb takes at most: most evaluations have fewer draws
 ROWS_A_POINT = 4  # that are learned from, or that a refit of q(u) sees, at least
+MOST_PASSES = 8  # over all data, for the last q(u), and as many for its evidence
 
 Inputs = Float[Tensor, "rows *features"] | RowSource
 
@@ -41,12 +41,11 @@ def climb(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: Traine
     """
     if not isinstance(x, Tensor) or _needs_steps(likelihood, len(x), options):
         return None
-    limit = inf if options.max_seconds is None else nominal_seconds(options.max_seconds, x.device)
-    seconds, memory = min(SLOW_FIT_FACTOR * options.exact_seconds, limit), free_memory(x.device)
+    seconds, memory = min(SLOW_FIT_FACTOR * options.exact_seconds, options.max_seconds or inf), free_memory(x.device)
 
     def fits(draws: int, rows: int) -> bool:
         cost = evaluation_cost(model, likelihood, x, draws, rows)
-        return affordable(replace(cost, seconds=EVALUATIONS * cost.seconds), seconds, memory) is None
+        return obstacle(replace(cost, seconds=EVALUATIONS * cost.seconds), seconds, memory) is None
 
     finite = isinstance(model.orbit, FiniteOrbit)
     fixed = model.orbit.size if isinstance(model.orbit, FiniteOrbit) else options.climb_samples

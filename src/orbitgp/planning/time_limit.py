@@ -22,11 +22,9 @@ from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.cost import CONDITIONING, Workload, workload
-from orbitgp.planning.device_speed import nominal_seconds
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import CHECKED_ROWS, FIRST_DRAWS
 
-_MEASURES = 7  # posteriors of the rows learned from take as long as fresh draws: K_f between three pairs of sets, and its own
 _QUICK = 2.0  # seconds of what follows a run that was stopped, for each of its parts
 
 
@@ -88,9 +86,9 @@ class TimeLimit:
         return rows, samples
 
     def _after(self, samples: int | None) -> float:
-        """Seconds of what follows learning."""
+        """Seconds of what follows learning. Fresh draws take seven posteriors: K_f between three pairs of sets, and its own."""
         work, checked = self._with(samples), min(self.learn_rows, CHECKED_ROWS)
-        measures = 0.0 if samples is None else _MEASURES * work.conditioning(checked).seconds
+        measures = 0.0 if samples is None else 7 * work.conditioning(checked).seconds
         return self.pace * (work.conditioning(self.rows).seconds + measures)
 
     def _with(self, samples: int | None) -> Workload:
@@ -100,8 +98,7 @@ class TimeLimit:
 
 def exact_limit(model: ExactGP, likelihood: Likelihood, seconds: float | None, learn_rows: int, draws: int | None) -> TimeLimit:
     """The limit of an exact fit."""
-    work, pace = workload(model, likelihood, draws), 1 / nominal_seconds(1.0, model.x.device)
-    return TimeLimit(seconds, learn_rows, len(model.x), work, pace)
+    return TimeLimit(seconds, learn_rows, len(model.x), workload(model, likelihood, draws))
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""The interface of everything that learns: :class:`~orbitgp.training.ladder.Ladder` and
-:class:`~orbitgp.training.trainer.Trainer`.
+"""What everything that learns has in common: :class:`~orbitgp.training.ladder.Ladder`,
+:class:`~orbitgp.training.stochastic_steps.StochasticSteps`, and :class:`~orbitgp.training.trainer.Trainer`, which runs both.
 
 Estimators, checkpoints and callbacks see a run as an :class:`Engine`. Its state is nested dictionaries and lists of tensors and
 numbers. A state that was read from a file lies on the CPU: :func:`copied_to` moves every tensor of it at once, so that no part
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,80 +26,44 @@ from orbitgp.training.maximise import Stopped
 from orbitgp.training.records import Callback, Record
 
 
-@runtime_checkable
-class Engine(Protocol):
+class Engine:
     """A run that learns from where its model is, with its clock, its history, and the state from which it continues.
 
     ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``planned``
     are the seconds that it takes at the nominal speed of the device, about. ``steps`` are
     stochastic steps or evaluations of the evidence, at most ``max_steps`` of them. ``learn_rows`` is None where all rows are
-    seen in turn. ``screened``: the start is chosen, so that the run can be saved.
+    seen in turn.
     """
 
+    model: InvariantGP | ExactGP | CollapsedGP
+    likelihood: Likelihood
+    x: Float[Tensor, "rows *features"] | RowSource
+    y: Float[Tensor, "rows *outputs"]
+    options: TrainerSettings
+    history: list[Record]
     callback: Callback | None
     after_step: Callable[[Any], None] | None
-
-    @property
-    def model(self) -> InvariantGP | ExactGP | CollapsedGP: ...
-    @property
-    def likelihood(self) -> Likelihood: ...
-    @property
-    def x(self) -> Float[Tensor, "rows *features"] | RowSource: ...
-    @property
-    def y(self) -> Float[Tensor, "rows *outputs"]: ...
-    @property
-    def options(self) -> TrainerSettings: ...
-    @property
-    def planned(self) -> float: ...
-    @property
-    def max_steps(self) -> int | None: ...
-    @property
-    def learn_rows(self) -> int | None: ...
-    @property
-    def screened(self) -> bool: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def history(self) -> list[Record]: ...
-    @property
-    def stopped(self) -> bool: ...
-    @property
-    def converged(self) -> bool: ...
-
-    @property
-    def interruptible(self) -> bool:
-        """Whether :class:`Stopped` may be raised at this moment, to end a long computation that can be done without."""
-
-    def stop(self) -> None:
-        """End the run after the step that it is in."""
-
-    def fraction(self) -> float:
-        """How much of the run is over."""
-
-    def progress(self) -> float:
-        """How much of the time that the run takes is over, about."""
-
-    def summary(self) -> str:
-        """What happened, in words."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
-
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Continue from a state of the same run."""
-
-
-class Interruptible:
-    """A run that can be stopped between two steps and, while it computes what it can do without, at any moment."""
-
+    planned: float
+    max_steps: int | None
+    learn_rows: int | None
+    steps: int
+    seconds: float
+    converged = False
     stopped = False
     _open = False
 
     @property
+    def screened(self) -> bool:
+        """Whether the start is chosen, so that the run can be saved."""
+        return True
+
+    @property
     def interruptible(self) -> bool:
+        """Whether :class:`Stopped` may be raised at this moment, to end a long computation that can be done without."""
         return self._open
 
     def stop(self) -> None:
+        """End the run after the step that it is in."""
         self.stopped = True
 
     @contextmanager
@@ -112,6 +76,26 @@ class Interruptible:
             yield
         finally:
             self._open = False
+
+    def fraction(self) -> float:
+        """How much of the budget is spent; 1 when the run is over."""
+        raise NotImplementedError
+
+    def progress(self) -> float:
+        """How much of the time that the run takes is over, about."""
+        return self.fraction()
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Continue from a state of the same run."""
+        raise NotImplementedError
 
 
 def copied_to(device: torch.device, state: Any) -> Any:

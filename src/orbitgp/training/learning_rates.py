@@ -1,7 +1,6 @@
 """How fast stochastic steps learn, and when they have learned enough.
 
-Rates are in units of how far inputs spread, and targets. They warm up, hold, and fall to zero. Those of the inducing points
-fall from the beginning.
+Rates are in units of how far inputs spread, and targets. They hold, and fall to zero.
 
 A run has converged when what the bound still gains is small, and known to be. The records of a run hold means of the bound. The
 last half of them is cut into two windows. The difference of their means is what the bound has gained from one to the next, and
@@ -21,46 +20,33 @@ from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification
 from orbitgp.orbits import Orbit
 
-Groups = list[dict[str, Any]]  # as an optimiser takes them: parameters, their first and present rates, and whether these cool
+Groups = list[dict[str, Any]]  # as an optimiser takes them: parameters, their first and present rates
 
-# Rates of Adam, that of the inducing points in units of the spread of the inputs.
-_ORBIT_RATE, _INDUCING_RATE, _NETWORK_RATE = 0.05, 0.1, 0.01
-_WARMUP = 20  # steps over which rates grow to their full size
+_INDUCING_RATE = 0.1  # of Adam, in units of the spread of the inputs
 
 _FEWEST = 40  # records before anything can be said about convergence
 _NATS, _SHARE = 2.0, 0.003  # what a run twice as long may gain: nats, or this share of all that was gained
 
 
 def parameter_groups(local: LocalSource, rate: float) -> Groups:
-    """What is learned, by its rate; ``rate`` is that of kernel, likelihood and prior mean."""
+    """What is learned, by its rate; inducing points have their own, and all else has ``rate`` in its units."""
     model, likelihood, x, y = local.setting
     of_inputs = spread(x)
     of_targets = 1.0 if isinstance(likelihood, Classification) else spread(y)  # log odds have no units
     scaled = [part for part in model.orbit.modules() if isinstance(part, Orbit) and part.in_units_of_inputs]
-    units = {id(p): of_inputs for part in scaled for p in part.parameters()}
-    rates = {id(p): rate * of_targets for p in model.prior_mean.parameters()}
-    rates |= {id(p): _ORBIT_RATE * units.get(id(p), 1.0) for p in model.orbit.parameters()}
-    rates |= {id(p): _NETWORK_RATE for p in local.parameters()}
+    rates = {id(p): rate * of_inputs for part in scaled for p in part.parameters()}
+    rates |= {id(p): rate * of_targets for p in model.prior_mean.parameters()}
     rates[id(model.inducing)] = _INDUCING_RATE * of_inputs
     learned = [p for part in (model, likelihood, local) for p in part.parameters() if p.requires_grad]
     # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
-    return [
-        {"params": [p], "lr": first, "first": first, "cools": p is model.inducing}
-        for p, first in ((p, rates.get(id(p), rate)) for p in learned or [model.inducing])
-    ]
+    each = ((p, rates.get(id(p), rate)) for p in learned or [model.inducing])
+    return [{"params": [p], "lr": first, "first": first} for p, first in each]
 
 
-def set_rates(groups: Groups, fraction: float, step: int) -> None:
-    """Set the rates of this step, when such a fraction of the run is over."""
-    for group in groups:
-        factor = schedule(fraction, hold=0.0 if group["cools"] else 0.5)
-        group["lr"] = group["first"] * factor * min(1.0, (step + 1) / _WARMUP)
-
-
-def schedule(fraction: float, hold: float = 0.5) -> float:
-    """Level, then a cosine down to zero over the last part of the budget."""
-    down = 0.0 if fraction <= hold else (fraction - hold) / (1 - hold)
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, down)))
+def schedule(fraction: float) -> float:
+    """The factor of the rates: level, then a cosine down to zero over the last half of the budget."""
+    down = min(1.0, max(0.0, 2 * fraction - 1))
+    return 0.5 * (1 + math.cos(math.pi * down))
 
 
 class Rise(NamedTuple):

@@ -24,20 +24,15 @@ from orbitgp.inference.natural_gradient import Statistics, set_posterior, statis
 from orbitgp.inference.rows import Owned, RowIndex, minibatches, owned, prefetch
 from orbitgp.orbits import Samples
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.training.records import Diagnostics
 
 Factor = Float[Tensor, "inducing inducing"]
-
-_AVERAGE_WEIGHT = 4  # the running average counts as four passes (tuned on MNIST, M = 300)
-_ROUNDS = 5  # turns of q(u) and local parameters in one update
 
 
 class PosteriorUpdates:
     """q(u) of a model in training.
 
     ``sample(rows, num_samples)`` draws from the orbits of these data; ``enumerated`` says that it gives whole orbits. ``stats``
-    are the statistics that q(u) was made from, ``blend`` is the share of their biased part, and ``rounds`` is how often q(u)
-    is set in one update.
+    are the statistics that q(u) was made from, and ``blend`` is the share of their biased part.
     """
 
     def __init__(
@@ -47,13 +42,10 @@ class PosteriorUpdates:
         sample: Callable[[Owned, int | None], Samples],
         generator: torch.Generator,
         enumerated: bool,
-        diagnostics: Diagnostics,
     ) -> None:
         self.model, self.likelihood, self.x, self.y = local.setting
-        self.local, self.options, self.diagnostics = local, options, diagnostics
+        self.local, self.options = local, options
         self.sample, self.enumerated = sample, enumerated
-        # Rounds with the same samples pay only where these are whole orbits. Otherwise they would chase the noise of the draws.
-        self.rounds = _ROUNDS if enumerated and (local.follows_posterior or self.likelihood.couples) else 1
         self.minibatches = minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
@@ -80,33 +72,15 @@ class PosteriorUpdates:
     @in_smaller_chunks
     @torch.no_grad()
     def update(self, rho: float, size: int | None = None) -> None:
-        """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of ``size`` data.
-
-        Where local parameters or coupled functions follow q(u), several rounds with the same samples let q(u) follow them. The
-        gradient then sees the bound at its best, which lets the kernel move in long steps.
-        """
-        size, before = size or self.size, self.stats
+        """Refit q(u), and the local parameters of the data that it sees, from fresh orbit samples of ``size`` data."""
+        size = size or self.size
         pieces, scale = self._pieces(size), len(self.x) / size
         with self.model.cached_inducing_features():
             factor = self.factor()
             drawn = ((rows, self.model.whitened_means(samples, factor)) for rows, samples in self._drawn(pieces))
-            means = drawn if self.rounds == 1 else list(drawn)
-            for _ in range(self.rounds):
-                stats = self._total(self._statistics(*piece) for piece in means).scale(scale)
-                # Coupled latent functions are damped from round to round, averages over parts of the data from step to step.
-                last = self.stats if self.likelihood.couples else before
-                self.stats = stats if last is None else last.mix(stats, rho)
-                self.blend = set_posterior(self.model, self.stats)
-        self.diagnostics.saw_update(self.blend)
-
-    def polish(self, passes: int, rows: int) -> None:
-        """With all else fixed, q(u) from an average over passes over ``rows`` data: noise out, nothing else changed.
-
-        The running average of the last updates counts as some passes. It lags a little behind, and is less noisy than one pass.
-        """
-        before = 0 if self.enumerated else _AVERAGE_WEIGHT
-        for i in range(before, before + passes):
-            self.update(min(1.0 / (i + 1), self.rho(partial=False)), rows)
+            stats = self._total(self._statistics(*piece) for piece in drawn).scale(scale)
+            self.stats = stats if self.stats is None else self.stats.mix(stats, rho)
+            self.blend = set_posterior(self.model, self.stats)
 
     @torch.no_grad()
     def refresh_local(self) -> None:
@@ -169,9 +143,7 @@ class PosteriorUpdates:
 
     def factor(self) -> Factor:
         """The factor of Kuu, with the jitter that it needs."""
-        factor, failed = fit_jitter(self.local.setting, self.options.jitter, self.failed_jitter)
-        self.diagnostics.failed_factors += failed != self.failed_jitter
-        self.failed_jitter = failed
+        factor, self.failed_jitter = fit_jitter(self.local.setting, self.options.jitter, self.failed_jitter)
         return factor
 
     def _statistics(self, rows: RowIndex, means: WhitenedMeans) -> Statistics:

@@ -18,21 +18,23 @@ from tqdm import tqdm
 from orbitgp.training.engine import Engine
 from orbitgp.training.records import Record, headline
 
-EVERY = 10.0  # seconds between plain lines
-_KNOWN = 0.02  # of the work must be done to tell how long the rest takes
-
 
 class Progress:
     """A bar around fits, in the order of ``seconds``, which are what each of them is planned to take.
 
     ``units`` of learned quantities, by name. ``lines``: whether to print plain lines where there is neither a terminal nor a
-    notebook. Fits that no engine is known of, as those of workers, count when they are done.
+    notebook, with seconds of ``every`` between them. Fits that no engine is known of, as those of workers, count when done.
     """
 
     def __init__(
-        self, seconds: Sequence[float], units: Mapping[str, str] | None = None, lines: bool = False, show: bool = True
+        self,
+        seconds: Sequence[float],
+        units: Mapping[str, str] | None = None,
+        lines: bool = False,
+        show: bool = True,
+        every: float = 10.0,
     ) -> None:
-        self.seconds, self.units = list(seconds), units
+        self.seconds, self.units, self.every = list(seconds), units, every
         in_notebook = "ipykernel" in sys.modules  # where the output is no terminal, but is shown
         self.shown = in_notebook or sys.stderr.isatty()
         self.lines = lines and not self.shown
@@ -87,7 +89,7 @@ class Progress:
     def __str__(self) -> str:
         """A plain line."""
         seconds, fraction = self._seconds(), self.fraction()
-        left = f"about {_clock(seconds * (1 / fraction - 1))} left" if fraction > _KNOWN else ""
+        left = f"about {_clock(seconds * (1 / fraction - 1))} left" if fraction > 0.02 else ""
         many = f"{self.done} of {max(len(self.seconds), self.done)} models done" if len(self.seconds) > 1 else ""
         name = f"{self.name}: " if self.name else ""
         return name + ", ".join(filter(None, [f"{100 * fraction:.0f} %, {_clock(seconds)}", left, many, self.text]))
@@ -103,7 +105,7 @@ class Progress:
                 self.bar.n = min(self.fraction(), 1.0)
                 self.bar.set_description_str(f"{self.name}: " if self.name else "", refresh=False)
                 self.bar.set_postfix_str(said[2].partition(", ")[2], refresh=True)
-            elif time.monotonic() - self.told >= EVERY:
+            elif time.monotonic() - self.told >= self.every:
                 self._print()
 
     def _print(self) -> None:

@@ -6,17 +6,13 @@ must not change it. The time of callbacks does not count as training. Every reco
 ``orbitgp``, at level INFO.
 
 A record is a dictionary: ``step``, ``seconds``, ``bound`` (in the units of y), ``orbit`` (what is learned, in physical units),
-the hyperparameters by name, and diagnostics:
+the hyperparameters by name, and how the run is doing:
 
-- ``orbit_snr``: |mean| / standard deviation of the gradient of the orbit's parameters over the last thirty steps, the median
-  over parameters. Far below one, the orbit wanders: more samples or larger batches help. It is small at an optimum too.
-- ``cone_exits``: the share of updates of q(u) in which the unbiased second moment was not positive definite enough, so that
-  some of the biased one was blended in (:mod:`orbitgp.inference.natural_gradient`). More orbit samples for q(u) help.
-- ``failed_factors``: how often Kuu had no Cholesky factor, so that the jitter was raised.
 - ``jitter``: of a sparse model, what is added to the diagonal of Kuu; of an exact one, the share of the diagonal that had to be
   added to K_f and its noise (:mod:`orbitgp.kernels.cholesky`). Zero is usual there.
 - ``climb`` and ``without_orbit``: of an exact run, which climb this is, as there are several starts, and whether it is one of
   the model without the orbit. In such a climb the orbit stays as it is and does nothing.
+- ``exact``: whether ``bound`` is the evidence of exact inference.
 """
 
 from __future__ import annotations
@@ -25,9 +21,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from gpytorch.kernels import Kernel
-from torch import Tensor, nn
+from torch import Tensor
 
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
@@ -37,47 +32,6 @@ Record = dict[str, Any]
 Callback = Callable[[Record], None]
 
 logger = logging.getLogger("orbitgp")
-
-_WINDOW = 30  # steps whose gradients of the orbit are kept
-
-
-class Diagnostics:
-    """The last gradients of the orbit, and counts since the last report."""
-
-    def __init__(self) -> None:
-        self.gradients: list[Tensor] = []
-        self.updates = self.cone_exits = self.failed_factors = 0
-
-    def saw_gradient(self, orbit: nn.Module) -> None:
-        """Keep the gradient of this step, which lies in the parameters."""
-        grads = [p.grad.detach().flatten() for p in orbit.parameters() if p.grad is not None]
-        if grads:
-            self.gradients = [*self.gradients[1 - _WINDOW :], torch.cat(grads)]
-
-    def saw_update(self, blend: float) -> None:
-        """Count an update of q(u), and whether some of the biased moment was blended in."""
-        self.updates += 1
-        self.cone_exits += blend > 0
-
-    def report(self) -> dict[str, float | int]:
-        """The diagnostics for a record of the history. Counts start again from zero."""
-        report: dict[str, float | int] = {"failed_factors": self.failed_factors}
-        if len(self.gradients) == _WINDOW:
-            steps = torch.stack(self.gradients).double().cpu()
-            ratio = steps.mean(0).abs() / steps.std(0).clamp_min(torch.finfo(torch.float64).tiny)
-            report["orbit_snr"] = float(ratio.median())
-        if self.updates:
-            report["cone_exits"] = self.cone_exits / self.updates
-        self.updates = self.cone_exits = self.failed_factors = 0
-        return report
-
-    def state_dict(self) -> dict[str, Any]:
-        """The gradients and the counts."""
-        return {**vars(self), "gradients": list(self.gradients)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
-        vars(self).update(state)
 
 
 def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, float]:
@@ -93,15 +47,18 @@ def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, float]:
     return values
 
 
-def first_record(bound: float, kernel: Kernel, orbit: Orbit, likelihood: Likelihood) -> Record:
-    """Of a run that was stopped before its first step."""
-    return {
-        "step": 0,
-        "seconds": 0.0,
-        "bound": bound,
-        "orbit": orbit.describe().to_dict(),
-        **hyperparameters(kernel, likelihood),
-    }
+def make_record(
+    kernel: Kernel,
+    orbit: Orbit,
+    likelihood: Likelihood,
+    bound: float,
+    step: int = 0,
+    seconds: float = 0.0,
+    progress: Mapping[str, Any] | None = None,
+) -> Record:
+    """A record of this moment. ``progress`` says how the run is doing."""
+    named = {"step": step, "seconds": seconds, "bound": bound, **(progress or {}), "orbit": orbit.describe().to_dict()}
+    return {**named, **hyperparameters(kernel, likelihood)}
 
 
 def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
@@ -111,9 +68,8 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
     words = [f"{name} {quantity}" for name, quantity in learned.items() if not name.endswith("elements")]
     if record.get("without_orbit"):
         words = ["without the orbit"]
-    exact = "climb" in record
-    climb = [f"climb {record['climb'] + 1}"] if exact else []
-    return ", ".join([*climb, f"{'evidence' if exact else 'bound'} {record['bound']:,.0f}", *words])
+    climb = [f"climb {record['climb'] + 1}"] if "climb" in record else []
+    return ", ".join([*climb, f"{'evidence' if record.get('exact') else 'bound'} {record['bound']:,.0f}", *words])
 
 
 def log(record: Record) -> None:

@@ -14,22 +14,23 @@ from typing import Any
 import torch
 from gpytorch.kernels import Kernel
 
+from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import EVALUATIONS
 from orbitgp.planning.time_limit import TimeLimit
-from orbitgp.training.engine import Interruptible, copied_to
+from orbitgp.training.engine import Engine, copied_to
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.maximise import Optimum, Stopped
 from orbitgp.training.objective import Objective
-from orbitgp.training.records import Record, hyperparameters
+from orbitgp.training.records import Record, make_record
 
 _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates climb
 
 
 @dataclass(kw_only=True)
-class Run(Interruptible):
+class Run(Engine):
     """Budget, records and state of a run. ``max_steps`` limits evaluations of the evidence, ``limit`` the time.
 
     ``callback`` is called with every record of the history, ``after_step`` between two climbs.
@@ -40,7 +41,7 @@ class Run(Interruptible):
     callback: Callable[[Record], None] | None = None
     planned: float = 0.0  # seconds at the nominal speed, if that is known
     after_step: Callable[[Any], None] | None = None
-    screened: bool = True  # checkpoints may be written from the first climb on
+    learn_rows: int = field(default=0, init=False)
 
     def start_records(self, kernel: Kernel, orbit: Orbit, likelihood: Likelihood) -> None:
         """Before the first climb."""
@@ -107,11 +108,10 @@ class Run(Interruptible):
             self.after_step(self)
 
     def fraction(self) -> float:
-        """How much of the budget is spent; 1 when the run is over."""
         return self._fraction(None)
 
     def progress(self) -> float:
-        """How much of the run is over, about: of what was planned, or of the budget."""
+        """Of what was planned, or of the budget."""
         expected = self._nominal / self.planned if self.planned else self.steps / EVALUATIONS
         return min(max(expected, self.fraction()), 0.99)
 
@@ -124,19 +124,15 @@ class Run(Interruptible):
     def record(self, value: float, rung: Rung, objective: Objective | None = None) -> None:
         """Append a record of this moment to the history."""
         self.seconds = time.perf_counter() - self._clock
-        kernel, orbit, likelihood = self._described
-        record = {
-            "step": self.steps,
-            "seconds": self.seconds,
-            "bound": value,
+        progress = {
             "num_samples": rung.draws,
             "rows": rung.rows,
-            "jitter": 0.0 if objective is None else objective.jitter,
             "climb": self._climb_number,
+            "exact": isinstance(self.model, ExactGP),
             "without_orbit": objective is not None and objective.is_plain,
-            "orbit": orbit.describe().to_dict(),
-            **hyperparameters(kernel, likelihood),
+            "jitter": 0.0 if objective is None else objective.jitter,
         }
+        record = make_record(*self._described, value, self.steps, self.seconds, progress)
         self.history.append(record)
         if self.callback is not None:
             self.callback(record)

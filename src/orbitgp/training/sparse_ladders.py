@@ -5,7 +5,7 @@ noise and lengthscale to their place. Some rows have an exact evidence, which is
 and orbit are first learned from these, by the ladder of exact inference. The bound has the more slack the wider the orbit is,
 so it prefers narrow orbits. Where the likelihood is Gaussian in f, the evidence is exact, and the run keeps the orbit that was
 found. Such an orbit is learned as exact inference would learn it, from as many rows as an exact fit has time for. The start of
-another run takes a tenth of that.
+another run takes a quarter of that.
 
 **The collapsed bound.** With q(u) at its best in closed form and fixed draws of the orbit, the bound is a plain function of
 kernel, likelihood, orbit and inducing points (:mod:`orbitgp.inference.collapsed`). A ladder climbs it where every step can see
@@ -16,7 +16,6 @@ that of all.
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,19 +29,16 @@ from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.planning.cost import Workload
-from orbitgp.planning.device_speed import nominal_seconds
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.plan import ladder_seconds
-from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, SKETCH_ROWS, Rung, rungs
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, SKETCH_ROWS, Rung, rungs
 from orbitgp.planning.sparse import ROWS_A_POINT, pass_seconds
 from orbitgp.planning.time_limit import TimeLeft, TimeLimit
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.objective import representative_order
 
 SHORTEST = 100  # steps of a run that chooses its start
-_SHARE = 0.25  # of the time of a run, for its start
-_OF_EXACT = 0.1  # of the time of an exact fit, for a start whose orbit is learned by the bound
-_POSTERIOR_DRAWS = 512  # draws of an infinite orbit for the last q(u)
+_SHARE = 0.25  # of a limit, for the start; and of the time of an exact fit, where the orbit is learned by the bound later
 
 
 def needs_start(likelihood: Likelihood, options: TrainerSettings) -> bool:
@@ -50,18 +46,13 @@ def needs_start(likelihood: Likelihood, options: TrainerSettings) -> bool:
     return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
 
 
-class _StartSize(NamedTuple):
-    """How the start is chosen: by how many rows, and with how many draws or elements of the orbit."""
+def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
+    """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model.
 
-    work: Workload
-    rows: int
-    draws: int
-    elements: int | None
-    limit: float | None  # seconds
-
-
-def _start_size(setting: Setting, options: TrainerSettings) -> _StartSize:
-    model, likelihood, x, _ = setting
+    With a limit of time, it has as many rows as there is time for, and 50 at least. Without one, ``start_rows`` take as long as
+    they take.
+    """
+    model, likelihood, x, y = setting
     orbit = model.orbit
     elements = min(orbit.size, FIRST_DRAWS) if isinstance(orbit, FiniteOrbit) else None
     learns_orbit = not likelihood.num_locals and any(parameter.requires_grad for parameter in orbit.parameters())
@@ -70,42 +61,25 @@ def _start_size(setting: Setting, options: TrainerSettings) -> _StartSize:
     work = Workload.of(likelihood, samples, dim, x.device, x.dtype == torch.float64, tables)
     # Processes that share the data must end at the same place, and have different clocks.
     limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
-    allowed = inf if limit is None else nominal_seconds(limit, x.device)
-    seconds = min((1.0 if learns_orbit else _OF_EXACT) * options.exact_seconds, allowed)
+    seconds = min((1.0 if learns_orbit else _SHARE) * options.exact_seconds, limit or inf)
     memory = free_memory(x.device)
-    count = work.most_rows(seconds, memory, len(x), step=100)
-    if count < options.start_rows:  # without a limit these take as long as they take
-        fewer = min(options.start_rows, len(x))
-        count = work.most_rows(inf if limit is None else seconds, memory, fewer, step=1)
-        # Few rows tell starts apart; two have an evidence, whatever their memory.
-        count = max(2, count, work.most_rows(inf, memory, min(SKETCH_ROWS, fewer), step=1))
-    draws = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
-    return _StartSize(work, count, draws, elements, limit)
-
-
-def start_seconds(setting: Setting, options: TrainerSettings) -> float:
-    """What the choice of a start takes, about."""
-    work, rows, draws, elements, limit = _start_size(setting, options)
-    planned = ladder_seconds(work, rungs(rows, draws, several=True, fixed_draws=elements is not None), setting.model.orbit)
-    return min(planned, limit or inf)
-
-
-def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
-    """The climb of the exact evidence of some rows. It shares kernel, likelihood, prior mean and orbit with the model."""
-    model, likelihood, x, y = setting
-    orbit, (_, count, most, elements, limit) = model.orbit, _start_size(setting, options)
+    least = options.start_rows if limit is None else SKETCH_ROWS
+    count = max(work.most_rows(seconds, memory, len(x)), min(least, len(x)))
+    most = work.most_samples(count, count, seconds, memory) if learns_orbit else samples
     rows = representative_order(y, options.seed)[:count].to(x.device)
     x, y = fetch(x, rows), y[rows]
     exact = ExactGP(model.kernel, orbit, x, model.num_latents, num_samples=elements, by_bound=True).to(x.device)
     exact.prior_mean = model.prior_mean
+    ladder = rungs(count, None if exact.is_enumerated else most, several=True, fixed_draws=elements is not None)
     return Ladder(
         model=exact,
         likelihood=likelihood,
         x=x,
         y=y,
-        rungs=rungs(count, None if exact.is_enumerated else most, several=True, fixed_draws=elements is not None),
+        rungs=ladder,
         options=options,
         limit=TimeLimit(limit),
+        planned=min(ladder_seconds(work, ladder, orbit), limit or inf),
     )
 
 
@@ -171,9 +145,9 @@ def set_last_posterior(climb: Ladder, rest: TimeLeft) -> None:
         with rest.timed(pass_seconds(*pass_over, collapsed.num_samples)):
             local = collapsed.condition(likelihood, y).local
     if not isinstance(collapsed.orbit, FiniteOrbit):
-        least = (collapsed.num_samples or 1) / _POSTERIOR_DRAWS
-        within = rest.share() / pass_seconds(*pass_over, _POSTERIOR_DRAWS)
-        draws = int(_POSTERIOR_DRAWS * min(max(least, within), 1.0))
+        least = (collapsed.num_samples or 1) / MOST_DRAWS
+        within = rest.share() / pass_seconds(*pass_over, MOST_DRAWS)
+        draws = int(MOST_DRAWS * min(max(least, within), 1.0))
     with rest.timed(pass_seconds(*pass_over, draws)):
         CollapsedGP(sparse, x, draws).set_posterior(likelihood, y, local)
 

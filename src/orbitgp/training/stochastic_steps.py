@@ -4,9 +4,8 @@ Each step refits q(u) in closed form from fresh orbit samples of a large batch, 
 Adam step of everything else on a smaller batch. With q(u) at its best, that step follows the gradient of the bound with q(u)
 optimised out, which lets the orbit move freely.
 
-The learning rates warm up, hold, and fall to zero; those of the inducing points fall from the beginning. They hold until the
-bound has stopped rising, or for half of the budget (``learning_rates``). In the end q(u) is refitted from an average over many
-passes.
+The learning rates hold until the bound has stopped rising, or for half of the budget, and fall to zero (``learning_rates``).
+In the end q(u) is refitted from an average over many passes.
 """
 
 from __future__ import annotations
@@ -26,21 +25,24 @@ from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import Setting, local_source
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Owned, RowSource, first, minibatches, on_disk, owned, prefetch
+from orbitgp.inference.rows import Owned, RowSource, first, minibatches, owned, prefetch
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.sparse import pass_seconds, step_seconds
+from orbitgp.planning.sparse import MOST_PASSES, pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
-from orbitgp.training.engine import Interruptible
-from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule, set_rates
+from orbitgp.training.engine import Engine
+from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule
 from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
-from orbitgp.training.records import Diagnostics, Record, hyperparameters
+from orbitgp.training.records import Record, make_record
+
+_MOST_STEPS_A_RECORD = 10  # so that a run with a far limit can be found level long before it
+_PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds
 
 
 @dataclass
-class StochasticSteps(Interruptible):
+class StochasticSteps(Engine):
     """One run of stochastic steps from where the model is: :meth:`run`, or :meth:`step` by hand, then :meth:`polish`.
 
     ``callback`` is called with every record of the history, ``after_step`` when a step is done.
@@ -62,12 +64,10 @@ class StochasticSteps(Interruptible):
         samples = (options.num_samples, 2, options.sampler)
         one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
         self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
-        self.diagnostics = Diagnostics()
         enumerated = one.pairing == Pairing.exact()
-        self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated, self.diagnostics)
-        rate = options.learning_rate or (0.1 if self.posterior.rounds > 1 else 0.03)
+        self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated)
         # Gradients may be small because the unit of a parameter is, so eps is next to nothing.
-        groups = parameter_groups(self.local, rate)
+        groups = parameter_groups(self.local, options.learning_rate or 0.03)
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-15, fused=self.x.is_cuda)
         self.posterior.refresh_local()
         self.minibatches = minibatches(self.x, self.generator)
@@ -77,12 +77,6 @@ class StochasticSteps(Interruptible):
         self.hold = 0.5  # the share of the budget for which rates hold; then they fall for as long again
         self.bounds: list[Tensor] = []
         self.history: list[Record] = []
-        self.stopped = False
-
-    @property
-    def converged(self) -> bool:
-        """Whether the bound had stopped rising before the budget was spent."""
-        return self.hold < 0.5 and self.fraction() >= 1.0
 
     def summary(self) -> str:
         """What happened, in words."""
@@ -102,6 +96,7 @@ class StochasticSteps(Interruptible):
                     self.callback(record)
             if self.after_step is not None:
                 self.after_step(self)
+        self.converged = self.hold < 0.5 and self.fraction() >= 1.0
         if self.bounds:  # the run was stopped between two records, or all its time went into the choice of a start
             self.record()
         if self.steps > steps:
@@ -119,20 +114,17 @@ class StochasticSteps(Interruptible):
         """How much of the run is over: of the budget, or of twice the time after which the bound had stopped rising."""
         return self._spent() / (2 * self.hold)
 
-    def progress(self) -> float:
-        """The same."""
-        return self.fraction()
-
     def step(self) -> None:
         """One step: q(u) in closed form, then a gradient step of everything else."""
         with self.timed():
-            self.posterior.update(self.posterior.rho(schedule(self.fraction())))
-            set_rates(self.optimizer.param_groups, self.fraction(), self.steps)
+            factor = schedule(self.fraction())
+            self.posterior.update(self.posterior.rho(factor))
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["first"] * factor
             rows = self.minibatches.take(min(self.options.batch_size, len(self.x)))
             self.bounds.append(self._gradient(rows))
             prefetch(self.x, self.minibatches.upcoming(len(rows)))
             self._share_gradient()
-            self.diagnostics.saw_gradient(self.model.orbit)
             self.optimizer.step()
             self.steps += 1
 
@@ -167,19 +159,19 @@ class StochasticSteps(Interruptible):
         self.seconds, self.stopped = float(clock[0]) / processes.count(), bool(clock[1])
 
     def polish(self, rest: TimeLeft) -> None:
-        """With all else fixed, q(u) from an average over passes over all data, if there is time.
+        """With all else fixed, q(u) from an average over passes over all data, or from one more update.
 
-        Where data are many, all passes together see at most a quarter as many data as the updates during training saw, but no
-        fewer than one update, and all of them once if they are not on disk.
+        Where an update sees a part of the data, passes see at most a quarter as many as all updates saw, or all data once.
         """
-        count, size = len(self.x), self.posterior.size
-        seen = self.steps * size // 4 if size < count else _POLISH_PASSES * count
-        wanted = min(_POLISH_PASSES * count, max(seen, size if on_disk(self.x) else count))
-        a_pass = pass_seconds(self.model, self.likelihood, self.x, count, self.posterior.num_samples)
-        data = int(min(wanted, count * rest.share() / a_pass))
-        passes, rows = max(1, data // count), max(size, min(data, count))
-        with rest.timed(a_pass * passes * rows / count):
-            self.posterior.polish(passes, rows)
+        posterior, count = self.posterior, len(self.x)
+        most = MOST_PASSES if posterior.size == count else min(MOST_PASSES, max(1, self.steps * posterior.size // (4 * count)))
+        a_pass = pass_seconds(self.model, self.likelihood, self.x, count, posterior.num_samples)
+        passes = int(min(most, rest.share() / a_pass))
+        with rest.timed(a_pass * (passes or posterior.size / count)):
+            for i in range(passes):
+                posterior.update(min(1.0 / (i + 1), posterior.rho(partial=False)), count)
+            if not passes:
+                posterior.update(posterior.rho())
 
     def record(self) -> Record:
         """Append the state of the run to the history: bound (mean since the last record), ranges, hyperparameters."""
@@ -191,16 +183,9 @@ class StochasticSteps(Interruptible):
             raise FloatingPointError(
                 f"the bound is {bound} after {self.steps} steps: lower the learning rate, raise jitter, or scale the inputs."
             )
-        record: Record = {
-            "step": self.steps,
-            "seconds": self.seconds,
-            "bound": bound,
-            "blend": self.posterior.blend,
-            "jitter": self.model.jitter,
-            **self.diagnostics.report(),
-            "orbit": self.model.orbit.describe().to_dict(),
-            **hyperparameters(self.model.kernel, self.likelihood),
-        }
+        progress = {"blend": self.posterior.blend, "jitter": self.model.jitter}
+        described = self.model.kernel, self.model.orbit, self.likelihood
+        record = make_record(*described, bound, self.steps, self.seconds, progress)
         self.history.append(record)
         return record
 
@@ -234,7 +219,6 @@ class StochasticSteps(Interruptible):
             "optimizer": self.optimizer,
             "minibatches": self.minibatches,
             "posterior": self.posterior,
-            "diagnostics": self.diagnostics,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -259,8 +243,3 @@ class StochasticSteps(Interruptible):
     def _sample(self, own: Owned, num_samples: int | None) -> Samples:
         options, x = self.options, self.x[own.rows]
         return self.model.orbit.sample(x, num_samples, 2, options.sampler, self.generator, own.among)
-
-
-_MOST_STEPS_A_RECORD = 10  # so that a run with a far limit can be found level long before it
-_POLISH_PASSES = 10  # over all data, at most: the last q(u) averages over them
-_PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds

@@ -32,7 +32,7 @@ from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import affordable_steps, climb, learning_seconds, most_evaluations
 from orbitgp.planning.time_limit import TimeLeft
-from orbitgp.training.engine import Interruptible, copied_to
+from orbitgp.training.engine import Engine, copied_to
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.maximise import Stopped
 from orbitgp.training.posterior import fit_jitter
@@ -44,7 +44,6 @@ from orbitgp.training.sparse_ladders import (
     raise_noise,
     set_last_posterior,
     start_ladder,
-    start_seconds,
 )
 from orbitgp.training.stochastic_steps import StochasticSteps
 
@@ -54,13 +53,13 @@ logger = logging.getLogger("orbitgp")
 
 
 @dataclass
-class Trainer(Interruptible):
-    """One run of sparse training, an :class:`~orbitgp.training.engine.Engine`: call :meth:`run`.
+class Trainer(Engine):
+    """One run of sparse training: call :meth:`run`.
 
     ``state_dict`` holds everything that the rest of the run depends on, so that a run that continues from it ends where it
     would have ended. ``free_steps``: the user has set no ``max_steps``, so there may be as many as take ten minutes.
-    ``seconds`` of the limit of time went into what came before ``engine``, learning may take two thirds of the limit, and
-    ``rest`` is what is left then. ``last_rung`` is that of the climb, or None for stochastic steps.
+    ``seconds`` of the limit of time went into what came before, learning may take two thirds of the limit, and ``rest`` is what
+    is left then. ``last_rung`` is that of the climb, or None for stochastic steps.
     """
 
     model: InvariantGP
@@ -78,40 +77,53 @@ class Trainer(Interruptible):
         self.rest = TimeLeft(self.options.max_seconds)
         if self.options.max_seconds is not None:
             self.options = replace(self.options, max_seconds=2 / 3 * self.options.max_seconds)
-        sized = self.model, self.likelihood, self.x, self.options
-        self.last_rung = climb(*sized)
+        sized = self.model, self.likelihood, self.x
+        self.last_rung = climb(*sized, self.options)
         if self.last_rung is None:
-            self.options = affordable_steps(*sized, self.free_steps)
+            self.options = affordable_steps(*sized, self.options, self.free_steps)
+        self.max_steps = self.options.max_steps
         self.engine: StochasticSteps | Ladder | None = None  # made when the start is chosen
-        self.screened = not needs_start(self.likelihood, self.options)
+        self.steps, self.history = 0, list[Record]()
         self.keeps_orbit = False
-        start = 0.0 if self.screened else start_seconds(self._setting, self.options)
-        seconds = start, *learning_seconds(self.model, self.likelihood, self.x, self.options, self.last_rung)
+        self._begin: dict[str, Any] | None = None  # the parameters where the climb began
+        self._start = start_ladder(self._setting, self.options) if needs_start(self.likelihood, self.options) else None
+        start = 0.0 if self._start is None else self._start.planned
+        seconds = start, *learning_seconds(*sized, self.options, self.last_rung)
         self._start_share, self._learning_share, _ = (part / sum(seconds) for part in seconds)
         self.planned = min(sum(seconds), self.rest.seconds or inf)
-        self._begin: dict[str, Any] | None = None  # the parameters where the climb began
-        self._asked_to_stop = False
-        self._start: Ladder | None = None  # while the start is chosen
+
+    @property
+    def screened(self) -> bool:
+        return self._start is None
+
+    @property
+    def learn_rows(self) -> int | None:  # type: ignore[override]
+        return None if self.last_rung is None else self.last_rung.rows
 
     @property
     def stochastic(self) -> StochasticSteps:
-        """Stochastic steps from where the model is. Once they are asked for, the run takes no others."""
-        if not isinstance(self.engine, StochasticSteps):
-            with self._held():
-                watching = self.callback, lambda _: self._step_done()
-                self.engine = StochasticSteps(*self._setting, self.options, *watching)
-            self.engine.seconds, self.engine.stopped = self.seconds, self._asked_to_stop
-            self.last_rung = self._begin = None
+        """Stochastic steps from where the model is. Asked for before the first climb, they replace it."""
+        if self.engine is None:
+            self.last_rung = None
+            self._make_engine()
+        assert isinstance(self.engine, StochasticSteps)
         return self.engine
 
-    def _ladder(self, last: Rung) -> Ladder:
-        """A climb of the bound from where the model is."""
+    def _make_engine(self) -> StochasticSteps | Ladder:
+        """Learn from where the model is, by climbs or by steps."""
+        engine: StochasticSteps | Ladder
         with self._held():
-            ladder = collapsed_ladder(self._setting, self.options, last)
-        if self.free_steps and self.options.max_seconds is None:
-            ladder.max_steps = most_evaluations(self.model, self.likelihood, self.x, last)
-        ladder.callback, ladder.after_step = self.callback, lambda _: self._step_done()
-        return ladder
+            if self.last_rung is None:
+                engine = StochasticSteps(*self._setting, self.options)
+            else:
+                self._begin = self._parameters()
+                engine = collapsed_ladder(self._setting, self.options, self.last_rung)
+                if self.free_steps and self.options.max_seconds is None:
+                    engine.max_steps = most_evaluations(self.model, self.likelihood, self.x, self.last_rung)
+        engine.callback, engine.after_step = self.callback, lambda _: self._step_done()
+        engine.seconds, engine.stopped = self.seconds, self.stopped
+        self.engine, self.history = engine, engine.history
+        return engine
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -129,36 +141,11 @@ class Trainer(Interruptible):
                 parameter.requires_grad_(True)
 
     @property
-    def max_steps(self) -> int:
-        return self.options.max_steps
-
-    @property
-    def learn_rows(self) -> int | None:
-        return None if self.last_rung is None else self.last_rung.rows
-
-    @property
-    def steps(self) -> int:
-        return 0 if self.engine is None else self.engine.steps
-
-    @property
-    def history(self) -> list[Record]:
-        return [] if self.engine is None else self.engine.history
-
-    @property
     def interruptible(self) -> bool:
-        parts = (self.engine, self._start)
-        return self._open or any(part.interruptible for part in parts if part is not None)
-
-    @property
-    def stopped(self) -> bool:  # type: ignore[override]
-        return self._asked_to_stop if self.engine is None else self.engine.stopped
-
-    @property
-    def converged(self) -> bool:
-        return self.engine is not None and self.engine.converged
+        return self._open or any(part.interruptible for part in (self.engine, self._start) if part is not None)
 
     def stop(self) -> None:
-        self._asked_to_stop = True
+        super().stop()
         for part in (self.engine, self._start):
             if part is not None:
                 part.stop()
@@ -177,14 +164,18 @@ class Trainer(Interruptible):
 
     def run(self) -> list[Record]:
         """Train until the bound has stopped rising or the budget is spent, find the last q(u), and return the history."""
-        if not self.screened:
+        if self._start is not None:
             self.choose_start()
             self._step_done()
+        if self.engine is None:
+            self._make_engine()
         with self._held():
-            if self.last_rung is not None and not self.stopped:
-                self._climb(self.last_rung)
-            if self.last_rung is None:
+            if isinstance(self.engine, Ladder):
+                fit_jitter(self._setting, self.options.jitter)
+                self.engine.learn()
+            else:
                 self.stochastic.run()
+        self._see_engine()
         self.polish()
         return self.history
 
@@ -193,14 +184,13 @@ class Trainer(Interruptible):
 
         A run that is stopped has made no choice.
         """
-        model, origin, begun = self.model, self._parameters(), time.perf_counter()
+        model, ladder, origin, begun = self.model, self._start, self._parameters(), time.perf_counter()
+        assert ladder is not None
         try:
-            ladder = self._start = start_ladder(self._setting, self.options)
-            ladder.stopped = self.stopped
             ladder.learn()
         except FloatingPointError:  # the run itself may do better with other data or samples
             self._set_parameters(origin)
-            self.screened = True
+            self._start = None
         else:
             if not self.stopped:
                 logger.info("kernel and orbit start from the exact evidence of %d rows.", len(ladder.x))
@@ -209,31 +199,17 @@ class Trainer(Interruptible):
                 with torch.no_grad():
                     model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, *size))
                 raise_noise(self._setting, self.options.seed)
-                self.screened, self.keeps_orbit = True, not self.likelihood.num_locals
-        self._start = None
+                self._start, self.keeps_orbit = None, not self.likelihood.num_locals
         self.seconds += time.perf_counter() - begun
-
-    def _climb(self, last: Rung) -> None:
-        """Climb the collapsed bound. Where that fails, stochastic steps will go on from where the climb began."""
-        if not isinstance(self.engine, Ladder):
-            self._begin, self.engine = self._parameters(), self._ladder(last)
-            self.engine.seconds = self.seconds
-        fit_jitter(self._setting, self.options.jitter)
-        try:
-            self.engine.learn()
-        except FloatingPointError:
-            assert self._begin is not None
-            self._set_parameters(self._begin)
-            self.last_rung = None
 
     def polish(self) -> None:
         """With all else fixed, find the last q(u)."""
-        if isinstance(self.engine, Ladder):
-            self.rest.spent, self.rest.pace = self.engine.seconds, pace_of(self.engine)
-            self.in_time(partial(set_last_posterior, self.engine, self.rest))
+        engine = self.stochastic if self.engine is None else self.engine
+        self.rest.spent, self.rest.pace = engine.seconds, pace_of(engine) if isinstance(engine, Ladder) else engine.pace
+        if isinstance(engine, Ladder):
+            self.in_time(partial(set_last_posterior, engine, self.rest))
         else:
-            self.rest.spent, self.rest.pace = self.stochastic.seconds, self.stochastic.pace
-            self.in_time(partial(self.stochastic.polish, self.rest))
+            self.in_time(partial(engine.polish, self.rest))
 
     def in_time(self, work: Callable[[], Result]) -> Result:
         """What follows learning. If the run is stopped, it is done in the few seconds that are left for it."""
@@ -244,7 +220,14 @@ class Trainer(Interruptible):
             self.rest.hurry()
             return work()
 
+    def _see_engine(self) -> None:
+        """How far the engine has come."""
+        if self.engine is not None:
+            self.steps, self.history, self.converged = self.engine.steps, self.engine.history, self.engine.converged
+            self.stopped = self.engine.stopped
+
     def _step_done(self) -> None:
+        self._see_engine()
         if self.after_step is not None:
             self.after_step(self)
 
@@ -264,7 +247,6 @@ class Trainer(Interruptible):
         A climb goes on from where it began, with the optima that its rungs have found.
         """
         return {
-            "screened": self.screened,
             "keeps_orbit": self.keeps_orbit,
             "last_rung": None if self.last_rung is None else list(self.last_rung),
             "begin": self._parameters() if self.engine is None else self._begin,
@@ -274,15 +256,10 @@ class Trainer(Interruptible):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state of the same run, from any device. The state itself stays as it is."""
         state = copied_to(self.x.device, state)
-        self.screened, self.keeps_orbit = state["screened"], state["keeps_orbit"]
-        last, self._begin = state["last_rung"], state["begin"]
-        self.last_rung = None if last is None else Rung(*last)
-        if self._begin is not None:
-            self._set_parameters(self._begin)
-        if state["engine"] is None:
-            self.engine = None
-        elif self.last_rung is None:
-            self.stochastic.load_state_dict(state["engine"])
-        else:
-            self.engine = self._ladder(self.last_rung)
-            self.engine.load_state_dict(state["engine"])
+        self._start, self.keeps_orbit = None, state["keeps_orbit"]
+        self.last_rung = None if state["last_rung"] is None else Rung(*state["last_rung"])
+        if state["begin"] is not None:
+            self._set_parameters(state["begin"])
+        if state["engine"] is not None:
+            (self.engine or self._make_engine()).load_state_dict(state["engine"])
+            self._see_engine()

@@ -24,12 +24,18 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.memory import chunk_elements
+from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import kept_elements
+from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
+
+Inputs = Float[Tensor, "rows *features"] | RowSource
 
 _EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
 _MEMORY_SHARE = 0.7  # of the free memory
@@ -97,12 +103,11 @@ class Workload:
     one_noise: bool = False
 
     @classmethod
-    def of(
-        cls, likelihood: Likelihood, samples: int, dim: int, device: torch.device, double: bool = False, tables: float = 0.0
-    ) -> Workload:
-        """That of exact inference with this likelihood."""
+    def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: Inputs, samples: int) -> Workload:
+        """That of exact inference with this likelihood and these data, and the kernel and orbit of a model."""
         one_noise = not likelihood.num_locals and (likelihood.shares_curvature or likelihood.num_latents == 1)
-        return cls(samples, dim, device, *covariances_and_turns(likelihood), double, tables, one_noise)
+        dim, tables = model.covariance.num_features(first(x, 1)), model.orbit.table_bytes(x.shape[1:])
+        return cls(samples, dim, x.device, *covariances_and_turns(likelihood), x.dtype == torch.float64, tables, one_noise)
 
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
@@ -196,6 +201,4 @@ def obstacle(cost: Cost, seconds: float, memory: float) -> str | None:
 def workload(model: ExactGP, likelihood: Likelihood, num_samples: int | None) -> Workload:
     """What exact inference costs for these data, with ``num_samples`` or the fewest draws that learning may end with."""
     samples = getattr(model.orbit, "size", 1) if model.is_enumerated else num_samples or LEAST_DRAWS
-    double, tables = model.x.dtype == torch.float64, model.orbit.table_bytes(model.x.shape[1:])
-    dim = model.covariance.num_features(model.x)
-    return Workload.of(likelihood, samples, dim, model.x.device, double, tables)
+    return Workload.of(model, likelihood, model.x, samples)

@@ -10,17 +10,14 @@ from bisect import bisect_left
 from dataclasses import replace
 from math import inf
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
-from orbitgp.planning.cost import Cost, Workload, covariances_and_turns, obstacle
+from orbitgp.planning.cost import Cost, Inputs, Workload, covariances_and_turns, obstacle
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, Rung
 
@@ -29,8 +26,6 @@ SECONDS = SLOW_FIT_FACTOR * TrainerSettings.exact_seconds  # of stochastic steps
 EVALUATIONS = 50  # of a bound with its last draws, that a climb takes at most: most evaluations have fewer draws
 ROWS_A_POINT = 4  # that are learned from, or that a refit of q(u) sees, at least
 MOST_PASSES = 8  # over all data, for the last q(u), and as many for its evidence
-
-Inputs = Float[Tensor, "rows *features"] | RowSource
 
 
 def climb(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings) -> Rung | None:
@@ -74,8 +69,7 @@ def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, sampl
     """The collapsed bound of some rows, with some samples of each, and its gradient."""
     # A turn costs about as much as a covariance with its gradient.
     covariances = len(model.q_sqrt) * covariances_and_turns(likelihood)[1]
-    dim = model.covariance.num_features(first(x, 1))
-    work = Workload(samples, dim, x.device, double=x.dtype == torch.float64)
+    work = Workload.of(model, likelihood, x, samples)
     return work.collapsed(rows, len(model.inducing), model.inducing_samples, covariances)
 
 

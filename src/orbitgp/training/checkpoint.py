@@ -42,7 +42,6 @@ class Saved(NamedTuple):
     run: dict[str, Any]  # the fingerprint of data and settings
     seeds: list[int]
     steps: int
-    max_steps: int
     state: Any  # of the engine, encoded
     tensors: Tensors
 
@@ -112,7 +111,6 @@ class Checkpoint:
             "run": self._run,
             "seeds": self.seeds,
             "steps": engine.steps,
-            "max_steps": engine.options.max_steps,
             "state": encode(state, tensors, "state"),
         }
         try:

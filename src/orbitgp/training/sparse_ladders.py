@@ -24,7 +24,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.local_parameters import Setting
-from orbitgp.inference.rows import fetch, first
+from orbitgp.inference.rows import fetch
 from orbitgp.likelihoods import Gaussian, Likelihood
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
@@ -57,8 +57,7 @@ def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:
     elements = min(orbit.size, FIRST_DRAWS) if isinstance(orbit, FiniteOrbit) else None
     learns_orbit = not likelihood.num_locals and any(parameter.requires_grad for parameter in orbit.parameters())
     samples = elements or (LEAST_DRAWS if learns_orbit else FIRST_DRAWS)
-    dim, tables = model.covariance.num_features(first(x, 1)), orbit.table_bytes(x.shape[1:])
-    work = Workload.of(likelihood, samples, dim, x.device, x.dtype == torch.float64, tables)
+    work = Workload.of(model, likelihood, x, samples)
     # Processes that share the data must end at the same place, and have different clocks.
     limit = None if options.max_seconds is None or processes.count() > 1 else _SHARE * options.max_seconds
     seconds = min((1.0 if learns_orbit else _SHARE) * options.exact_seconds, limit or inf)

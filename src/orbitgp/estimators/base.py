@@ -38,7 +38,7 @@ from orbitgp.estimators.initialise import (
 )
 from orbitgp.estimators.presentation import Presents
 from orbitgp.estimators.saving import load_estimator, save_estimator
-from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.session import Session, StrPath
 from orbitgp.estimators.stored import parts
 from orbitgp.estimators.validation import (
     ard_for,
@@ -125,9 +125,9 @@ class InvariantEstimator(Presents, ChecksData):
 
         Ctrl-C ends the run early, keeps the model so far, and warns.
         """
-        return self._fitted(X, y, Run(callback, checkpoint, checkpoint_every, resume))
+        return self._fitted(X, y, Session(callback, checkpoint, checkpoint_every, resume))
 
-    def _fitted(self: Estimator, X: Any, y: Any, run: Run) -> Estimator:
+    def _fitted(self: Estimator, X: Any, y: Any, run: Session) -> Estimator:
         """Fit, or leave the estimator as it was."""
         before = dict(vars(self))
         if isinstance(before.get("model_"), ExactGP):
@@ -171,7 +171,7 @@ class InvariantEstimator(Presents, ChecksData):
             self.training = training_options(self.training).set_params(**changed)
         return self
 
-    def _fit(self, X: Any, y: Any, run: Run, ard: bool = False) -> None:
+    def _fit(self, X: Any, y: Any, run: Session, ard: bool = False) -> None:
         arguments, device = check_arguments(self.get_params(deep=False)), usable_device(self.device)
         x, targets = self._training_data(X, y, device)
         asked = ard_for(arguments, x)
@@ -213,9 +213,9 @@ class InvariantEstimator(Presents, ChecksData):
         if asked == "auto" and not (ard or run.interrupted):
             self._prefer_ard(X, y, run)
 
-    def _prefer_ard(self, X: Any, y: Any, run: Run) -> None:
+    def _prefer_ard(self, X: Any, y: Any, run: Session) -> None:
         """Fit with a lengthscale for each column, and keep that where its evidence is better by more than chance would give."""
-        shared, second = dict(vars(self)), Run(run.callback, sample_weight=run.sample_weight)
+        shared, second = dict(vars(self)), Session(run.callback, sample_weight=run.sample_weight)
         with warnings.catch_warnings(action="ignore"):  # the first fit gave them
             self._fit(X, y, second, ard=True)
         gain = self.ard_gain_ = self.evidence_.value - shared["evidence_"].value

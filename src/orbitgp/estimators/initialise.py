@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.estimators.data import SOME_ROWS, Inputs
-from orbitgp.estimators.session import Run
+from orbitgp.estimators.session import Session
 from orbitgp.estimators.validation import asks_for_sparse, check_kernel, check_map
 from orbitgp.inference import processes
 from orbitgp.inference.exact import ExactGP
@@ -74,7 +74,7 @@ class Fit(NamedTuple):
     problem: Problem
     arguments: Mapping[str, Any]
     settings: TrainerSettings
-    run: Run
+    run: Session
     seeds: Seeds
 
 

@@ -15,7 +15,7 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from orbitgp.estimators.session import Run, StrPath
+from orbitgp.estimators.session import Session, StrPath
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description, Quantity
@@ -37,12 +37,12 @@ class Presents(BaseEstimator):
         """The orbit before it learned anything from inputs like these."""
         raise NotImplementedError
 
-    def _fit(self, X: Any, y: Any, run: Run) -> None:
+    def _fit(self, X: Any, y: Any, run: Session) -> None:
         raise NotImplementedError
 
     def plan(self, X: Any, y: Any) -> Plan:
         """What ``fit`` would do with these data, and about how long it would take. Nothing is learned."""
-        run, planned = Run(), clone(self)
+        run, planned = Session(), clone(self)
         run.only_plans = True
         with warnings.catch_warnings(action="ignore"):  # fit gives them
             planned._fit(X, y, run)

@@ -22,7 +22,7 @@ from torch import Tensor
 from orbitgp.estimators.base import InvariantEstimator
 from orbitgp.estimators.data import Inputs, known_noise
 from orbitgp.estimators.initialise import Problem
-from orbitgp.estimators.session import Run
+from orbitgp.estimators.session import Session
 from orbitgp.estimators.stored import stored
 from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import (
@@ -124,7 +124,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             check_consistent_length(X, y, sample_weight)
             X, y = (part.iloc[used] if hasattr(part, "iloc") else np.asarray(part)[used] for part in (X, y))
             sample_weight = np.asarray(sample_weight)[used]
-        return self._fitted(X, y, Run(**run, sample_weight=sample_weight))
+        return self._fitted(X, y, Session(**run, sample_weight=sample_weight))
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of a new observation in each row and, if asked for, its standard deviation (of f and noise together).

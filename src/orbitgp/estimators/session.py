@@ -31,7 +31,7 @@ logger = logging.getLogger("orbitgp")
 StrPath = str | PathLike[str]
 
 
-class Run:
+class Session:
     """One call of ``fit``: its arguments are checked before any work is done."""
 
     def __init__(

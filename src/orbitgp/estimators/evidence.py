@@ -14,7 +14,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.rows import RowSource, on_disk
 from orbitgp.likelihoods.base import required
 from orbitgp.machine import free_memory
-from orbitgp.planning.cost import obstacle, workload
+from orbitgp.planning.cost import Workload, obstacle
 from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS
 from orbitgp.planning.sparse import MOST_PASSES, pass_seconds
 from orbitgp.training.ladder import Ladder
@@ -103,9 +103,9 @@ def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     if isinstance(x, RowSource) or likelihood.num_locals or likelihood.couples:
         return None
     samples = None if evidence.num_samples is None else LEAST_DRAWS
-    exact = ExactGP(model.kernel, model.orbit, x, model.num_latents, num_samples=samples)
-    work = workload(exact, likelihood, samples)
+    work = Workload.of(model, likelihood, x, model.samples_per_row(samples))
     if obstacle(work.conditioning(len(x)), min(UPPER_SECONDS, trainer.rest.share()), free_memory(x.device)):
         return None
+    exact = ExactGP(model.kernel, model.orbit, x, model.num_latents, num_samples=samples)
     exact.prior_mean = model.prior_mean
     return exact.log_evidence(likelihood, trainer.y)

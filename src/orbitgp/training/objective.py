@@ -22,7 +22,11 @@ from orbitgp.training.learned_vector import LearnedVector, Vector
 
 
 class Objective:
-    """The log evidence (and priors) of ``model`` with targets ``y``; a collapsed bound is climbed in the same way."""
+    """The log evidence (and priors) of ``model`` with targets ``y``; a collapsed bound is climbed in the same way.
+
+    ``value_at`` and ``fresh_at`` are the log evidence itself. A call gives minus that, which :mod:`~orbitgp.training.maximise`
+    takes, with its gradient.
+    """
 
     def __init__(
         self,

@@ -82,18 +82,6 @@ class PosteriorUpdates:
             self.stats = stats if self.stats is None else self.stats.mix(stats, rho)
             self.blend = set_posterior(self.model, self.stats)
 
-    @torch.no_grad()
-    def refresh_local(self) -> None:
-        """Local parameters of all data from the current q(f), where they follow it."""
-        if not self.local.follows_posterior:
-            return
-        with self.model.cached_inducing_features():
-            factor = self.model.factor()
-            pieces = [self._all_rows()[rows] for rows in chunks(self.x, self.model, self.options.num_samples)]
-            for rows, samples in self._drawn(pieces, self.options.num_samples):
-                means = self.model.whitened_means(samples, factor)
-                self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
-
     def state_dict(self) -> dict[str, Any]:
         """What the next updates depend on. The jitter of the model is among it, since updates may raise it."""
         return {
@@ -117,17 +105,14 @@ class PosteriorUpdates:
 
     def _pieces(self, size: int) -> list[RowIndex]:
         """The rows of one update, in pieces whose samples fit into memory."""
-        rows = self.minibatches.take(size) if size < len(self.x) else self._all_rows()
+        rows = self.minibatches.take(size) if size < len(self.x) else torch.arange(len(self.x), device=self.x.device)
         return [rows[piece] for piece in chunks(self.x, self.model, self.num_samples, size)]
 
-    def _all_rows(self) -> RowIndex:
-        return torch.arange(len(self.x), device=self.x.device)
-
-    def _drawn(self, pieces: list[RowIndex], num_samples: int | None = None) -> Iterator[tuple[RowIndex, Samples]]:
+    def _drawn(self, pieces: list[RowIndex]) -> Iterator[tuple[RowIndex, Samples]]:
         """Fresh orbit samples of each piece, or of what this process holds of it."""
         for piece, following in zip(pieces, [*pieces[1:], self.minibatches.upcoming(len(pieces[0]))], strict=True):
             part = owned(self.x, piece)
-            samples = self.sample(part, num_samples or self.num_samples)
+            samples = self.sample(part, self.num_samples)
             prefetch(self.x, following)
             if len(part.rows):
                 yield part.rows, samples

@@ -37,7 +37,6 @@ from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
 from orbitgp.training.records import Record, make_record
 
-_MOST_STEPS_A_RECORD = 10  # so that a run with a far limit can be found level long before it
 _PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds
 
 
@@ -69,7 +68,6 @@ class StochasticSteps(Engine):
         # Gradients may be small because the unit of a parameter is, so eps is next to nothing.
         groups = parameter_groups(self.local, options.learning_rate or 0.03)
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-15, fused=self.x.is_cuda)
-        self.posterior.refresh_local()
         self.minibatches = minibatches(self.x, self.generator)
         self.steps = 0
         self.seconds = 0.0
@@ -84,7 +82,7 @@ class StochasticSteps(Engine):
 
     def run(self) -> None:
         """Take steps until the bound has stopped rising or the budget is spent."""
-        every = min(max(1, self.options.max_steps // 100), _MOST_STEPS_A_RECORD)
+        every = min(max(1, self.options.max_steps // 100), 10)  # so that a run with a far limit can be found level long before
         steps, seconds = self.steps, self.seconds
         while self.fraction() < 1.0 and not self.stopped:
             self.step()

@@ -102,8 +102,8 @@ class Trainer(Engine):
 
     @property
     def stochastic(self) -> StochasticSteps:
-        """Stochastic steps from where the model is. Asked for before the first climb, they replace it."""
-        if self.engine is None:
+        """Stochastic steps from where the model is. Once they are asked for, the run takes no others."""
+        if not isinstance(self.engine, StochasticSteps):
             self.last_rung = None
             self._make_engine()
         assert isinstance(self.engine, StochasticSteps)

@@ -83,9 +83,10 @@ class LocalDeformation(Deformation, Warp):
         self.field = SmoothField(amplitude, smoothness, per_axis, frozen, finest)
 
     def points(self, p: Points, u: WarpDraws) -> Points:
-        d = self.field.displacements(u[:, :, 0, 0], p.size)
-        if not p.unmoved:
-            d = p.each_in(d)
+        c, basis = self.field.coefficients(u[:, :, 0, 0], p.size), self.field.basis(p.size, u)
+        if p.unmoved:
+            return p.displaced(c[:, :, 0], c[:, :, 1], basis)
+        d = p.each_in((c @ basis).unflatten(-1, p.size))
         return p.at(p.x + d[:, :, 0], p.y + d[:, :, 1])
 
 
@@ -134,11 +135,14 @@ class SmoothField(nn.Module):
         # A single amplitude is the length of the displacement, which the two axes share.
         return deviations if len(deviations) == 2 else deviations.expand(2, -1) / 2**0.5
 
-    def displacements(self, u: Draws, size: Size) -> Float[Tensor, "rows samples 2 height width"]:
-        """Displacements of all pixels along x and y; draws of one wave are neighbours."""
+    def coefficients(self, u: Draws, size: Size) -> Float[Tensor, "rows samples 2 terms"]:
+        """The coefficients of the displacements along x and y; draws of one wave are neighbours."""
         z = torch.special.ndtri(u).unflatten(-1, (-1, 2)).transpose(-1, -2)
-        basis = _basis(size, self.finest, self.coarsest, dtype=u.dtype, device=u.device)
-        return ((self.deviations(size).to(u.dtype) * z) @ basis).unflatten(-1, size)
+        return self.deviations(size).to(u.dtype) * z
+
+    def basis(self, size: Size, like: Tensor) -> Float[Tensor, "terms pixels"]:
+        """The functions phi_j at the pixels."""
+        return _basis(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
 
     def quantities(self) -> dict[str, Quantity]:
         """Amplitude and smoothness in pixels, by name."""
@@ -191,7 +195,6 @@ def waves(size: tuple[int, ...], finest: float, coarsest: float) -> Float[Tensor
 
 @constant
 def _basis(size: Size, finest: float, coarsest: float) -> Float[Tensor, "terms pixels"]:
-    """The functions phi_j at the pixels."""
     one, places = pixels(size).split([1, 2])
     basis = one.new_empty(2 * len(waves(size, finest, coarsest)) + 1, one.shape[1])
     basis[:1] = one

@@ -59,7 +59,8 @@ class TangentDeformation(Deformation):
         images = x.reshape(rows, 1, -1, height * width)  # (N, 1, C, H*W)
         tx, ty = (t.reshape(images.shape) for t in tangents(x, self.blur))
         lead = int(self.thickness is not None)
-        fx, fy = self.field.displacements(u[..., lead:], (height, width)).reshape(rows, samples, 2, 1, -1).unbind(2)
+        field = self.field.coefficients(u[..., lead:], (height, width)) @ self.field.basis((height, width), u)
+        fx, fy = field[:, :, :, None].unbind(2)
         xa = images + fx * tx + fy * ty
         if self.thickness is not None:
             # In flat regions t is zero; the tiny constant keeps the gradient of the square root finite there.

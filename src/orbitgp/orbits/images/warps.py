@@ -22,6 +22,7 @@ the normalised coordinates of ``grid_sample`` are exact in floating point.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -37,6 +38,8 @@ from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 Scalar = Tensor | float
 Row = tuple[Scalar, Scalar, Scalar]  # of an affine map
 Size = tuple[int, int]
+Coefficients = Float[Tensor, "#rows #samples terms"]
+Basis = Float[Tensor, "*batch terms pixels"]
 WarpDraws = Float[Tensor, "rows samples 1 1 dim"]
 
 _BRIGHT = 0.6  # of the brightest pixel: a border above is no background of 0
@@ -78,29 +81,48 @@ def border_level(x: Shaped[np.ndarray, "rows *features"]) -> float | None:
 
 
 class Points:
-    """Where in the input image each output pixel looks, for images of ``size`` (H, W).
+    """Where in the input image each output pixel p looks, for images of ``size`` (H, W): x = sum_j c_j phi_j(p), and so y.
 
-    ``x``, to the right, and ``y``, down, are pixels from the centre of the image, and broadcast to (N, S, H, W). ``unmoved``
-    says that they are the output pixels themselves, at which every warp starts.
+    ``x``, to the right, and ``y``, down, are pixels from the centre of the image, and broadcast to (N, S, H, W). The functions
+    phi begin with 1, p_x, p_y, the same for all samples, or with 1, x, y for points of any kind. Affine maps act on the
+    coefficients, so any number of them costs one matrix product, and another for the gradient. (Where float32 products may run
+    in TF32, points have its error: a thousandth of their distance from the centre.)
     """
 
-    def __init__(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"], size: Size, unmoved: bool = False) -> None:
-        self.x, self.y, self.size, self.unmoved = x, y, size, unmoved
+    def __init__(self, basis: Basis, size: Size, cx: Coefficients | None = None, cy: Coefficients | None = None) -> None:
+        eye = torch.eye(3, dtype=basis.dtype, device=basis.device).view(3, 1, 1, 3)
+        self.cx, self.cy = eye[1] if cx is None else cx, eye[2] if cy is None else cy
+        self.basis, self.size, self.unmoved = basis, size, cx is None and basis.ndim == 2
 
     @classmethod
     def pixels(cls, size: Size, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Points:
-        """The output pixels."""
-        _, x, y = pixels(size, dtype=dtype, device=device).view(3, 1, 1, *size)
-        return cls(x, y, size, unmoved=True)
+        """The output pixels themselves, at which every warp starts."""
+        return cls(pixels(size, dtype=dtype, device=device), size)
+
+    @cached_property
+    def x(self) -> Float[Tensor, "#rows #samples height width"]:
+        return (self.cx[..., None, :] @ self.basis).unflatten(-1, self.size).squeeze(2)
+
+    @cached_property
+    def y(self) -> Float[Tensor, "#rows #samples height width"]:
+        return (self.cy[..., None, :] @ self.basis).unflatten(-1, self.size).squeeze(2)
 
     def at(self, x: Float[Tensor, "*#shape"], y: Float[Tensor, "*#shape"]) -> Points:
         """Other points for the same image. The hook of a warp returns these."""
-        return Points(x, y, self.size)
+        planes = torch.stack(torch.broadcast_tensors(torch.ones_like(x), x, y), dim=-3)
+        return Points(planes.flatten(-2), self.size)
+
+    def displaced(self, dx: Coefficients, dy: Coefficients, basis: Float[Tensor, "terms pixels"]) -> Points:
+        """The output pixels moved by ``sum_j d_j phi_j(p)`` for further functions of the pixel."""
+        cx, cy = (torch.cat([c.expand(*d.shape[:2], -1), d], dim=-1) for c, d in ((self.cx, dx), (self.cy, dy)))
+        return Points(torch.cat([self.basis, basis]), self.size, cx, cy)
 
     def affine(self, matrix: tuple[Row, Row]) -> Points:
         """(x, y) -> (a x + b y + s, c x + d y + t) for ``matrix = ((a, b, s), (c, d, t))``, entries (N, S, 1, 1) or numbers."""
-        (a, b, s), (c, d, t) = matrix
-        return self.at(a * self.x + b * self.y + s, c * self.x + d * self.y + t)
+        (a, b, s), (c, d, t) = ([e.squeeze(-1) if isinstance(e, Tensor) else e for e in row] for row in matrix)
+        one = self.cx.new_zeros(self.cx.shape[-1])
+        one[0].fill_(1.0)  # fill_, because assigning a number copies it from the host
+        return Points(self.basis, self.size, a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one)
 
     def sample(
         self, images: Float[Tensor, "rows channels down across"], samples: int
@@ -112,11 +134,12 @@ class Points:
         """
         height, width = self.size
         down, across = (1 << (n - 1).bit_length() for n in self.size)  # the next powers of two
-        full = (len(images), samples, height, width)
-        x, y = (2 / across * self.x).add_(width / across - 1), (2 / down * self.y).add_(height / down - 1)
-        grid = torch.stack([x.expand(full), y.expand(full)], dim=1)
+        scaled = self.affine(((2 / across, 0.0, width / across - 1), (0.0, 2 / down, height / down - 1)))
+        c = torch.stack([c.expand(len(images), samples, -1) for c in (scaled.cx, scaled.cy)], dim=1)
+        planes = c[..., None, :] @ (self.basis if self.basis.ndim == 2 else self.basis[:, None])
         padded = F.pad(images, (0, across - width, 0, down - height))
-        return F.grid_sample(padded, grid.flatten(2, 3).permute(0, 2, 3, 1), align_corners=False)
+        grid = planes.reshape(len(images), 2, samples * height, width).permute(0, 2, 3, 1)
+        return F.grid_sample(padded, grid, align_corners=False)
 
     def each_in(self, images: Float[Tensor, "rows samples channels height width"]) -> Tensor:
         """The images of each row and sample, of the same size, at its own points."""

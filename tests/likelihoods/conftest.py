@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from orbitgp.likelihoods import Classification, Likelihood, make_likelihood
+from orbitgp.likelihoods import Classification, Likelihood, NegativeBinomial, make_likelihood
 from tests.likelihoods.own import Difference
 
 MAKERS: dict[str, Callable[[], Likelihood]] = {
@@ -19,6 +19,7 @@ MAKERS: dict[str, Callable[[], Likelihood]] = {
     "gaussian": lambda: make_likelihood("gaussian", num_outputs=2),
     "student-t": lambda: make_likelihood("student-t", num_outputs=2),
     "laplace": lambda: make_likelihood("laplace", num_outputs=2),
+    "negative-binomial": lambda: make_likelihood("negative-binomial"),
     "coupled": Difference,
 }
 
@@ -33,6 +34,8 @@ def targets(likelihood: Likelihood) -> Callable[[int], Tensor]:
     def draw(rows: int) -> Tensor:
         if isinstance(likelihood, Classification):
             return likelihood.encode(torch.randint(likelihood.num_classes, (rows,)))
+        if isinstance(likelihood, NegativeBinomial):
+            return torch.poisson(torch.rand(rows, 1, dtype=torch.float64).mul(9))
         return torch.randn(rows, likelihood.num_latents, dtype=torch.float64)
 
     return draw

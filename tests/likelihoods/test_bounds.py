@@ -77,6 +77,7 @@ def test_local_is_the_best(likelihood: Likelihood, targets: Targets) -> None:
 
 EXACT_AT_A_POINT = (
     "Bernoulli",
+    "NegativeBinomial",
     "StickBreaking",
     "Gaussian",
     "GaussianIndicators",

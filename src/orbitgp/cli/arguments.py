@@ -132,7 +132,7 @@ class DataOptions:
 class TrainingSettings:
     """How to train. The run folder keeps them, so that a run can be resumed and repeated."""
 
-    likelihood: Annotated[str, _train(metavar="NAME", help="bernoulli, dirichlet, gaussian, student-t, …")] = "auto"
+    likelihood: Annotated[str, _train(metavar="NAME", help="dirichlet, gaussian, student-t, negative-binomial, …")] = "auto"
     feature_map: Annotated[str, _train(metavar="NAME", help=_MAP_HELP)] = "none"
     ard: Annotated[
         Literal["no", "yes", "auto"],

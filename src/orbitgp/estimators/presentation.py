@@ -58,8 +58,8 @@ class Presents(BaseEstimator):
         """The log marginal likelihood of the training targets at the learned parameters, in the units of y.
 
         It is exact under a Gaussian likelihood and exact inference without an orbit, or with a finite one. Of an infinite orbit
-        it is estimated by draws that nothing was fitted to. Of two classes it is that of expectation propagation. Sparse
-        inference and all other likelihoods have a lower bound. ``evidence_`` says which it is, and how far it may be off.
+        it is estimated by draws that nothing was fitted to. Of two classes and of counts it is that of expectation propagation.
+        Sparse inference and other likelihoods have a lower bound. ``evidence_`` says which it is, and how far it may be off.
         """
         check_is_fitted(self)
         return self.log_marginal_likelihood_value_

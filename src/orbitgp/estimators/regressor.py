@@ -27,9 +27,11 @@ from orbitgp.estimators.stored import stored
 from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import (
     Classification,
+    CountMixture,
     Gaussian,
     HeteroscedasticGaussian,
     Likelihood,
+    NegativeBinomial,
     Noise,
     ScaleMixture,
     make_likelihood,
@@ -50,8 +52,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             in ``"rotation"`` or ``"affine*deformation"``; none by default.
         kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
         likelihood: ``gaussian`` (which ``auto`` stands for), ``heteroscedastic`` where the noise depends on the inputs,
-            ``student-t`` or ``laplace`` for data with outliers, or an object. Several outputs share one kernel, one orbit and
-            one noise: fit those that are unlike one by one.
+            ``student-t`` or ``laplace`` for data with outliers, ``negative-binomial`` for counts, or an object. Several outputs
+            share one kernel, one orbit and one noise: fit those that are unlike one by one.
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.
         mean: the prior mean, ``zero``, ``constant`` or ``linear`` in the inputs.
@@ -78,6 +80,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             takes what the evidence prefers, by more than the further lengthscales would gain by chance.
         normalize_y: whether each target is brought to mean 0 and variance 1 for the fit. Kernel and likelihood, also those
             given as objects, then speak of normalised targets; predictions and the evidence are always in the units of y.
+            Counts are never normalised.
         alpha: the known variance of the noise of y, one for all rows or one for each, in squared units of y. The learned noise
             comes on top. Predictions have the learned noise alone. For a Gaussian likelihood.
 
@@ -139,6 +142,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         if return_std and return_cov:
             raise ValueError("predict returns standard deviations or covariances: leave out return_std or return_cov.")
         if return_cov:
+            if isinstance(self.likelihood_, NegativeBinomial):
+                raise ValueError("return_cov is for noise that is added to f: draw counts of several rows with sample_y.")
             means, covariance = self._joint(X)
             law = self._law_of(means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means), *self._noise_features(X))
             among = torch.diagonal_scatter(covariance.expand(means.shape[1], -1, -1), law.std.square().mT, dim1=1, dim2=2)
@@ -163,8 +168,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         mean, covariance = self._joint(X)
         known = torch.zeros_like(mean), *self._noise_features(X)  # of f, no variance is left
         drawn = [self._law_of(f, *known).sample(generator) for f in draw_normal(mean, covariance, count, generator)]
-        middle = self._in_units(mean)
-        return np.stack([middle + self._shaped((y - mean).numpy() * self._interval_scale()) for y in drawn], axis=-1)
+        middle = self._law_of(mean, *known).mean
+        return np.stack([self._widened(y, middle) for y in drawn], axis=-1)
 
     def predict_quantiles(
         self, X: Any, levels: Sequence[float] | Float[np.ndarray, " levels"] = (0.05, 0.5, 0.95)
@@ -173,17 +178,15 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         if np.ndim(levels) != 1 or not len(levels):
             raise ValueError(f"levels must be probabilities between 0 and 1, as in (0.05, 0.5, 0.95), got {levels!r}.")
         law = self._law(X)
-        middle, scale = law.mean.numpy(), self._interval_scale()
-        around = [(law.quantile(float(level)).numpy() - middle) * scale for level in levels]
-        return np.stack([self._shaped(middle * self.target_scale_ + self.target_mean_ + a) for a in around], axis=-1)
+        return np.stack([self._widened(law.quantile(float(level)), law.mean) for level in levels], axis=-1)
 
-    def _law(self, X: Any) -> ScaleMixture:
+    def _law(self, X: Any) -> ScaleMixture | CountMixture:
         return self._law_of(*self._latent(X), *self._noise_features(X))
 
     def _law_of(
         self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"], *given: Any
-    ) -> ScaleMixture:
-        return cast(ScaleMixture, self.likelihood_.predictive(mean, variance, *given))
+    ) -> ScaleMixture | CountMixture:
+        return cast(ScaleMixture | CountMixture, self.likelihood_.predictive(mean, variance, *given))
 
     def _noise_features(self, X: Any) -> list[Float[Tensor, "rows features"]]:
         """What the noise of new rows depends on; nothing, if it is the same everywhere."""
@@ -204,6 +207,14 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         """Units of y for one unit of a standard deviation of the model, which few rows underestimate."""
         return self.target_scale_ * few_rows_factor(self.evidence_.num_data)
 
+    def _widened(
+        self, values: Float[Tensor, "rows outputs"], middle: Float[Tensor, "rows outputs"]
+    ) -> Float[np.ndarray, "rows *outputs"]:
+        """Observations in the units of y, farther from the middle where rows are few. Counts are not negative."""
+        further = (values - middle).numpy() * (self._interval_scale() - self.target_scale_)
+        found = values.numpy() * self.target_scale_ + self.target_mean_ + further
+        return self._shaped(np.maximum(found, 0.0) if isinstance(self.likelihood_, NegativeBinomial) else found)
+
     def _in_units(self, mean: Float[Tensor, "rows outputs"]) -> Float[np.ndarray, "rows *outputs"]:
         return self._shaped(mean.numpy() * self.target_scale_ + self.target_mean_)
 
@@ -220,18 +231,28 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             raise ValueError("the targets are so large that their variance is infinite: measure them in a larger unit.")
         varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
         unit = np.where(varies, spread, np.where(mean != 0, np.abs(mean), 1.0))
-        self.target_mean_: np.ndarray = mean if self.normalize_y else np.zeros_like(mean)
-        self.target_scale_: np.ndarray = unit if self.normalize_y else np.ones_like(unit)
+        counts = self.likelihood == "negative-binomial" or isinstance(self.likelihood, NegativeBinomial)
+        if counts and not np.all((values >= 0) & (values == np.rint(values))):
+            raise ValueError("counts are 0, 1, 2, …: the targets have negative numbers or fractions. Take another likelihood.")
+        if counts and not values.any():
+            raise ValueError("the targets are all zero: counts must differ, or there is nothing to learn.")
+        normalise = self.normalize_y and not counts
+        self.target_mean_: np.ndarray = mean if normalise else np.zeros_like(mean)
+        self.target_scale_: np.ndarray = unit if normalise else np.ones_like(unit)
         y = torch.tensor((values - self.target_mean_) / self.target_scale_)
         variance = float(np.square(unit / self.target_scale_).mean())
-        likelihood = self._likelihood(y, variance)
+        likelihood, start = self._likelihood(y, variance), y.mean(0)
+        if isinstance(likelihood, NegativeBinomial):
+            likelihood.unit.fill_(float(y.mean()))
+            logs = torch.log((y + 0.5) / likelihood.unit)
+            variance, start = float(logs.var(correction=0)) or 1.0, logs.mean(0)
         if len(y) <= FEW_ROWS:
             warnings.warn(
                 f"few rows ({len(y)}) hardly determine a kernel and its noise: standard deviations and quantiles are widened "
                 f"by a factor of {few_rows_factor(len(y)):.2g}, which more than {FEW_ROWS} rows do not need."
             )
         seen = torch.cat([y, known_noise(likelihood, x, self.alpha, sample_weight, self.target_scale_)], 1)
-        return Problem(seen, likelihood, variance, y.mean(0), log_scale=float(np.log(self.target_scale_).sum()))
+        return Problem(seen, likelihood, variance, start, log_scale=float(np.log(self.target_scale_).sum()))
 
     def _likelihood(self, y: Float[Tensor, "rows outputs"], variance: float) -> Likelihood:
         outputs = y.shape[1]

@@ -4,15 +4,17 @@ from collections.abc import Callable
 
 from orbitgp.likelihoods.base import Likelihood, Moments, Quadratic
 from orbitgp.likelihoods.classification import Classification
+from orbitgp.likelihoods.counts import NegativeBinomial
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators, HeteroscedasticGaussian
 from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
 from orbitgp.likelihoods.noise import Laplace, Noise, StudentT
-from orbitgp.likelihoods.predictive import Categorical, ScaleMixture
+from orbitgp.likelihoods.predictive import Categorical, CountMixture, ScaleMixture
 
 __all__ = [
-    "Bernoulli", "Categorical", "Classification", "Dirichlet", "Gaussian", "GaussianIndicators", "HeteroscedasticGaussian",
-    "Laplace", "Likelihood", "Moments", "Noise", "Quadratic", "ScaleMixture", "StickBreaking", "StudentT", "make_likelihood",
+    "Bernoulli", "Categorical", "Classification", "CountMixture", "Dirichlet", "Gaussian", "GaussianIndicators",
+    "HeteroscedasticGaussian", "Laplace", "Likelihood", "Moments", "NegativeBinomial", "Noise", "Quadratic", "ScaleMixture",
+    "StickBreaking", "StudentT", "make_likelihood",
 ]  # fmt: skip
 
 # For any number of classes. Bernoulli, which is for two, is not among them.
@@ -21,11 +23,12 @@ CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
     "dirichlet": Dirichlet,
     "stick-breaking": StickBreaking,
 }
-REGRESSION: dict[str, Callable[[int], Noise]] = {
+REGRESSION: dict[str, Callable[[int], Likelihood]] = {
     "gaussian": Gaussian,
     "heteroscedastic": HeteroscedasticGaussian,
     "student-t": StudentT,
     "laplace": Laplace,
+    "negative-binomial": NegativeBinomial,
 }
 
 
@@ -35,8 +38,8 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
     For classification, ``bernoulli`` takes two classes. ``dirichlet``, ``gaussian`` and ``stick-breaking`` take any number.
     Start with ``dirichlet`` for three classes or more. ``gaussian`` is a regression on the indicators of the classes.
 
-    For regression, ``gaussian`` is the default. ``student-t`` and ``laplace`` resist outliers, and the noise of
-    ``heteroscedastic`` depends on the inputs.
+    For regression, ``gaussian`` is the default. ``student-t`` and ``laplace`` resist outliers, the noise of
+    ``heteroscedastic`` depends on the inputs, and ``negative-binomial`` is for counts.
     """
     if num_classes is None:
         if name not in REGRESSION:
@@ -47,5 +50,6 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
             raise ValueError(f"the bernoulli likelihood is for 2 classes, got {num_classes}: use 'dirichlet' for more.")
         return Bernoulli()
     if name not in CLASSIFICATION:
-        raise ValueError(f"a likelihood for classification is one of bernoulli, {', '.join(CLASSIFICATION)}, got {name!r}.")
+        got = f"{name!r}, which is for regression" if name in REGRESSION else repr(name)
+        raise ValueError(f"a likelihood for classification is one of bernoulli, {', '.join(CLASSIFICATION)}, got {got}.")
     return CLASSIFICATION[name](num_classes)

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.likelihoods.predictive import Categorical, ScaleMixture
+from orbitgp.likelihoods.predictive import Categorical, CountMixture, ScaleMixture
 from orbitgp.likelihoods.tilted import Tilted
 
 Latents = Float[Tensor, "rows latents"]  # a mean, a variance, a precision … of every f
@@ -134,7 +134,7 @@ class Likelihood(nn.Module):
         """The exact log density of y given f."""
         raise NotImplementedError(f"{type(self).__name__} must define log_prob(y, f).")
 
-    def predictive(self, mean: Latents, variance: Latents) -> Categorical | ScaleMixture:
+    def predictive(self, mean: Latents, variance: Latents) -> Categorical | CountMixture | ScaleMixture:
         """The distribution of a new y in each row when f ~ N(mean, diag variance).
 
         It is deterministic, and no row depends on another.

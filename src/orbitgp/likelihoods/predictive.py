@@ -1,7 +1,7 @@
-"""The distribution of a new observation, one for each row: class probabilities, or a density on the real line.
+"""The distribution of a new observation, one for each row: class probabilities, a density on the real line, or counts.
 
-Both score an observation with ``log_prob``. Its negative mean over a test set is the NLL. A :class:`Categorical` also has
-``probs``. A :class:`ScaleMixture` also has ``mean``, ``std``, ``cdf`` and ``quantile``.
+All score an observation with ``log_prob``. Its negative mean over a test set is the NLL. A :class:`Categorical` also has
+``probs``. The others also have ``mean``, ``std``, ``cdf``, ``quantile`` and ``sample``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 
 import torch
 from jaxtyping import Float, Int
+from scipy.special import betainc
+from scipy.stats import nbinom
 from torch import Tensor
 
 
@@ -65,10 +67,8 @@ class ScaleMixture:
 
     def quantile(self, level: float) -> Float[Tensor, "rows outputs"]:
         """The y below which a fraction ``level`` of the probability lies."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"a quantile level lies strictly between 0 and 1, got {level}.")
         # All components share their centre, so the quantile lies between that of the narrowest and that of the widest.
-        z = torch.special.ndtri(self.mean.new_tensor(level))
+        z = torch.special.ndtri(self.mean.new_tensor(_checked(level)))
         low, high = (self.mean + z * s for s in (self.scales.amin(-1), self.scales.amax(-1)))
         low, high = torch.minimum(low, high), torch.maximum(low, high)
         for _ in range(100):
@@ -76,3 +76,56 @@ class ScaleMixture:
             below = self.cdf(middle) < level
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return 0.5 * (low + high)
+
+
+class CountMixture:
+    """A negative binomial count of mean e^f and variance e^f + e^2f / r, where f is N(mean, variance)."""
+
+    def __init__(
+        self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"], r: Float[Tensor, ""]
+    ) -> None:
+        self.r, self._log_mean, self._log_std = float(r), mean, variance.clamp_min(0.0).sqrt()
+        variance = variance.clamp(0.0, 100.0)  # no number below may overflow
+        self.mean = torch.exp((mean + 0.5 * variance).clamp_max(250.0))
+        self.std = (self.mean + self.mean.square() * (torch.expm1(variance) + variance.exp() / r)).sqrt()
+        z = torch.linspace(-8.5, 8.5, 201, dtype=torch.float64).to(mean)
+        self._weights = torch.softmax(-0.5 * z.square(), 0)
+        self._p = self._stops(mean[..., None] + self._log_std[..., None] * z)
+
+    def _stops(self, f: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """The p of the usual form of the distribution."""
+        return torch.sigmoid(math.log(self.r) - f)
+
+    def log_prob(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, " rows"]:
+        """The log probability of these counts."""
+        log_probs = torch.as_tensor(nbinom.logpmf(y[..., None].numpy(), self.r, self._p.numpy())).to(self.mean)
+        return torch.logsumexp(log_probs + self._weights.log(), -1).sum(-1)
+
+    def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "rows outputs"]:
+        """A count in each row."""
+        f = self._log_mean + self._log_std * torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+        u = torch.rand(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+        return torch.as_tensor(nbinom.ppf(u.numpy(), self.r, self._stops(f).numpy())).to(f)
+
+    def cdf(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows outputs"]:
+        """P(Y <= y) for whole numbers y, and 0 below zero."""
+        above = torch.as_tensor(betainc(self.r, y[..., None].clamp_min(0.0).numpy() + 1, self._p.numpy())).to(self.mean)
+        return torch.where(y < 0, 0.0, above @ self._weights)
+
+    def quantile(self, level: float) -> Float[Tensor, "rows outputs"]:
+        """The least count that is not exceeded with probability ``level`` or more."""
+        z = torch.special.ndtri(self.mean.new_tensor(_checked(level)))
+        low, high = -torch.ones_like(self.mean), torch.exp((self._log_mean + z * self._log_std).clamp_max(30.0)).ceil()
+        while bool((below := (self.cdf(high) < level) & (high < 2.0**50)).any()):
+            low, high = torch.where(below, high, low), torch.where(below, 2 * high + 1, high)
+        while bool((high - low > 1).any()):
+            middle = torch.floor(0.5 * (low + high))
+            below = self.cdf(middle) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return high
+
+
+def _checked(level: float) -> float:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"a quantile level lies strictly between 0 and 1, got {level}.")
+    return level

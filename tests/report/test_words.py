@@ -9,7 +9,7 @@ import pytest
 from orbitgp.orbits.description import Description, Quantity, number
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.finding import finding
-from orbitgp.report.words import learned, nats, quantity_label, why_not_plausible
+from orbitgp.report.words import learned, learned_sentence, nats, quantity_label
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,21 @@ def test_what_is_plausible_of_many_quantities_is_no_sentence():
     assert "rotations within ±17°" in said
 
 
-def test_why_nothing_is_plausible():
-    assert why_not_plausible("sparse", {"shear": 0.1}, {}) == "known for exact inference alone"
-    assert why_not_plausible("sparse", {}, {}) == ""
-    assert why_not_plausible("exact", {"shear": 0.1}, {"shear": (0.0, 0.2)}) == ""
-    assert why_not_plausible("exact", {"shear": 0.1, "gain": 1.2}, {"shear": None, "gain": None}) == (
-        "the data do not determine shear and gain"
-    )
+def test_no_displacements_are_smooth_beyond_the_input():
+    """2.6 s are no finding about signals of 0.6 s: all that can be told is that a displacement hardly varies within one."""
+    described = make_orbit("timewarp(0.1, 2.6, interval=0.01, unit='s')").describe()
+    assert "(smooth over 2.6 s)" in learned_sentence(described.within(3.0))
+    assert learned_sentence(described.within(0.6)) == "local displacements of 0.10 s (smooth over the whole input)"
+    assert described.within(0.6).rows()[1] == ("smoothness", "more than 0.60 s")
+
+
+def test_what_may_as_well_be_next_to_nothing_is_not_determined():
+    ranges = {"degrees": Quantity(17.0, "°"), "shift_x": Quantity((-1.1, 1.1), "px"), "shear": Quantity((-0.4, 0.4))}
+    plausible = {"shift_x": (Quantity((-0.0092, 0.0092), "px"), Quantity((-4.3, 4.3), "px"))}
+    described = Description("Affine", ranges).with_plausible({**plausible, "shear": ranges["shear"].anything})
+    assert learned_sentence(described) == "rotations within ±17° (shifts sideways and shears not determined)"
+    alone = described.only(["shear"])
+    assert learned_sentence(alone) == "shears within ±0.40 (not determined)"
 
 
 @pytest.mark.parametrize(("unit", "said"), [("s", "shifts within ±0.030 s"), ("px", "no shifts")])

@@ -14,7 +14,7 @@ from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits.description import listed, with_unit
 from orbitgp.plotting.figures import PAPER, new_axes, pyplot_axes
 from orbitgp.report.summary import picture, table
-from orbitgp.report.words import learned
+from orbitgp.report.words import learned_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +119,7 @@ class Comparison:
 
     def learned(self, orbit: str) -> str:
         """What the best model of this orbit has learned, in words; nothing where there is nothing to learn."""
-        return listed(learned(self.models[orbit].orbit_.describe()))
+        return learned_sentence(self.models[orbit].describe())
 
     def columns(self, row: Row) -> tuple[str, str, str, str, str]:
         """The table: evidence, what it lies between, nats behind the best, the kind of inference, and how many models."""

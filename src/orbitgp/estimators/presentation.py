@@ -19,6 +19,7 @@ from orbitgp.estimators.session import Session, StrPath
 from orbitgp.inference.evidence import Evidence
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.signals.warps import SignalWarp
 from orbitgp.planning.plan import Plan
 from orbitgp.report.summary import html, summary
 
@@ -32,6 +33,7 @@ class Presents(BaseEstimator):
     plan_: Plan
     plausible_: dict[str, Any]
     examples_: tuple[np.ndarray, np.ndarray]
+    input_shape_: tuple[int, ...]
 
     def _orbit_for(self, x: Tensor) -> Orbit:
         """The orbit before it learned anything from inputs like these."""
@@ -67,9 +69,12 @@ class Presents(BaseEstimator):
     def describe(self) -> Description:
         """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
         check_is_fitted(self)
-        described = self.orbit_.describe()
-        known = {name: (ends, described.quantities[name].unit) for name, ends in self.plausible_.items() if ends is not None}
-        pairs = {name: (Quantity.of(low, unit), Quantity.of(high, unit)) for name, ((low, high), unit) in known.items()}
+        intervals = [part.interval for part in self.orbit_.modules() if isinstance(part, SignalWarp)]
+        extent = self.input_shape_[-1] * intervals[0] if intervals else max(self.input_shape_[-2:])
+        described = self.orbit_.describe().within(extent)
+        pairs = {name: described.quantities[name].anything for name in self.plausible_}
+        known = {name: (ends, pairs[name][0].unit) for name, ends in self.plausible_.items() if ends is not None}
+        pairs |= {name: (Quantity.of(low, unit), Quantity.of(high, unit)) for name, ((low, high), unit) in known.items()}
         return described.with_plausible(pairs)
 
     def summary(self, over_plain: float | None = None) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from math import floor, isfinite, log10
+from math import floor, inf, isfinite, log10
 from typing import Any, NamedTuple
 
 Value = float | tuple[float, float]
@@ -47,12 +47,14 @@ class Quantity:
     """One learned quantity in physical units: a number, or a (low, high) range.
 
     A number of degrees is half the width of a range around zero. Any other number is a size. ``plausible`` is the narrowest and
-    the widest that the data support about as well, where that is known.
+    the widest that the data support about as well, where that is known. ``extent`` is that of an input: lengths beyond it are
+    alike.
     """
 
     value: Value
     unit: str = ""
     plausible: tuple[Quantity, Quantity] | None = None
+    extent: float = inf
 
     @classmethod
     def of(cls, value: Any, unit: str = "") -> Quantity:
@@ -94,6 +96,8 @@ class Quantity:
 
     def __str__(self) -> str:
         """As in "±17°", "−16° … +40°", "×0.90 … ×1.17", "0.40 px", "±1.0 px", "−1.0 … +2.0 px"."""
+        if self.is_beyond:
+            return f"more than {with_unit(number(self.extent), self.unit)}"
         if not isinstance(self.value, tuple):
             counted = not self.unit and float(self.value).is_integer()
             text = number(self.value, decimals=0 if counted else None)
@@ -103,6 +107,18 @@ class Quantity:
             ends = dict.fromkeys(self.ends("" if self.unit not in _SIGNS else None))  # one where they read the same
             return with_unit(" … ".join(ends), "" if self.unit in _SIGNS else self.unit)
         return ("±" if self.is_symmetric else "") + with_unit(text, self.unit)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it is a length beyond the extent of an input."""
+        return not isinstance(self.value, tuple) and self.value > self.extent
+
+    @property
+    def anything(self) -> tuple[Quantity, Quantity]:
+        """What is plausible of a quantity that the data do not determine."""
+        narrowest, widest = (self.neutral,) * 2, (0.0 if self.unit == "×" else -inf, inf)
+        ends = (narrowest, widest) if isinstance(self.value, tuple) else (narrowest[1], widest[1])
+        return Quantity(ends[0], self.unit), Quantity(ends[1], self.unit)
 
     @property
     def may_be_nothing(self) -> bool:
@@ -116,7 +132,7 @@ class Quantity:
         if str(least) == str(most):
             return ""
         if not all(map(isfinite, most.span)):
-            return f"plausible at least {least}, not determined above"
+            return "not determined" if self.may_be_nothing else f"plausible at least {least}, not determined above"
         return f"plausible none, or up to {most}" if self.may_be_nothing else f"plausible {least} to {most}"
 
     @property
@@ -170,6 +186,12 @@ class Description(dict[str, Value]):
     def with_plausible(self, ranges: Mapping[str, tuple[Quantity, Quantity]]) -> Description:
         """The same with what is plausible of each quantity, where that is known."""
         known = {name: replace(quantity, plausible=ranges.get(name)) for name, quantity in self.quantities.items()}
+        return Description(self.title, known, self.owners)
+
+    def within(self, extent: float) -> Description:
+        """The same for inputs of this extent, beyond which no smoothness can be told from another."""
+        lengths = {name: extent if name.rpartition(".")[2].startswith("smoothness") else inf for name in self}
+        known = {name: replace(quantity, extent=lengths[name]) for name, quantity in self.quantities.items()}
         return Description(self.title, known, self.owners)
 
     def only(self, names: Collection[str]) -> Description:

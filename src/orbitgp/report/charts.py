@@ -92,7 +92,9 @@ def bound_chart(history: Sequence[Record], some: str = "", plain: float | int | 
     plain = None if some else plain
     lowest = sorted(record["bound"] for record in history)[len(history) // 12]
     shown = [record for record in history if record["bound"] >= lowest]
-    steps, bounds = [record["step"] for record in shown], [record["bound"] for record in shown]
+    # Between evaluations of all data there are those of some, which are not shown: a gap would say nothing.
+    steps = [i if exact else record["step"] for i, record in enumerate(shown, 1)]
+    bounds = [record["bound"] for record in shown]
     axes = new_axes(*_SIZE)
     if exact:
         colours = [PAPER.soft if record.get("without_orbit") else PAPER.accent for record in shown]
@@ -105,7 +107,7 @@ def bound_chart(history: Sequence[Record], some: str = "", plain: float | int | 
         axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--", label="no invariance, at its end")
         axes.figure.legend(loc="outside upper right", frameon=False)
     label = "evidence, in nats" if exact else "bound on the evidence, in nats"
-    axes.set(xlabel="steps", ylabel=f"{label}, {some}" if some else label)
+    axes.set(xlabel="evaluations" if exact else "steps", ylabel=f"{label}, {some}" if some else label)
     axes.yaxis.set_major_formatter("{x:,.10g}")
     return svg(axes, "The bound over the steps of training")
 

@@ -27,7 +27,7 @@ from orbitgp.report.cases import Scores, score
 from orbitgp.report.charts import Compared, Profiled
 from orbitgp.report.finding import Finding, Fitted, finding_of
 from orbitgp.report.summary import typical_rows
-from orbitgp.report.words import is_absent, nats, not_determined, quantity_label
+from orbitgp.report.words import is_absent, nats, quantity_label
 from orbitgp.saving.container import replace
 
 _HYPERPARAMETERS = ("outputscale", "lengthscale", "noise", "scale")
@@ -111,7 +111,6 @@ def page(content: Content) -> str:
             sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content) if learned else [],
             changes=changes(content.start, learned),
-            undetermined=not_determined([quantity_label(n, learned) for n, ends in model.plausible_.items() if ends is None]),
             label_of=lambda name: quantity_label(name, learned),
             is_absent=lambda name: is_absent(name, learned),
             history=model.history_,
@@ -136,7 +135,7 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
     if over is not None and content.finding.supported:
         entries.append(("over no invariance", nats(over, sign=True)))
     # Less than that is beyond the digits of the value.
-    stderr = f"\u00a0±\u00a0{rounded(evidence.stderr, 1)}" if evidence.stderr >= 0.05 else ""
+    stderr = f" ±\u00a0{rounded(evidence.stderr, 1)}" if evidence.stderr >= 0.05 else ""
     places = 0 if evidence.stderr >= 1 else 1
     what = "bound on the log marginal likelihood" if evidence.is_bound else "log marginal likelihood"
     entries.append((f"evidence: {what}, in nats", f"{evidence.value:,.{places}f}{stderr}".replace("-", "−")))

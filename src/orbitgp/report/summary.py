@@ -18,7 +18,6 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.plotting import show
 from orbitgp.report.finding import Fitted, finding_of
-from orbitgp.report.words import why_not_plausible
 from orbitgp.saving.container import versions
 
 _EXAMPLES = 4
@@ -40,7 +39,7 @@ def how_found(model: Fitted) -> list[tuple[str, str]]:
     lines = [
         ("g sees", seen_by_g(model)),
         ("evidence", str(model.evidence_)),
-        ("plausible", why_not_plausible(model.inference_, model.describe(), model.plausible_)),
+        ("plausible", "known for exact inference alone" if model.inference_ == "sparse" and model.describe() else ""),
         ("inference", f"{how}; {last['step']:,} steps, {last['seconds']:,.1f} s"),
     ]
     return [(name, text) for name, text in lines if text]

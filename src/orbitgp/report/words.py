@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from orbitgp.orbits.description import Description, Quantity, listed, number, with_unit
 
@@ -42,6 +41,8 @@ _MOST_PLAUSIBLE = 2  # quantities whose plausible ranges a sentence gives, or no
 _LEAST = {
     ("rotations", "°"): 0.5,
     ("scaling", "×"): 0.02,
+    ("stretching in time", "×"): 0.02,
+    ("changes of gain", "×"): 0.02,
     ("shears", ""): 0.01,
     ("shifts", "px"): 0.05,
     ("local displacements", "px"): 0.05,
@@ -83,13 +84,16 @@ def quantity_label(key: str, description: Description) -> str:
     return f"{noun} {axis}".rstrip()
 
 
+def _is_small(quantity: Quantity, key: str, description: Description) -> bool:
+    """Whether this much of a quantity is not worth a word."""
+    least = _LEAST.get((_name(key, description)[1], quantity.unit), 0.0)
+    return quantity.is_nothing or all(abs(end - quantity.neutral) < least for end in quantity.span)
+
+
 def is_absent(key: str, description: Description) -> bool:
     """Whether a quantity is too small to be worth a word, and so is what else is plausible of it."""
     quantity = description.quantities[key]
-    least = _LEAST.get((_name(key, description)[1], quantity.unit))
-    widest = quantity if quantity.plausible is None else quantity.plausible[1]
-    small = least is not None and all(abs(end - quantity.neutral) < least for end in (*quantity.span, *widest.span))
-    return small or (quantity.is_nothing and widest.is_nothing)
+    return all(_is_small(one, key, description) for one in (quantity, *(quantity.plausible or ())))
 
 
 def learned(description: Description) -> list[str]:
@@ -101,7 +105,8 @@ def learned(description: Description) -> list[str]:
 def learned_sentence(description: Description) -> str:
     """The same as part of a sentence, with what is absent or not determined behind it, by name."""
     absent = [key for key in description if is_absent(key, description)]
-    doubtful = [key for key, value in description.quantities.items() if value.may_be_nothing and key not in absent]
+    known = {key: value.plausible[0] for key, value in description.quantities.items() if value.plausible is not None}
+    doubtful = [key for key, least in known.items() if _is_small(least, key, description) and key not in absent]
     clear = description.only([key for key in description if key not in (*absent, *doubtful)])
     phrases = _phrases(_with_few_plausible(clear))
     if not phrases:
@@ -147,7 +152,8 @@ def _phrases(description: Description) -> list[str]:
             phrases[key] = f"{_SIZES[owner, name][0]} {said}"
         elif kind == "amplitude":
             smooth = description.quantities.get(key.replace("amplitude", "smoothness"))
-            phrases[key] = f"{noun} of {said}" + ("" if smooth is None else f" (smooth over {smooth})")
+            over = "" if smooth is None else "the whole input" if smooth.is_beyond else str(smooth)
+            phrases[key] = f"{noun} of {said}" + (over and f" (smooth over {over})")
         elif kind == "range":  # one phrase for both axes, without their names where both are the same
             stem = key[:-2] if axis else key
             extents = ranges.setdefault(stem, {})
@@ -166,18 +172,6 @@ def _extent(value: Quantity) -> str:
         return f"within ±{with_unit(number(abs(value.value)), value.unit)}{value.plausibly}"
     low, high = value.ends()
     return (f"by {low} to {high}" if value.unit == "×" else f"from {low} to {high}") + value.plausibly
-
-
-def why_not_plausible(inference: str | None, learned: Mapping[str, Any], plausible: Mapping[str, Any]) -> str:
-    """Why nothing is said of what else is plausible; empty where it is said, or where there is nothing to say it of."""
-    if inference == "sparse" and learned:
-        return "known for exact inference alone"
-    return not_determined([name for name, ends in plausible.items() if ends is None])
-
-
-def not_determined(quantities: Sequence[str]) -> str:
-    """As in "the data do not determine shift_x"; empty where there are none."""
-    return f"the data do not determine {listed(quantities)}" if quantities else ""
 
 
 def noise_in_units(learned: Description, columns: Sequence[str], scales: Sequence[tuple[float, float]]) -> list[str]:

@@ -131,3 +131,20 @@ def test_ends_hold_the_truth_in_95_percent_of_all_samples():
         gaussian += abs(y.std() - 1) < 1.96 * y.std() / (2 * len(y)) ** 0.5
     assert 0.9 < held / 400 < 0.98
     assert gaussian / 400 < 0.9
+
+
+def test_there_is_no_profile_of_what_is_no_top():
+    """A place 6 nats below the top: to say that nothing limits the parameter would be wrong."""
+    function = surface(skewed)
+    below = start(function, np.array([1.5, 0.5, -0.5]))
+    assert below.value < -6
+    with pytest.raises(FloatingPointError, match="higher"):
+        profile_end(function, below, 1, -inf)
+
+
+def test_there_is_no_profile_where_others_do_not_come_to_their_best():
+    def always_rises(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        return 0.0, np.full(3, 10.0)
+
+    with pytest.raises(FloatingPointError, match="no point"):
+        profile_end(always_rises, start(surface(skewed), np.zeros(3)), 1, inf)

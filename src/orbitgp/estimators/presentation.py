@@ -70,7 +70,7 @@ class Presents(BaseEstimator):
         """What the orbit has learned, in physical units, and what else is plausible, where that is known."""
         check_is_fitted(self)
         intervals = [part.interval for part in self.orbit_.modules() if isinstance(part, SignalWarp)]
-        extent = self.input_shape_[-1] * intervals[0] if intervals else max(self.input_shape_[-2:])
+        extent = self.input_shape_[-1] * intervals[0] if intervals else float(max(self.input_shape_[-2:]))
         described = self.orbit_.describe().within(extent)
         pairs = {name: described.quantities[name].anything for name in self.plausible_}
         known = {name: (ends, pairs[name][0].unit) for name, ends in self.plausible_.items() if ends is not None}

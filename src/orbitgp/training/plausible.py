@@ -182,21 +182,25 @@ def precision(gradient_at: Callable[[Vector], Vector], best: Vector, size: float
 def profile_end(function: Function, top: Point, index: int, bound: float) -> tuple[Vector, bool]:
     """Where a profile has fallen on the way from the top to ``bound``, with the others at their best; and whether it has.
 
-    Where it falls by less, it ends at the bound. If that is infinite, it ends at the last point that was seen.
+    Where it falls by less, it ends at the bound. If that is infinite, it ends at the last point that was seen. There is no
+    profile (FloatingPointError) where the top turns out to be none, or where others do not come to their best.
     """
     others, origin = np.arange(len(top.vector)) != index, top.vector[index]
     side, most = np.sign(bound - origin), abs(bound - origin)
     inside, outside = (0.0, 0.0), (inf, inf)  # distances from the top, and roots of twice the fall
-    distance, point = min(_ROOT * np.linalg.inv(top.hessian)[index, index] ** 0.5, most), top
+    distance, point, is_known = min(_ROOT * np.linalg.inv(top.hessian)[index, index] ** 0.5, most), top, False
     for _ in range(EVALUATIONS):
         there = point.to(point.with_best(others, index, origin + side * distance), function)
         if there is None:
             break
         point, step = there, there.newton(others)
+        if point.value > top.value + 0.5 * _ROOT**2:
+            raise FloatingPointError("a point on the profile is higher than its top")
         gain = 0.5 * point.gradient @ step
         root = max(0.0, 2 * (top.value - point.value - gain)) ** 0.5
         if gain > _CLOSE and root < 2 * _ROOT:
             continue  # the others are not at their best yet
+        is_known = True
         if root < _ROOT:
             inside = distance, root
         else:
@@ -211,6 +215,9 @@ def profile_end(function: Function, top: Point, index: int, bound: float) -> tup
         if abs(root**2 - _ROOT**2) < 2 * _CLOSE:
             outside = distance, _ROOT
             break
+    else:
+        if not is_known:
+            raise FloatingPointError("no point of the profile is known")
     fallen = bool(outside[0] < inf)
     distance = distance if fallen else most
     return point.with_best(others, index, origin + side * distance) if distance < inf else point.vector, fallen

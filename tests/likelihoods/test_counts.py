@@ -164,7 +164,7 @@ def test_large_equal_counts() -> None:
     [
         (lambda y: y - 2, "counts are 0, 1, 2"),
         (lambda y: y + 0.5, "counts are 0, 1, 2"),
-        (lambda y: 0 * y, "all zero"),
+        (lambda y: 0 * y, "not all zero"),
         (lambda y: np.stack([y, y], 1), "fit counts one by one"),
     ],
 )

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from math import log, sqrt
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,13 +27,11 @@ from orbitgp.estimators.stored import stored
 from orbitgp.inference.prior import draw_normal
 from orbitgp.likelihoods import (
     Classification,
-    CountMixture,
     Gaussian,
     HeteroscedasticGaussian,
     Likelihood,
     NegativeBinomial,
     Noise,
-    ScaleMixture,
     make_likelihood,
 )
 from orbitgp.likelihoods.noise import ScaledNoise
@@ -180,13 +178,12 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         law = self._law(X)
         return np.stack([self._widened(law.quantile(float(level)), law.mean) for level in levels], axis=-1)
 
-    def _law(self, X: Any) -> ScaleMixture | CountMixture:
+    def _law(self, X: Any) -> Any:
         return self._law_of(*self._latent(X), *self._noise_features(X))
 
-    def _law_of(
-        self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"], *given: Any
-    ) -> ScaleMixture | CountMixture:
-        return cast(ScaleMixture | CountMixture, self.likelihood_.predictive(mean, variance, *given))
+    def _law_of(self, *given: Tensor) -> Any:
+        """The distribution of new observations: given mean and variance of f, and what else the noise depends on."""
+        return self.likelihood_.predictive(*given)
 
     def _noise_features(self, X: Any) -> list[Float[Tensor, "rows features"]]:
         """What the noise of new rows depends on; nothing, if it is the same everywhere."""
@@ -207,9 +204,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         """Units of y for one unit of a standard deviation of the model, which few rows underestimate."""
         return self.target_scale_ * few_rows_factor(self.evidence_.num_data)
 
-    def _widened(
-        self, values: Float[Tensor, "rows outputs"], middle: Float[Tensor, "rows outputs"]
-    ) -> Float[np.ndarray, "rows *outputs"]:
+    def _widened(self, values: Tensor, middle: Tensor) -> Float[np.ndarray, "rows *outputs"]:
         """Observations in the units of y, farther from the middle where rows are few. Counts are not negative."""
         further = (values - middle).numpy() * (self._interval_scale() - self.target_scale_)
         found = values.numpy() * self.target_scale_ + self.target_mean_ + further
@@ -232,10 +227,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
         unit = np.where(varies, spread, np.where(mean != 0, np.abs(mean), 1.0))
         counts = self.likelihood == "negative-binomial" or isinstance(self.likelihood, NegativeBinomial)
-        if counts and not np.all((values >= 0) & (values == np.rint(values))):
-            raise ValueError("counts are 0, 1, 2, …: the targets have negative numbers or fractions. Take another likelihood.")
-        if counts and not values.any():
-            raise ValueError("the targets are all zero: counts must differ, or there is nothing to learn.")
+        if counts and not (values.any() and np.all((values >= 0) & (values == np.rint(values)))):
+            raise ValueError("counts are 0, 1, 2, …, and not all zero: take another likelihood for these targets.")
         normalise = self.normalize_y and not counts
         self.target_mean_: np.ndarray = mean if normalise else np.zeros_like(mean)
         self.target_scale_: np.ndarray = unit if normalise else np.ones_like(unit)

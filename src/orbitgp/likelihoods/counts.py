@@ -8,21 +8,19 @@ with k(c) and w(c) as there:
 
     log p(y | f) >= log C(y + r - 1, y) + (y - r) x / 2 + (y + r) [k(c) - 1/2 w(c) x^2],      best c = sqrt(E x^2)
 
-The bound is loose where r is far above the counts. So exact inference is by expectation propagation, with integrals over f by
-quadrature. log p is concave in f. So N(f; m, v) p(y | f) has one mode, where its slope crosses zero, and falls off on both
-sides at least as N(0, v) does. Nodes mode + s sinh(t), even in t, resolve its width s at the mode and reach its tails.
+The bound is loose where r is far above the counts. So exact inference is by expectation propagation. log p is concave in f, so
+N(f; m, v) p(y | f) has one mode, and falls off from it at least as fast as N(0, v). Nodes mode + s sinh(t), even in t, resolve
+its width s at the mode and reach its tails.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from orbitgp.likelihoods.base import Latents, Likelihood, LogProbs, Moments, Quadratic, Values, required, root_second
+from orbitgp.likelihoods.base import Latents, Likelihood, Moments, Quadratic, Values, log_normal, required, root_second
 from orbitgp.likelihoods.logistic import pg_const, pg_mean
 from orbitgp.likelihoods.predictive import CountMixture
 from orbitgp.likelihoods.tilted import Tilted
@@ -41,15 +39,13 @@ class NegativeBinomial(Likelihood):
         super().__init__()
         if num_latents != 1:
             raise ValueError(f"the negative binomial is for one output, got {num_latents}: fit counts one by one.")
-        if not overdispersion > _LEAST_OVERDISPERSION:
-            raise ValueError(f"overdispersion must be above {_LEAST_OVERDISPERSION:g}, got {overdispersion}.")
         self.num_latents = num_latents
         self.register_buffer("unit", torch.ones((), dtype=torch.float64))
-        self.log_overdispersion = nn.Parameter(torch.tensor(overdispersion - _LEAST_OVERDISPERSION, dtype=torch.float64).log())
+        self.log_overdispersion = nn.Parameter(torch.tensor(overdispersion, dtype=torch.float64).log())
 
     @property
     def r(self) -> Tensor:
-        return 1 / (self.log_overdispersion.exp() + _LEAST_OVERDISPERSION)
+        return 1 / self.log_overdispersion.exp().clamp_min(_LEAST_OVERDISPERSION)
 
     @property
     def _offset(self) -> Tensor:
@@ -66,7 +62,7 @@ class NegativeBinomial(Likelihood):
         const = self._log_ways(y) + (y + r) * pg_const(c) + b * (kappa - 0.5 * w * b)
         return Quadratic(const[:, 0], kappa - w * b, w)
 
-    def log_prob(self, y: Latents, f: Values) -> LogProbs:
+    def log_prob(self, y: Latents, f: Values) -> Float[Tensor, "*samples rows"]:
         x = f + self._offset
         return (self._log_ways(y) + y * logsigmoid(x) + self.r * logsigmoid(-x))[..., 0]
 
@@ -89,10 +85,8 @@ class NegativeBinomial(Likelihood):
             width = (self._slope_and_curvature(y, mode)[1] + 1 / variance).rsqrt()
             t = torch.asinh(_REACH * variance.sqrt() / width) * torch.linspace(-1, 1, _NODES, dtype=torch.float64).to(mean)
             f = mode + width * torch.sinh(t)
-            log_weight = torch.log(width * torch.cosh(t) * (t[:, 1:2] - t[:, :1])) - 0.5 * (
-                (f - mean).square() / variance + torch.log(2 * math.pi * variance)
-            )
-        parts = self.log_prob(y, f.mT[..., None]).mT + log_weight
+            step = width * torch.cosh(t) * (t[:, 1:2] - t[:, :1])
+        parts = self.log_prob(y, f.mT[..., None]).mT + log_normal(f - mean, variance) + step.log()
         log_z = torch.logsumexp(parts, 1, keepdim=True)
         # (log Z)' = E slope and (log Z)'' = var slope - E curvature, over the tilted distribution.
         weights = torch.exp(parts - log_z)

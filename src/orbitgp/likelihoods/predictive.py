@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.special import betainc
 from scipy.stats import nbinom
 from torch import Tensor
 
@@ -79,46 +79,38 @@ class ScaleMixture:
 
 
 class CountMixture:
-    """A negative binomial count of mean e^f and variance e^f + e^2f / r, where f is N(mean, variance)."""
+    """A negative binomial count of mean e^f and variance e^f + e^2f / r, where f is N(mean, variance): a mixture over f."""
 
     def __init__(
         self, mean: Float[Tensor, "rows outputs"], variance: Float[Tensor, "rows outputs"], r: Float[Tensor, ""]
     ) -> None:
-        self.r, self._log_mean, self._log_std = float(r), mean, variance.clamp_min(0.0).sqrt()
-        variance = variance.clamp(0.0, 100.0)  # no number below may overflow
-        self.mean = torch.exp((mean + 0.5 * variance).clamp_max(250.0))
-        self.std = (self.mean + self.mean.square() * (torch.expm1(variance) + variance.exp() / r)).sqrt()
         z = torch.linspace(-8.5, 8.5, 201, dtype=torch.float64).to(mean)
-        self._weights = torch.softmax(-0.5 * z.square(), 0)
-        self._p = self._stops(mean[..., None] + self._log_std[..., None] * z)
-
-    def _stops(self, f: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The p of the usual form of the distribution."""
-        return torch.sigmoid(math.log(self.r) - f)
+        rates = torch.exp((mean[..., None] + variance.clamp_min(0.0).sqrt()[..., None] * z).clamp_max(300.0))
+        self.weights, self.r, self.p = torch.softmax(-0.5 * z.square(), 0), r.numpy(), (r / (r + rates)).numpy()
+        self.mean = rates @ self.weights
+        self.std = (self.mean + (1 + 1 / r) * (rates.square() @ self.weights) - self.mean.square()).sqrt()
 
     def log_prob(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, " rows"]:
         """The log probability of these counts."""
-        log_probs = torch.as_tensor(nbinom.logpmf(y[..., None].numpy(), self.r, self._p.numpy())).to(self.mean)
-        return torch.logsumexp(log_probs + self._weights.log(), -1).sum(-1)
+        log_probs = torch.as_tensor(nbinom.logpmf(y[..., None].numpy(), self.r, self.p)).to(self.mean)
+        return torch.logsumexp(log_probs + self.weights.log(), -1).sum(-1)
 
     def sample(self, generator: torch.Generator | None = None) -> Float[Tensor, "rows outputs"]:
         """A count in each row."""
-        f = self._log_mean + self._log_std * torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
-        u = torch.rand(self.mean.shape, generator=generator, dtype=self.mean.dtype)
-        return torch.as_tensor(nbinom.ppf(u.numpy(), self.r, self._stops(f).numpy())).to(f)
+        which = torch.multinomial(self.weights, self.mean.numel(), replacement=True, generator=generator)
+        p = np.take_along_axis(self.p, which.view(*self.mean.shape, 1).numpy(), -1)[..., 0]
+        return torch.as_tensor(nbinom.ppf(torch.rand(p.shape, generator=generator).numpy(), self.r, p)).to(self.mean)
 
     def cdf(self, y: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows outputs"]:
-        """P(Y <= y) for whole numbers y, and 0 below zero."""
-        above = torch.as_tensor(betainc(self.r, y[..., None].clamp_min(0.0).numpy() + 1, self._p.numpy())).to(self.mean)
-        return torch.where(y < 0, 0.0, above @ self._weights)
+        """P(Y <= y)."""
+        return torch.as_tensor(nbinom.cdf(y[..., None].numpy(), self.r, self.p)).to(self.mean) @ self.weights
 
     def quantile(self, level: float) -> Float[Tensor, "rows outputs"]:
         """The least count that is not exceeded with probability ``level`` or more."""
-        z = torch.special.ndtri(self.mean.new_tensor(_checked(level)))
-        low, high = -torch.ones_like(self.mean), torch.exp((self._log_mean + z * self._log_std).clamp_max(30.0)).ceil()
-        while bool((below := (self.cdf(high) < level) & (high < 2.0**50)).any()):
+        low, high = -torch.ones_like(self.mean), self.mean.ceil()
+        while bool((below := self.cdf(high) < _checked(level)).any()):
             low, high = torch.where(below, high, low), torch.where(below, 2 * high + 1, high)
-        while bool((high - low > 1).any()):
+        while bool((high - low > 1 + 1e-15 * high).any()):
             middle = torch.floor(0.5 * (low + high))
             below = self.cdf(middle) < level
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)

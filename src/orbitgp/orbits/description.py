@@ -116,9 +116,9 @@ class Quantity:
     @property
     def anything(self) -> tuple[Quantity, Quantity]:
         """What is plausible of a quantity that the data do not determine."""
-        narrowest, widest = (self.neutral,) * 2, (0.0 if self.unit == "×" else -inf, inf)
-        ends = (narrowest, widest) if isinstance(self.value, tuple) else (narrowest[1], widest[1])
-        return Quantity(ends[0], self.unit), Quantity(ends[1], self.unit)
+        nothing, everything = self.neutral, (0.0 if self.unit == "×" else -inf, inf)
+        both = ((nothing, nothing), everything) if isinstance(self.value, tuple) else (nothing, inf)
+        return Quantity(both[0], self.unit), Quantity(both[1], self.unit)
 
     @property
     def may_be_nothing(self) -> bool:
@@ -190,8 +190,7 @@ class Description(dict[str, Value]):
 
     def within(self, extent: float) -> Description:
         """The same for inputs of this extent, beyond which no smoothness can be told from another."""
-        lengths = {name: extent if name.rpartition(".")[2].startswith("smoothness") else inf for name in self}
-        known = {name: replace(quantity, extent=lengths[name]) for name, quantity in self.quantities.items()}
+        known = {n: replace(q, extent=extent) if "smoothness" in n else q for n, q in self.quantities.items()}
         return Description(self.title, known, self.owners)
 
     def only(self, names: Collection[str]) -> Description:

@@ -66,13 +66,14 @@ def show(
         orbitgp show runs/digits-rotation --open
     """
     run = Run.open(folder)
+    run.json = json_
     if not run.result.is_file():
         _unfinished(run, json_)
         return
     result = read_json(run.result, Result)
     if "comparison" in result and not json_:
         typer.echo(f"{result['comparison'].get('verdict')}\n")
-    print_result(result, run, json_)
+    print_result(result, run)
     if not json_:
         print_line("run it again", result["again"])
         if result["interrupted"]:

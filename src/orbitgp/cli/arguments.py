@@ -1,4 +1,4 @@
-"""The options that commands share, in two groups: which data, and how to train.
+"""The options that commands share, in three groups: which data, how to train, and what to write and to print.
 
 A group is a dataclass whose fields are options. A command takes it as one argument, and :func:`expand_options` shows its fields
 to typer.
@@ -66,10 +66,7 @@ _count = partial(_train, metavar="N", min=1)
 _out = partial(typer.Option, rich_help_panel="Output")
 orbit_option = partial(typer.Option, "--orbit", "-o", metavar="ORBIT", autocompletion=complete_orbit)
 
-Out = Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")]
-Resume = Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder; it keeps its options.")]
 Json = Annotated[bool, _out("--json", help="Print the result as JSON, for scripts.")]
-Quiet = Annotated[bool, _out("--quiet", "-q", help="Do not show progress.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +143,16 @@ class TrainingSettings:
     batch_size: Annotated[int | None, _count(help="Data for each gradient, for sparse inference.")] = None
     seed: Annotated[int, _train(min=0, metavar="N", help="The same seed gives the same run.")] = 0
     device: Annotated[str, _train(metavar="NAME", help="cpu or cuda.")] = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Where the run is, and what is printed."""
+
+    out: Annotated[Path | None, _out(metavar="FOLDER", help="The run folder. By default a new one in runs/.")] = None
+    resume: Annotated[Path | None, _out(metavar="RUN", help="Go on with the run in this folder; it keeps its options.")] = None
+    json_: Json = False
+    quiet: Annotated[bool, _out("--quiet", "-q", help="Do not show progress.")] = False
 
 
 def _sizes(text: str | None, option: str, *examples: str) -> tuple[int, ...] | None:

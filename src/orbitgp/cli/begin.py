@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
 from orbitgp.cli.models import OF_IMAGES, OF_SIGNALS, check_named_again, is_own
 from orbitgp.cli.processes import own_rows, rank
 from orbitgp.cli.run import Run, orbit_for
@@ -32,25 +32,18 @@ _MOST_COLUMNS, _MOST_ORBITS = 20, 4  # columns whose distributions are compared,
 
 
 def begin(
-    command: str,
-    options: DataOptions,
-    settings: TrainingSettings,
-    orbits: Sequence[str],
-    asked: Asked,
-    out: Path | None,
-    resume: Path | None,
-    quiet: bool,
+    command: str, options: DataOptions, settings: TrainingSettings, output: OutputOptions, orbits: Sequence[str], asked: Asked
 ) -> Run:
     """The run of this command; what cannot work is an error before the folder is made."""
-    if not quiet:  # at once: loading the libraries alone takes seconds
-        typer.echo(f"reading {options.data if resume is None else resume} …", err=True)
+    if not output.quiet:  # at once: loading the libraries alone takes seconds
+        typer.echo(f"reading {output.resume or options.data} …", err=True)
     from orbitgp.datasets.files import load
     from orbitgp.inference.processes import broadcast
     from orbitgp.orbits.parse import make_orbit
 
     run, seed = None, settings.seed
-    if resume is not None:
-        run = Run.unfinished(resume, command)
+    if output.resume is not None:
+        run = Run.unfinished(output.resume, command)
         check_named_again(run.config, orbits, settings.feature_map)
         options, orbits, seed = DataOptions(**run.config["data"]), run.config["orbits"], run.config["settings"]["seed"]
     data = load(options.data, options.read_options(), options.test, options.test_fraction, options.max_data, seed)
@@ -60,8 +53,8 @@ def begin(
     if run is None:
         config = configuration(command, options, settings, data, orbits, asked)
         _check(config, data)
-        run = broadcast(Run.create(out, config) if rank() == 0 else None)
-    run.data, run.quiet = data, quiet
+        run = broadcast(Run.create(output.out, config) if rank() == 0 else None)
+    run.data, run.quiet, run.json = data, output.quiet, output.json_
     run.say(f"{data.name}: {run.config['task_reason']}")
     for note in data.notes:
         typer.echo(f"note: {note}", err=True)

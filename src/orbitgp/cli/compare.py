@@ -11,7 +11,7 @@ import typer
 from typer import Option
 
 from orbitgp.cli import arguments
-from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
 from orbitgp.cli.begin import begin, stoppable
 from orbitgp.cli.models import Watch, estimator_for, estimator_settings, is_own, tell_estimate
 from orbitgp.cli.processes import cluster
@@ -36,6 +36,7 @@ _JOBS_HELP = "Models to train at a time; by default one for each core."
 def compare(
     options: DataOptions,
     settings: TrainingSettings,
+    output: OutputOptions,
     orbit: Annotated[list[str] | None, arguments.orbit_option(help=_ORBITS_HELP)] = None,
     refine_seconds: Annotated[float | None, Option(min=0.0, metavar="SECONDS", help=_REFINE_HELP)] = None,
     profile: Annotated[str | None, Option(metavar="QUANTITY", help=_PROFILE_HELP)] = None,
@@ -43,10 +44,6 @@ def compare(
     jobs: Annotated[int | None, Option("--jobs", "-j", min=1, metavar="N", help=_JOBS_HELP)] = None,
     backend: Annotated[Literal["dask", "ray"] | None, Option(help="Train on a cluster, not on this machine's cores.")] = None,
     scheduler: Annotated[str | None, Option(metavar="ADDRESS", help="The cluster, as in tcp://10.0.0.1:8786 (Dask).")] = None,
-    out: arguments.Out = None,
-    resume: arguments.Resume = None,
-    json_: arguments.Json = False,
-    quiet: arguments.Quiet = False,
 ) -> None:
     """Which invariance do the data support?
 
@@ -66,9 +63,9 @@ def compare(
     """
     asked = {"refine_seconds": refine_seconds, "profile": profile, "profile_values": profile_values}
     _numbers(profile_values)
-    run = begin("compare", options, settings, orbit or [], asked, out, resume, quiet)
+    run = begin("compare", options, settings, output, orbit or [], asked)
     with stoppable(run), cluster(backend, scheduler):
-        _compare(run, jobs, backend is not None, json_)
+        _compare(run, jobs, backend is not None)
 
 
 def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
@@ -102,7 +99,7 @@ def _numbers(text: str | None) -> list[float]:
         raise typer.BadParameter(f"write numbers as in 0,15,30, not {text!r}.", param_hint="--profile-values") from None
 
 
-def _compare(run: Run, jobs: int | None, on_cluster: bool, json_: bool) -> None:
+def _compare(run: Run, jobs: int | None, on_cluster: bool) -> None:
     import joblib
     import torch
 
@@ -143,7 +140,7 @@ def _compare(run: Run, jobs: int | None, on_cluster: bool, json_: bool) -> None:
     certain = ranking.plain not in ranking.tied
     result = finish(run, model, starts[ranking.best], plain, certain, comparison=ranking, profile=curve)
     shutil.rmtree(run.models, ignore_errors=True)
-    if json_:
+    if run.json:
         typer.echo(json.dumps(result, indent=1))
         return
     typer.echo(str(ranking))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitgp.cli import arguments
-from orbitgp.cli.arguments import DataOptions, TrainingSettings
+from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
 from orbitgp.cli.begin import INTERRUPTED, begin, stoppable
 from orbitgp.cli.models import estimator_for, tell_estimate, teller
 from orbitgp.cli.processes import leave, own_rows, process_group, rank
@@ -28,12 +28,9 @@ _BASELINE_HELP = "Train without invariance too, to say what it is worth."
 def learn(
     options: DataOptions,
     settings: TrainingSettings,
+    output: OutputOptions,
     orbit: Annotated[str | None, arguments.orbit_option(help=arguments.ORBIT_HELP)] = None,
-    out: arguments.Out = None,
     baseline: Annotated[bool, typer.Option("--baseline/--no-baseline", help=_BASELINE_HELP)] = True,
-    resume: arguments.Resume = None,
-    json_: arguments.Json = False,
-    quiet: arguments.Quiet = False,
 ) -> None:
     """Learn an invariance of the data: how far it goes, and what it is worth.
 
@@ -52,12 +49,12 @@ def learn(
     """
     orbits, begun = [] if orbit is None else [orbit], time.monotonic()
     with process_group():
-        run = begin("learn", options, settings, orbits, {"baseline": baseline}, out, resume, quiet)
+        run = begin("learn", options, settings, output, orbits, {"baseline": baseline})
         with stoppable(run):
-            _train(run, json_, begun)
+            _train(run, begun)
 
 
-def _train(run: Run, json_: bool, begun: float) -> None:
+def _train(run: Run, begun: float) -> None:
     import torch
 
     from orbitgp.inference.processes import broadcast
@@ -97,7 +94,7 @@ def _train(run: Run, json_: bool, begun: float) -> None:
     result = finish(run, model, start, None if plain is None else plain.value, certain, stopped)
     if not stopped:
         run.checkpoint.unlink(missing_ok=True)
-    print_result(result, run, json_)
+    print_result(result, run)
     if stopped:
         of_all = "" if budget is None else f" of {budget:,}"
         after = f"after {result['steps']:,}{of_all} steps"

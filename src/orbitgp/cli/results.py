@@ -82,7 +82,7 @@ def finish(
     model.columns_ = options.table()  # so that the model file takes data frames, too
     _save_model(model, run.model)
     run.write_json(run.path / "config.json", {**config, "decided": {"ard": "yes" if model.ard_ else "no"}})
-    run.write_json(run.history, model.history_)
+    run.write_json(run.path / "history.json", model.history_)
     write_report(run.report, content)
     run.write_json(run.result, result)
     return result
@@ -158,9 +158,9 @@ def _result(content: Content, run: Run) -> dict[str, Any]:
     return result if content.profile is None else {**result, "profile": asdict(content.profile)}
 
 
-def print_result(result: dict[str, Any], run: Run, json_: bool) -> None:
+def print_result(result: dict[str, Any], run: Run) -> None:
     """Print the sentence, a few numbers, and what to do next; for scripts, all of it as JSON."""
-    if json_:
+    if run.json:
         typer.echo(json.dumps(result, indent=1))
         return
     for sentence in (result["summary"], *result["remarks"], ""):

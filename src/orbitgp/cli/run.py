@@ -66,12 +66,12 @@ class Run:
     """The files of one run by name, the content of its ``config.json``, and its data while it trains."""
 
     data: Data
+    json = False  # whether results are for scripts
 
     def __init__(self, path: Path, config: dict[str, Any], quiet: bool = True) -> None:
         self.path, self.config, self.quiet = path, config, quiet
         self.checkpoint = path / "checkpoint.safetensors"
         self.model = path / "model.safetensors"
-        self.history = path / "history.json"
         self.baseline = path / "baseline.json"
         self.result = path / "result.json"
         self.report = path / "report.html"

@@ -12,21 +12,14 @@ from jaxtyping import Shaped
 
 from orbitgp import datasets
 from orbitgp.datasets.base import DatasetError, stratified_split, task_of
-from orbitgp.datasets.files.arrays import read_npy, read_npz, read_ts, sibling_targets, without_gaps
 from orbitgp.datasets.files.data import Data, ReadOptions
-from orbitgp.datasets.files.images import SUFFIXES, read_image_files
+from orbitgp.datasets.files.formats import READERS, read_image_files, sibling_targets, without_gaps
 from orbitgp.datasets.files.tables import read_table
 from orbitgp.orbits.description import number
 from orbitgp.orbits.images.warps import border_level
 
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
-_READERS = {
-    ".npz": read_npz,
-    ".npy": read_npy,
-    ".ts": read_ts,
-    **dict.fromkeys((".csv", ".tsv", ".parquet", ".xlsx"), read_table),
-    **dict.fromkeys(SUFFIXES, read_image_files),
-}
+_READERS = {**READERS, **dict.fromkeys((".csv", ".tsv", ".parquet", ".xlsx"), read_table)}
 _CHANNELS = (1, 3, 4)
 _BEYOND = 0.5  # how far pixels may lie outside of 0 to 1 without a word: sharp edges overshoot
 

@@ -148,7 +148,8 @@ def tell_estimate(say: Callable[[str], None], data: Data, models: Sequence[Any],
     if rows // 2 >= _FEWEST:
         offers[f"--max-data {rows // 2}"] = x[::2], y[::2]
     if colour and x[0].size > _VALUES:
-        offers[f"--resize {_SIDE}x{_SIDE}"] = x[..., :: x.shape[-2] // _SIDE, :: x.shape[-1] // _SIDE], y
+        every = [max(1, size // _SIDE) for size in x.shape[-2:]]
+        offers[f"--resize {_SIDE}x{_SIDE}"] = x[..., :: every[0], :: every[1]], y
     less = {}
     for option, part in offers.items() if count() == 1 else ():
         with suppress(ValueError):  # data of one class, or images of one colour: nothing that can be offered

@@ -25,6 +25,8 @@ from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Data, ReadOptions, check_memory
 from orbitgp.orbits.description import listed
 
+Signals = Float[np.ndarray, "rows *signal"]
+
 _LONGEST = 120  # characters of a reason that numpy gives
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096
@@ -135,9 +137,7 @@ def _labels(words: list[str]) -> Shaped[np.ndarray, " rows"]:
     return np.array(words)
 
 
-def without_gaps(
-    x: Float[np.ndarray, "rows *signal"], where: str, options: ReadOptions, notes: list[str]
-) -> tuple[Float[np.ndarray, "rows *signal"], ReadOptions]:
+def without_gaps(x: Signals, where: str, options: ReadOptions, notes: list[str]) -> tuple[Signals, ReadOptions]:
     """Signals whose gaps are closed along time: by a straight line, and by the nearest value at the ends.
 
     With ``resample``, the time from the first sample to the last value of a signal is divided into ``length`` samples.

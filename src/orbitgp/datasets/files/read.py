@@ -18,6 +18,8 @@ from orbitgp.datasets.files.tables import read_table
 from orbitgp.orbits.description import number
 from orbitgp.orbits.images.warps import border_level
 
+Targets = Shaped[np.ndarray, "rows *outputs"]
+
 NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
 _READERS = {**READERS, **dict.fromkeys((".csv", ".tsv", ".parquet", ".xlsx"), read_table)}
 _CHANNELS = (1, 3, 4)
@@ -73,9 +75,7 @@ def load_inputs(spec: str | Path, options: ReadOptions) -> Data:
     return replace(found, rows=found.rows or [str(i + 1) for i in range(len(found.x))])
 
 
-def as_trained(
-    y: Shaped[np.ndarray, "rows *outputs"], trained: Shaped[np.ndarray, "..."]
-) -> Shaped[np.ndarray, "rows *outputs"]:
+def as_trained(y: Targets, trained: Shaped[np.ndarray, "..."]) -> Targets:
     """The targets as words where those of training are words: some of these may be numbers."""
     return y.astype(str) if trained.dtype.kind in "US" and y.dtype.kind in "iuf" else y
 
@@ -148,7 +148,7 @@ def _images(x: Shaped[np.ndarray, "rows *features"]) -> Shaped[np.ndarray, "rows
     return x.astype(np.float32) / np.float32(255 if x.dtype == np.uint8 else 1)
 
 
-def _targets(y: Any, rows: int, where: str) -> Shaped[np.ndarray, "rows *outputs"]:
+def _targets(y: Any, rows: int, where: str) -> Targets:
     """One target for each input; a column is a vector."""
     y = np.asarray(y)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y

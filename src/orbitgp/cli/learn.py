@@ -62,24 +62,22 @@ def _train(run: Run, begun: float) -> None:
     from orbitgp.report.finding import is_certain
     from orbitgp.training.progress import Progress
 
-    config, budget = run.config, run.config["settings"]["max_steps"]
+    config, data, budget = run.config, run.data, run.config["settings"]["max_steps"]
     torch.set_num_threads(config["threads"])
-    orbit = orbit_for(config, config["orbit"], run.data)
+    orbit = orbit_for(config, config["orbit"], data)
     start = orbit.describe()
     units = {name: quantity.unit for name, quantity in start.quantities.items()}
     wants_plain = bool(config["asked"].get("baseline")) and not isinstance(orbit, Identity)
     models = [estimator_for(config, one) for one in (orbit, None)[: 1 + wants_plain]]
-    seconds = tell_estimate(run.say, run.data, models)
+    seconds = tell_estimate(run.say, data, models)
     if models[0].ard == "auto":  # one fit after the other
         seconds = [seconds[0] / 2, seconds[0] / 2, *(one / 2 for one in seconds[1:])]
     with Progress(seconds, units, lines=True, show=not run.quiet) as bar, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fit was stopped")
-        saved: dict[str, Any] = {"checkpoint": run.checkpoint, "checkpoint_every": 30.0, "resume": True}
         limit = config["settings"]["max_seconds"]  # of the command: a tenth is for data and report, two for the other model
         share = 0.7 if wants_plain else 0.9
-        model = _fit(
-            run, estimator_for(config, orbit, max_seconds=limit and share * limit), teller(bar, config["orbit"]), **saved
-        )
+        model, rows = estimator_for(config, orbit, max_seconds=limit and share * limit), (own_rows(data.x), own_rows(data.y))
+        model.fit(*rows, callback=teller(bar, config["orbit"]), checkpoint=run.checkpoint, checkpoint_every=30.0, resume=True)
         left = limit and broadcast(0.9 * limit - (time.monotonic() - begun))
         if wants_plain and left is not None and left <= 0:
             run.say("there is no time left for the model without invariance: raise --max-seconds")
@@ -103,18 +101,14 @@ def _train(run: Run, begun: float) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _fit(run: Run, model: Any, tell: Any, **how: Any) -> Any:
-    """The estimator, fitted to the rows of this process."""
-    return model.fit(own_rows(run.data.x), own_rows(run.data.y), callback=tell, **how)
-
-
 def _plain_evidence(run: Run, bar: Progress, changed: dict[str, Any]) -> Evidence | None:
     """The evidence of the model without invariance, which an earlier part of the run may have trained; None if stopped."""
     from orbitgp.inference.evidence import Evidence
 
     if run.baseline.is_file():
         return Evidence(**read_json(run.baseline, Evidence))
-    model = _fit(run, estimator_for(run.config, None, **changed), teller(bar, "no invariance"))
+    model = estimator_for(run.config, None, **changed)
+    model.fit(own_rows(run.data.x), own_rows(run.data.y), callback=teller(bar, "no invariance"))
     if model.interrupted_:
         return None
     if rank() == 0:

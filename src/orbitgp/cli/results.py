@@ -74,11 +74,10 @@ def finish(
     )
     result = {**_result(content, run), "interrupted": bool(stopped or model.interrupted_)}
     if comparison is not None:
-        errors = {}  # on held-out data, which have no part in the verdict
-        if data.test is not None:
-            scored = {row.orbit: score(comparison.models[row.orbit], data.test.x, data.test.y, 0) for row in comparison.rows}
-            errors = {orbit: " ".join(found.headline) for orbit, found in scored.items()}
-        result["comparison"] = {**comparison.to_dict(), "test": errors}
+        test, ranked = content.test, {row.orbit: comparison.models[row.orbit] for row in comparison.rows}
+        errors = {} if test is None else {orbit: score(one, *test, 0).headline for orbit, one in ranked.items()}
+        # Held-out data have no part in the verdict.
+        result["comparison"] = {**comparison.to_dict(), "test": {orbit: " ".join(said) for orbit, said in errors.items()}}
     model.columns_ = options.table()  # so that the model file takes data frames, too
     _save_model(model, run.model)
     run.write_json(run.path / "config.json", {**config, "decided": {"ard": "yes" if model.ard_ else "no"}})

@@ -29,7 +29,7 @@ import numpy as np
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # to learn from, and to test
 
 ROOT = Path(__file__).parents[1]
-PAIRS = ("gram", "gram_to_pull_back", "pull_back", "cross")  # of orbit_gram: all that computes pairs of an exact fit
+PAIRS = ("gram", "cross")  # of orbit_gram: all that computes pairs of an exact fit, but their gradient
 TURNS, ANGLES, STEPS = 32, 90.0, 40  # of the plain GPyTorch model: its rotations, their range, and steps of Adam
 EPOCHS = 60  # of the network
 SMALL = (

@@ -35,7 +35,7 @@ from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import Method, initial_inducing
 from orbitgp.inference.model import InvariantGP
-from orbitgp.kernels.stationary import Stationary
+from orbitgp.kernels.covariance import Stationary
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.orbits.sampling import Draws, Elements, Inputs, base_draws

@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
-from orbitgp.kernels.dispatch import FeatureMapCovariance
+from orbitgp.kernels.covariance import FeatureMapCovariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.kernels.image_maps import OrientedGradients
 from orbitgp.orbits import Rotation

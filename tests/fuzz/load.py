@@ -23,7 +23,7 @@ import torch
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
 from orbitgp.inference.model import InvariantGP
-from orbitgp.kernels.stationary import Stationary
+from orbitgp.kernels.covariance import Stationary
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise
 from orbitgp.planning.options import TrainerSettings

@@ -14,7 +14,7 @@ import torch
 from orbitgp import InvariantGPRegressor, TrainingOptions
 from orbitgp.inference import memory
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
-from orbitgp.kernels.stationary import Stationary
+from orbitgp.kernels.covariance import Stationary
 from orbitgp.orbits import GaussianNoise, Permutation
 from orbitgp.planning.cost import Workload
 from tests import new_process

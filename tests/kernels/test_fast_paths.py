@@ -8,11 +8,10 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
-from orbitgp.kernels.covariance import Covariance
-from orbitgp.kernels.dispatch import covariance
-from orbitgp.kernels.stationary import Stationary
+from orbitgp.kernels.covariance import Covariance, Stationary, covariance
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Pairing, Rotation, Samples
+from tests.kernels.kuu import kuu
 
 DIM = 4
 
@@ -103,7 +102,7 @@ def test_kuu_in_panels_equals_gpytorch_with_all_gradients(name, size):
 
     def found(module):
         ends = z.clone().requires_grad_()
-        gram = module.gram(ends)
+        gram = kuu(module, ends)
         return (gram, *torch.autograd.grad((gram * weights).sum(), [ends, *kernel.parameters()]))
 
     torch.testing.assert_close(found(covariance(kernel)), found(Covariance(kernel)), rtol=1e-8, atol=1e-8)
@@ -113,14 +112,14 @@ def test_kuu_in_double_of_single_inducing_points():
     """The value has all digits of double precision, and the gradient those of the inducing points."""
     kernel = make("rbf")
     z = torch.randn(200, DIM).requires_grad_()
-    gram = covariance(kernel).gram(z.double())
+    gram = kuu(covariance(kernel), z.double())
     assert gram.dtype == torch.float64
     centred = (z.double() - z.mean(0)).detach()
-    torch.testing.assert_close(gram, covariance(kernel).gram(centred), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gram, kuu(covariance(kernel), centred), rtol=1e-12, atol=1e-12)
     truth = z.detach().double().requires_grad_()
     weights = torch.randn(200, 200, dtype=torch.float64)
     single = torch.autograd.grad((gram * weights).sum(), [z, *kernel.parameters()])
-    double = torch.autograd.grad((covariance(kernel).gram(truth) * weights).sum(), [truth, *kernel.parameters()])
+    double = torch.autograd.grad((kuu(covariance(kernel), truth) * weights).sum(), [truth, *kernel.parameters()])
     assert single[0].dtype == torch.float32
     torch.testing.assert_close(single[0].double(), double[0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(single[1:], double[1:], rtol=1e-5, atol=1e-5)

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 import orbitgp.kernels.feature_maps
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, InvariantKernel, TrainingOptions
 from orbitgp.inference.model import InvariantGP
-from orbitgp.kernels.covariance import Covariance
-from orbitgp.kernels.dispatch import FeatureMapCovariance, covariance
+from orbitgp.kernels.covariance import Covariance, FeatureMapCovariance, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.image_maps import OrientedGradients
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Pairing, Permutation, Rotate90, Rotation, Samples
+from tests.kernels.kuu import kuu
 from tests.kernels.maps import NAMES, Curved, oriented_gradients
 
 BRIEF = TrainingOptions(learning_rate=0.03, start_rows=0)
@@ -168,7 +168,7 @@ class TestKernel:
             if path == "kernel":
                 out = kernel(x).to_dense()
             else:
-                out = {"FeatureMapCovariance": FeatureMapCovariance, "Covariance": Covariance}[path](kernel).gram(x)
+                out = kuu({"FeatureMapCovariance": FeatureMapCovariance, "Covariance": Covariance}[path](kernel), x)
             weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
             return [out, *torch.autograd.grad((weights * out).sum(), [x, *kernel.parameters()])]
 
@@ -201,13 +201,13 @@ class TestKernel:
         x = rand(6, dim).float().requires_grad_()
         mapped = kernel.map(x)
         kfu, kff = covariance(kernel).expectations(x.reshape(2, 1, 3, dim), x[:2], Pairing.exact())
-        gram = covariance(kernel).gram(x)
+        gram = kuu(covariance(kernel), x)
         assert {t.dtype for t in (mapped, kfu, kff, gram)} == {torch.float32}
         gradients = torch.autograd.grad(kfu.sum() + kff.sum() + gram.square().sum(), [x, *kernel.parameters()])
         assert gradients[0].dtype == torch.float32
         assert all(g.dtype == torch.float64 for g in gradients[1:])
         assert all(p.dtype == torch.float64 for p in kernel.parameters())
-        double = covariance(kernel).gram(x.detach().double())
+        double = kuu(covariance(kernel), x.detach().double())
         torch.testing.assert_close(gram.double(), double, rtol=1e-4, atol=1e-5)
 
     def test_buffers_of_the_map_take_the_precision_of_the_input_too(self) -> None:
@@ -254,8 +254,8 @@ class TestCovariance:
         z = torch.randn(5, 4, dtype=torch.float64).requires_grad_()
 
         def through(module: Covariance) -> list[Tensor]:
-            outputs = [*module.expectations(xa, z, rule), module.gram(z), module.gram(z[:4].reshape(2, 2, 4))]
-            outputs += [module.gram(z.double()), module.cross(xa[:2].flatten(1, 2), xa[2:].flatten(1, 2))]
+            outputs = [*module.expectations(xa, z, rule), kuu(module, z), kuu(module, z[:4].reshape(2, 2, 4))]
+            outputs += [kuu(module, z.double()), module.cross(xa[:2].flatten(1, 2), xa[2:].flatten(1, 2))]
             generator = torch.Generator().manual_seed(5)
             loss = sum((torch.randn(o.shape, generator=generator, dtype=torch.float64) * o).sum() for o in outputs)
             return [*outputs, *torch.autograd.grad(loss, [xa, z, *kernel.parameters()])]
@@ -274,7 +274,7 @@ class TestCovariance:
 
         with torch.no_grad():
             kfu, kff = covariance(kernel).expectations(xa, z[:, 0], Pairing.groups(2))
-            sets = covariance(kernel).gram(z)
+            sets = kuu(covariance(kernel), z)
             cross = covariance(kernel).cross(xa[:2, 0], xa[2:, 1])
         for n, g in itertools.product(range(3), range(2)):
             torch.testing.assert_close(kfu[n, g], k(xa[n, g], z[:, 0]).mean(0))

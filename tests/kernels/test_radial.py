@@ -9,8 +9,8 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
+from orbitgp.kernels.covariance import Stationary
 from orbitgp.kernels.radial import BlockSums, Exponents, _in_three, _precision, _with_columns
-from orbitgp.kernels.stationary import Stationary
 
 SHAPES = {"points": ((5, 6), (7, 6)), "pairs of each datum": ((3, 5, 6), (3, 4, 6)), "with themselves": ((3, 5, 6), None)}
 

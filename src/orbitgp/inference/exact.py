@@ -1,7 +1,7 @@
 """The invariant Gaussian process without inducing points: f at the data themselves.
 
 Orbits are finite: enumerated, or S fixed draws that all data share, or of one element where K_f has a closed form
-(:mod:`orbitgp.kernels.dispatch`). K_f gives the log evidence (:mod:`orbitgp.inference.dense_posterior`):
+(:mod:`orbitgp.kernels.covariance`). K_f gives the log evidence (:mod:`orbitgp.inference.dense_posterior`):
 exactly for a Gaussian or Dirichlet likelihood, by expectation propagation for two classes, and for the others as the bound that
 their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
 G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
@@ -20,14 +20,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orbitgp.inference import orbit_gram
-from orbitgp.inference.dense_posterior import Locals, Observations, Solution, Targets, quadratic_at, solve
+from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Solution, Targets, quadratic_at, solve
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.memory import chunk_elements, in_parts, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
 from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING, MeanName, Means, PriorMean
 from orbitgp.kernels import Covariance, covariance
-from orbitgp.kernels.dispatch import closed_form
+from orbitgp.kernels.covariance import closed_form
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.sampling import Inputs
@@ -127,32 +127,33 @@ class ExactGP(nn.Module):
         """What g sees of the finite orbit of each row."""
         return self.seen_and_means(x)[0]
 
-    def gram(self) -> Float[Tensor, "rows rows"]:
+    @torch.no_grad()
+    def gram(self) -> Gram:
         """K_f of the data."""
         return orbit_gram.gram(self.vectors, self.features(self.x))
 
-    @torch.no_grad()
     def precise(self, seen: Seen, noise: Float[Tensor, "rows anylatents"]) -> Seen:
         """What g sees, in double precision where the noise is not far above the rounding of K_f: solutions divide by it."""
         if seen.dtype == torch.float64:
             return seen
-        variance = self.vectors.expectations(seen[:4, None], seen[:1, 0], EXACT)[1].max()
+        with torch.no_grad():
+            variance = self.vectors.expectations(seen[:4, None], seen[:1, 0], EXACT)[1].max()
         rounding = torch.finfo(seen.dtype).eps * float(variance)
         return seen if float(noise.min()) > NOISE_OVER_ROUNDING * rounding else seen.double()
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The posterior given these targets, kept for predictions; local parameters start from ``local``."""
-        seen, solution, _ = self._solved(likelihood, y, local, *self.seen_and_means(self.x))
+        gram, _, solution = self._solved(likelihood, y, local)
         self.prior_mean.set_bias(solution.bias)
         self.weights, self.noise = solution.weights, solution.system.noise
-        self._inverted = {seen.device: solution.system}
+        self._inverted = {gram.device: solution.system}
         return solution
 
     @torch.no_grad()
     def log_evidence(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """The log evidence of the finite orbit; nothing is kept."""
-        return self._solved(likelihood, y, local, *self.seen_and_means(self.x))[1].log_evidence
+        return self._solved(likelihood, y, local)[2].log_evidence
 
     @torch.no_grad()
     def fresh_evidence(
@@ -169,56 +170,43 @@ class ExactGP(nn.Module):
         given = means, likelihood, y, local, self.prior_mean.bias.requires_grad
         return fresh_evidence(self.vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
 
-    @torch.no_grad()
     def _solved(
-        self,
-        likelihood: Likelihood,
-        y: Targets,
-        local: Locals | None,
-        seen: Seen,
-        means: Means,
-        learns_inputs: bool | None = None,
-    ) -> tuple[Seen, Solution, orbit_gram.Kept | None]:
-        """What g sees of the data, in the precision that the solution needs, the solution, and blocks of K_f for its gradient.
-
-        Blocks are kept if a gradient is wanted, and data are few. ``learns_inputs``: whether it goes on into what g sees; None
-        where no gradient is wanted.
-        """
+        self, likelihood: Likelihood, y: Targets, local: Locals | None, invert: bool = False
+    ) -> tuple[Gram, Means, Solution]:
+        """K_f in the precision that the solution needs, the prior means, and the solution, which has no gradient."""
+        seen, means = self.seen_and_means(self.x)
         if not likelihood.num_locals:
-            seen = self.precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
-        if learns_inputs is None:
-            gram, kept = orbit_gram.gram(self.vectors, seen), None
-        else:
-            gram, kept = orbit_gram.gram_to_pull_back(self.vectors, seen, learns_inputs)
-        given = self.prior_mean.without_bias(means), likelihood, y, local, self.prior_mean.bias.requires_grad
-        try:
-            solution = solve(gram, *given, invert=learns_inputs is not None, by_bound=self.by_bound)
-            precise = self.precise(seen, solution.system.noise)
-        except FloatingPointError:
-            precise = seen.double()
+            seen = self.precise(seen, Observations.of(likelihood.quadratic(y, None)).noise.detach())
+        given = self.prior_mean.without_bias(means).detach(), likelihood, y, local, self.prior_mean.bias.requires_grad
+        while True:
+            gram = orbit_gram.gram(self.vectors, seen)
+            try:
+                solution = solve(gram.detach(), *given, invert=invert, by_bound=self.by_bound)
+                precise = self.precise(seen, solution.system.noise)
+            except FloatingPointError:
+                precise = seen.double()
+                if precise is seen:
+                    raise
             if precise is seen:
-                raise
-        if precise is seen:
-            return seen, solution, kept
-        del gram, kept
-        return self._solved(likelihood, y, local, precise, means, learns_inputs)
+                return gram, means, solution
+            del gram
+            seen = precise
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
         """The log evidence; its gradient is added to the parameters of kernel, feature map, orbit, likelihood and mean."""
-        inputs, means = self.seen_and_means(self.x)
-        learns_inputs, linear = inputs.requires_grad, self.prior_mean.weight is not None
-        seen, solution, kept = self._solved(likelihood, y, local, inputs.detach(), means.detach(), learns_inputs)
+        gram, means, solution = self._solved(likelihood, y, local, invert=True)
         system, weights = solution.system, solution.weights
         observed = Observations.of(quadratic_at(likelihood, y, solution.local, self.by_bound))
-        gradient = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
+        to_gram = 0.5 * (weights @ weights.mT - system.total(self.num_latents))
         to_noise = 0.5 * (weights.square() - system.diagonals())
-        to_inputs = orbit_gram.pull_back(self.vectors, seen, gradient, learns_inputs, kept)
-        # d/dt = -alpha; of the quadratic's own constants autograd takes care.
-        found = [-weights, to_noise, torch.ones_like(observed.constant), to_inputs, weights if linear else None]
-        outputs = zip((*observed, inputs, means), found, strict=True)
-        pairs = [(output, slope.to(output.dtype)) for output, slope in outputs if output.requires_grad and slope is not None]
-        if pairs:
-            torch.autograd.backward([output for output, _ in pairs], [slope for _, slope in pairs])
+        # d/dt = -alpha; of the quadratic's own constants autograd takes care. A constant mean is at its best.
+        slopes = [to_gram, -weights, to_noise, torch.ones_like(observed.constant)]
+        outputs = [gram, *observed]
+        if self.prior_mean.weight is not None:
+            outputs, slopes = [*outputs, means], [*slopes, weights]
+        learned = [(output, slope) for output, slope in zip(outputs, slopes, strict=True) if output.requires_grad]
+        if learned:
+            torch.autograd.backward([output for output, _ in learned], [slope.to(output.dtype) for output, slope in learned])
         return solution
 
     @in_smaller_chunks

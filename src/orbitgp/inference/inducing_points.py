@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from orbitgp.inference.rows import RowSource, fetch
-from orbitgp.kernels.dispatch import covariance
+from orbitgp.kernels.covariance import covariance
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit, Pairing
 from orbitgp.orbits.sampling import base_draws
 

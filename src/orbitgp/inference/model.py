@@ -25,10 +25,11 @@ from torch import Tensor, nn
 
 from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.moments import KernelMeans, WhitenedMeans, estimate, pair_product
+from orbitgp.inference.orbit_gram import gram
 from orbitgp.inference.prior import MeanName, PriorMean, draw_normal
 from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.cholesky import Factor, cholesky
-from orbitgp.kernels.dispatch import covariance
+from orbitgp.kernels.covariance import covariance
 from orbitgp.likelihoods.base import Moments
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws
@@ -96,7 +97,7 @@ class InvariantGP(nn.Module):
     def inducing_covariance(self, features: Features | None = None) -> Float[Tensor, "inducing inducing"]:
         """Kuu + jitter I, in float64; give the features of the inducing sets where they are known."""
         features = self._inducing_features() if features is None else features
-        kuu = self.covariance.of_features.gram(features.double())
+        kuu = gram(self.covariance.of_features, features.double())
         return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def whitened_means(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> WhitenedMeans:
@@ -205,8 +206,8 @@ class InvariantGP(nn.Module):
         samples = self.orbit.shared_samples(x, num_samples, seed)
         means = self.whitened_means(samples)
         a = means.a[:, 0]
-        points = samples.points.flatten(3)[:, 0].double()
-        kff = torch.cat([self.covariance.cross(part, points) for part in points.split(16)])
+        seen = self.covariance.features(samples.points.flatten(3)[:, 0].double())
+        kff = gram(self.covariance.of_features, seen)
         t = a @ self.q_sqrt
         covariance = kff - a @ a.mT + t @ t.mT
         return means.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)

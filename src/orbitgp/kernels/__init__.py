@@ -1,7 +1,6 @@
 """Kernels of g, their expectations over orbits, and the invariant kernel of f."""
 
-from orbitgp.kernels.covariance import Covariance
-from orbitgp.kernels.dispatch import covariance
+from orbitgp.kernels.covariance import Covariance, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.image_maps import Frame, OrientedGradients
 from orbitgp.kernels.invariant import InvariantKernel

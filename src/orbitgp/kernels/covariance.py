@@ -1,16 +1,18 @@
 """k_g: the kernel of the function that is averaged over the orbit.
 
-Any ``gpytorch.kernels.Kernel`` serves. The model asks it for three things only:
+Any ``gpytorch.kernels.Kernel`` serves. The model asks it for two things only:
 
-    gram(Z)               Kuu = k_g(Z, Z), or its means over pairs of sets of points, (M, M)
     expectations(xa, Z)   Kfu, the mean of k_g(x_a, z) over each block of samples, (N, B, M)
                           and kff, the paired mean of k_g(x_a, x_a') over a datum's own samples, (N,)
     cross(xa, xb)         the mean of k_g over two sets of samples, for joint predictions
 
 :func:`covariance` picks the implementation: RBF and Matérn kernels (in a ScaleKernel or not, ARD or not) take a hand-written
 path: one GEMM with two extra columns yields all scaled squared distances, and its backward pass is two GEMMs. Any other kernel
-goes through GPyTorch.
-Hyperparameters stay in float64; the large products run in the dtype of the samples.
+goes through GPyTorch. Hyperparameters stay in float64; the large products run in the dtype of the samples.
+
+Where the expectation over the orbit is an integral that is known, no draws are needed, and the evidence is that of the infinite
+orbit. Such a closed form (:func:`closed_form`) is a :class:`Covariance` of the inputs themselves: the model takes it for k_g,
+and the orbit for one with a single element.
 """
 
 from __future__ import annotations
@@ -21,24 +23,25 @@ from functools import partial
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.settings import lazily_evaluate_kernels
 from jaxtyping import Float
 from linear_operator import to_dense
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.radial import BlockSums, Exponents
+from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
 Inducing = Float[Tensor, "inducing dim"]
-InducingSets = Float[Tensor, "inducing *samples dim"]  # points, or sets of points
-Gram = Float[Tensor, "inducing inducing"]
 Points = Float[Tensor, "*batch n dim"]
 Others = Float[Tensor, "*batch m dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
+# k_g / variance between points and others (None: the same points), summed over blocks of as many points
+Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
 
-_GRAM_POINTS = {False: 2**9, True: 2**12}  # points of Kuu whose rows are computed together
-_KEPT = {False: 2**24, True: 2**28}  # values of k_g in Kuu that are kept for its gradient; more of them are computed again
+_AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass over it
 LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
 
 
@@ -89,24 +92,6 @@ class Covariance(nn.Module):
     def of_features(self) -> Covariance:
         """The same kernel as a function of features."""
         return self
-
-    def gram(self, z: InducingSets) -> Gram:
-        """Kuu; of sets of points, the means over pairs of two sets. For the gradient of many points they are computed again."""
-        sets = z[:, None] if z.ndim == 2 else z
-        step = max(1, _GRAM_POINTS[z.is_cuda] // sets.shape[1])
-        again = torch.is_grad_enabled() and sets.shape[:2].numel() ** 2 > _KEPT[z.is_cuda]
-        rows: Callable[..., Tensor] = self.gram_rows
-        if again:
-            rows = partial(checkpoint, self.gram_rows, use_reentrant=False, preserve_rng_state=False)
-        lower = [rows(sets, start, start + step) for start in range(0, len(sets), step)]
-        right = [[below[:, i * step : (i + 1) * step].mT for below in lower[i + 1 :]] for i in range(len(lower))]
-        return torch.cat([torch.cat([row, *others], 1) for row, others in zip(lower, right, strict=True)])
-
-    def gram_rows(self, sets: Float[Tensor, "sets samples dim"], start: int, stop: int) -> Float[Tensor, "rows columns"]:
-        """Some rows of that, up to the diagonal. A set with itself is exact: no distance is rounded."""
-        means, own = self.expectations(sets[start:stop, None], sets[:stop].flatten(0, 1), Pairing.exact())
-        values = means[:, 0].unflatten(1, (-1, sets.shape[1])).mean(-1)
-        return torch.diagonal_scatter(values, own, offset=start)
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         """Kfu for each block and kff for each datum."""
@@ -162,3 +147,113 @@ def loses_digits(
         return True
     farthest = float(torch.linalg.vector_norm(points.detach() - centre, dim=-1).max())
     return not farthest**2 * float(sharpness.detach()) <= LOST[sharpness.dtype] / torch.finfo(sharpness.dtype).eps
+
+
+class Stationary(Covariance):
+    """RBF and Matérn kernels, k = variance * profile(|x - z|^2 / lengthscale^2)."""
+
+    def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
+        super().__init__(kernel, tensor_cores)
+        base = unscaled(kernel)
+        self.nu = None if isinstance(base, RBFKernel) else float(base.nu)
+        self.smooth = self.nu != 0.5  # else its slope has no bound: TF32 does not know the distance of points that are close
+
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
+        blocks, size = xa.shape[1:3]
+        (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
+        parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, blocks * size * len(z))))
+        kfu = torch.cat([evaluate(part.flatten(0, 2), points, size) for part in parts]).unflatten(0, (-1, blocks))
+        left, right = pair_sides(x, pairing)
+        kff = evaluate(left, None if left is right else right, 1) * pair_weights(x, pairing)
+        return (kfu * (variance / size)).to(xa.dtype), (kff.sum((-2, -1)) * variance).to(xa.dtype)
+
+    def _prepared(
+        self, centre: Float[Tensor, " dim"], *points: Tensor
+    ) -> tuple[tuple[Tensor, ...], Evaluate, Float[Tensor, ""]]:
+        """Points, the function that evaluates the kernel between them in their precision, and the variance.
+
+        Distances come from products, or from differences where products cancel: these are slower, and in double precision. With
+        ARD the points are scaled. One lengthscale is applied in the product.
+        """
+        (lengthscales, variance), dtype = self.hyperparameters(len(centre)), centre.dtype
+        gamma, scaled, origin = lengthscales[0].pow(-2).to(dtype), points, centre
+        if len(lengthscales) > 1:  # far from zero, x / lengthscale loses digits: centre first
+            scaled = tuple((x - centre) / lengthscales.to(x.dtype) for x in points)
+            gamma, origin = torch.ones_like(gamma), torch.zeros_like(centre)
+        cancels = any(loses_digits(x, gamma, origin, self.smooth) for x in scaled)
+        if cancels and dtype != torch.float64:
+            return self._prepared(centre.double(), *(x.double() for x in points))
+        tensor_cores = self.tensor_cores and self.smooth and centre.is_cuda and centre.dtype == torch.float32
+
+        def evaluate(a: Tensor, b: Tensor | None, size: int) -> Tensor:
+            if cancels:
+                squares = torch.cdist(a, a if b is None else b, compute_mode="donot_use_mm_for_euclid_dist").square()
+                h = squares * (-0.5 * gamma)
+            else:  # a datum's own samples make small products, which gain nothing from tensor cores
+                h = Exponents.apply(a, b, origin, gamma, tensor_cores and a.ndim == 2)
+            return BlockSums.apply(h, self.nu, size)
+
+        return scaled, evaluate, variance.to(dtype)
+
+    def hyperparameters(self, dim: int) -> tuple[Float[Tensor, " lengthscales"], Float[Tensor, ""]]:
+        """The lengthscale of all of these features, or one for each of them, and the variance."""
+        lengthscales = unscaled(self.kernel).lengthscale.reshape(-1)
+        variance = self.kernel.outputscale if isinstance(self.kernel, ScaleKernel) else lengthscales.new_ones(())
+        return lengthscales, variance
+
+
+def unscaled(kernel: Kernel) -> Kernel:
+    """The kernel inside a ScaleKernel, or the kernel itself."""
+    return kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+
+
+def covariance(kernel: Kernel, tensor_cores: bool = True) -> Covariance:
+    """The fastest implementation of what the model needs from this kernel.
+
+    ``tensor_cores=False`` keeps the large products of a GPU in full single precision, which deterministic objectives need.
+    """
+    base = unscaled(kernel)
+    plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
+    if plain and type(base) in (RBFKernel, MaternKernel):
+        return Stationary(kernel, tensor_cores)
+    return FeatureMapCovariance(kernel, tensor_cores) if type(kernel) is FeatureMapKernel else Covariance(kernel)
+
+
+class FeatureMapCovariance(Covariance):
+    """A kernel behind a feature map: map the inputs once, then use the fastest implementation for the kernel of features."""
+
+    def features(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
+        return self.kernel.map(x)
+
+    @property
+    def of_features(self) -> Covariance:
+        # Made anew: as a part of this module it would be saved twice.
+        return covariance(self.kernel.base_kernel, self.tensor_cores)
+
+    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
+        return self.of_features.expectations(self.features(xa), self.features(z), pairing)
+
+
+def closed_form(kernel: Kernel, orbit: Orbit) -> Covariance | None:
+    """k_f of this k_g and this orbit as a function of the inputs; None where it is not known."""
+    if type(orbit) is GaussianNoise and type(unscaled(kernel)) is RBFKernel and isinstance(covariance(kernel), Stationary):
+        return NoisyRBF(kernel, orbit)
+    return None
+
+
+class NoisyRBF(Stationary):
+    """An RBF kernel of inputs with Gaussian noise is an RBF kernel again, wider and lower:
+
+        k_f(x, x') = v prod_d (l_d^2 / w_d^2)^(1/2) exp(-1/2 sum_d (x_d - x'_d)^2 / w_d^2),   w_d^2 = l_d^2 + 2 s_d^2
+
+    with lengthscales l, variance v and scales s of the noise. Each input has noise of its own, also where x = x': hence the 2.
+    """
+
+    def __init__(self, kernel: Kernel, noise: GaussianNoise) -> None:
+        super().__init__(kernel, tensor_cores=False)
+        self.noise = noise
+
+    def hyperparameters(self, dim: int) -> tuple[Float[Tensor, " lengthscales"], Float[Tensor, ""]]:
+        lengthscales, variance = super().hyperparameters(dim)
+        growth = 1 + 2 * (self.noise.scales(dim) / lengthscales).square()  # w^2 / l^2
+        return lengthscales * growth.sqrt(), variance * torch.exp(-0.5 * growth.log().expand(dim).sum())

@@ -16,7 +16,7 @@ from torch import nn
 from orbitgp import InvariantGPRegressor, compare
 from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels import FeatureMapKernel
-from orbitgp.kernels.dispatch import closed_form
+from orbitgp.kernels.covariance import closed_form
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import GaussianNoise, Orbit, Permutation
 

@@ -13,9 +13,9 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from orbitgp import InvariantGPClassifier
 from orbitgp.inference.elbo import expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
-from orbitgp.inference.local_parameters import LocalName, Network, RecognitionNetwork, Setting
+from orbitgp.inference.local_parameters import LocalName, LocalParameters, RecognitionNetwork, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood, StickBreaking
+from orbitgp.likelihoods import Bernoulli, Likelihood, StickBreaking
 from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer
@@ -95,7 +95,7 @@ def test_no_source_is_optimistic() -> None:
         best = likelihood.quadratic(setting.y, likelihood.local(y, exact).repeat(draws, 1)).expectation(moments)
         same = likelihood.quadratic(setting.y, likelihood.local(setting.y, moments)).expectation(moments)
         scored = {"same": same}
-        network = Network(setting).at(rows)
+        network = LocalParameters("network", setting, seed=0).at(rows)
         scored["network"] = expected_log_likelihood(model, likelihood, samples, setting.y, network)
     for name, terms in scored.items():
         difference = (terms - best).reshape(draws, -1).sum(1)
@@ -131,11 +131,6 @@ def test_shapes_and_start(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     local = RecognitionNetwork(likelihood, x, y, start=2.5)(x, y)
     assert local.dtype == torch.float64
     torch.testing.assert_close(local.detach(), torch.full((6, 3), 2.5, dtype=torch.float64))
-
-
-def test_nothing_to_recognise() -> None:
-    with pytest.raises(ValueError, match="no local parameters"):
-        RecognitionNetwork(Gaussian(), torch.rand(3, 2), torch.rand(3, 1))
 
 
 def test_a_column_without_spread_does_no_harm() -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orbitgp.inference.local_parameters import LocalSource
+from orbitgp.inference.local_parameters import LocalParameters
 from orbitgp.inference.rows import spread
 from orbitgp.likelihoods import Classification
 from orbitgp.orbits import Orbit
@@ -28,7 +28,7 @@ _FEWEST = 40  # records before anything can be said about convergence
 _NATS, _SHARE = 2.0, 0.003  # what a run twice as long may gain: nats, or this share of all that was gained
 
 
-def parameter_groups(local: LocalSource, rate: float) -> Groups:
+def parameter_groups(local: LocalParameters, rate: float) -> Groups:
     """What is learned, by its rate; inducing points have their own, and all else has ``rate`` in its units."""
     model, likelihood, x, y = local.setting
     of_inputs = spread(x)

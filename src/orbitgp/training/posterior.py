@@ -17,7 +17,7 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.evidence import chunks
-from orbitgp.inference.local_parameters import LocalSource, Setting
+from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.moments import WhitenedMeans
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics, total
@@ -37,7 +37,7 @@ class PosteriorUpdates:
 
     def __init__(
         self,
-        local: LocalSource,
+        local: LocalParameters,
         options: TrainerSettings,
         sample: Callable[[Owned, int | None], Samples],
         generator: torch.Generator,

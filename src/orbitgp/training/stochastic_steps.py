@@ -23,7 +23,7 @@ from torch import Tensor
 
 from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
-from orbitgp.inference.local_parameters import Setting, local_source
+from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import Owned, RowSource, first, minibatches, owned, prefetch
 from orbitgp.likelihoods import Likelihood
@@ -62,7 +62,7 @@ class StochasticSteps(Engine):
         self.model.q_sqrt.requires_grad_(False)
         samples = (options.num_samples, 2, options.sampler)
         one = self.model.orbit.sample(first(self.x, 1), *samples, torch.Generator(self.x.device))
-        self.local = local_source(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
+        self.local = LocalParameters(options.local, Setting(self.model, self.likelihood, self.x, self.y), options.seed)
         enumerated = one.pairing == Pairing.exact()
         self.posterior = PosteriorUpdates(self.local, options, self._sample, self.generator, enumerated)
         # Gradients may be small because the unit of a parameter is, so eps is next to nothing.
@@ -190,7 +190,7 @@ class StochasticSteps(Engine):
     @torch.no_grad()
     def _gather_local(self) -> None:
         """Bring the local parameters of all data to every process. Until then each knows those of its own."""
-        values = getattr(self.local, "values", None)
+        values = self.local.values
         if processes.count() > 1 and values is not None:
             own = owned(self.x, torch.arange(len(self.x), device=self.x.device)).rows
             mine = torch.zeros_like(values).index_copy_(0, own, values[own])

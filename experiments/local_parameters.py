@@ -111,7 +111,7 @@ def _own_bound(trainer: Trainer, generator: torch.Generator, passes: int = 8) ->
         return Batch(samples, y[rows], trainer.stochastic.local.at(rows))
 
     parts = torch.arange(len(x), device=x.device).split(options.batch_size)
-    return sum(elbo_of_all(model, likelihood, map(batch, parts)) for _ in range(passes)) / passes
+    return sum(elbo_of_all(model, likelihood, map(batch, parts)).value for _ in range(passes)) / passes
 
 
 def table(records: Records) -> str:

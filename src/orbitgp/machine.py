@@ -1,13 +1,28 @@
-"""The memory of this machine and its devices: how much is free, and tables that are kept in it."""
+"""The memory of this machine and its devices: what is free, what an intermediate may take, and tables that are kept in it.
+
+Work over many rows goes in chunks. Where a chunk does not fit, because others use the device too, chunks become half as large
+for the rest of the process and the work is done again. So a run that was given too little memory gets slower and goes on.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
 from functools import cache, wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+logger = logging.getLogger("orbitgp")
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+_halved = 0
+_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # the last is cuBLAS and cuSOLVER
 
 
 def free_memory(device: torch.device) -> float:
@@ -36,3 +51,43 @@ def constant(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return make(*args).to(dtype=dtype, device=device)
 
     return kept
+
+
+def chunk_elements(device: torch.device) -> int:
+    """How many numbers an intermediate may have where data are streamed: enough to keep the device busy, few enough to fit."""
+    if device.type == "cuda":  # a sixty-fourth of its memory in single precision, as several models may share it
+        return (int(torch.cuda.get_device_properties(device).total_memory) // 256) >> _halved
+    return 2**24 >> _halved
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, the system, or a library that has its own memory on the device, had none left."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
+
+
+def in_smaller_chunks(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Repeat work that ran out of memory, with chunks half as large. It must leave nothing behind where it fails."""
+
+    @wraps(work)
+    def repeated(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        global _halved
+        while True:
+            try:
+                return work(*args, **kwargs)
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or _halved >= 8:
+                    raise
+            # Outside the handler, so that the tensors of the failed attempt are gone.
+            _halved += 1
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            logger.warning("memory ran out: going on in chunks of a %dth of their size.", 2**_halved)
+
+    return repeated
+
+
+def in_parts(work: Callable[[Tensor], tuple[Tensor, ...]], parts: tuple[Tensor, ...], kept: int = 1) -> tuple[Tensor, ...]:
+    """What work makes of all rows, part for part. For the gradient of more than ``kept`` parts, the work is done again."""
+    again = torch.is_grad_enabled() and len(parts) > kept
+    found = [checkpoint(work, part, use_reentrant=False, preserve_rng_state=False) if again else work(part) for part in parts]
+    return tuple(torch.cat(terms) for terms in zip(*found, strict=True))

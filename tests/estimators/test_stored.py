@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.estimators import stored as estimator_data
-from orbitgp.inference.rows import Minibatches, StoredRows, minibatches
+from orbitgp.inference.rows import Minibatches, StoredRows
 from orbitgp.orbits import Rotation
 from tests import new_process
 from tests.estimators import peak_memory
@@ -111,7 +111,7 @@ def test_batches_are_read_once_and_beforehand(data: tuple[np.ndarray, np.ndarray
         return x[rows]
 
     rows = StoredRows(read, x.shape, torch.float32, torch.device("cpu"))
-    batches = minibatches(rows, torch.Generator().manual_seed(0))
+    batches = Minibatches(rows, torch.Generator().manual_seed(0))
     for _ in range(20):
         index = batches.take(30)
         late.append(index.numpy().tobytes() not in rows.coming)
@@ -132,7 +132,8 @@ def test_small_arrays_are_loaded(data: tuple[np.ndarray, np.ndarray], monkeypatc
 
 
 def test_blocks_hold_every_row_once_and_are_mixed() -> None:
-    batches = Minibatches(1000, torch.Generator().manual_seed(0), block=64)
+    rows = StoredRows(np.zeros((1000, 1)).__getitem__, (1000, 1), torch.float32, torch.device("cpu"))
+    batches = Minibatches(rows, torch.Generator().manual_seed(0))
     epoch = torch.cat([batches.take(100) for _ in range(10)])
     assert sorted(epoch.tolist()) == list(range(1000))
     assert len(set((epoch[:100] // 64).tolist())) > 8

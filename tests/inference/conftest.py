@@ -8,7 +8,6 @@ import pytest
 @pytest.fixture
 def fully_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local parameters and the posterior take turns until nothing moves."""
-    monkeypatch.setattr("orbitgp.inference.fixed_point._LEAST_NATS", 1e-12)
-    monkeypatch.setattr("orbitgp.inference.fixed_point._NATS_OF_DATUM", 0.0)
+    monkeypatch.setattr("orbitgp.inference.fixed_point._NATS_OF_DATUM", 1e-14)
     for module in ("fixed_point", "dense_posterior"):
         monkeypatch.setattr(f"orbitgp.inference.{module}.MOST_TURNS", 3000)

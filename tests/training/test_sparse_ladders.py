@@ -355,5 +355,5 @@ def test_a_climb_ends_where_little_is_left_beside_the_slack(monkeypatch: pytest.
     bound = coarse.run()[-1]["bound"]
     assert coarse.converged
     assert coarse.steps < 0.9 * fine.steps
-    slack = CollapsedGP(coarse.model, coarse.x, 4).slack(coarse.likelihood, coarse.y)
+    slack = CollapsedGP(coarse.model, coarse.x, 4).condition(coarse.likelihood, coarse.y).slack
     assert top - 0.2 * slack < bound < top

@@ -61,8 +61,8 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     each = 1.5 if trainer.likelihood.num_locals else 1.0  # half as many passes find local parameters
 
     def passes(least: float = 0.0) -> float:
-        """How many there is time for, and one for the slack."""
-        within = trainer.rest.share() / pass_seconds(*problem, rows, samples) - 1
+        """How many there is time for."""
+        within = trainer.rest.share() / pass_seconds(*problem, rows, samples)
         return min(max(least, within / each), float(MOST_PASSES))
 
     while samples is not None and samples > EVIDENCE_SAMPLES // 8 and passes() < 2:
@@ -72,7 +72,7 @@ def sparse_evidence(trainer: Trainer, generator: torch.Generator) -> Evidence:
     whole = samples is None and rows == len(trainer.x)  # whole orbits of all data have no noise
     count = 1 if whole else int(passes(2.0))
     local_passes = ceil((each - 1) * count)
-    with trainer.rest.timed((count + local_passes + 1) * pass_seconds(*problem, rows, samples)):
+    with trainer.rest.timed((count + local_passes) * pass_seconds(*problem, rows, samples)):
         evidence = measure_evidence(
             *problem,
             trainer.y,

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from orbitgp.inference.dense_posterior import Locals, Observations, Posterior, Targets, begin_local, best_local, posterior
 from orbitgp.inference.fresh_evidence import FreshEvidence
-from orbitgp.inference.memory import in_parts, in_smaller_chunks
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import KernelMeans
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
@@ -32,6 +31,7 @@ from orbitgp.inference.noisy_covariance import LowRankCovariance
 from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Quadratic
+from orbitgp.machine import in_parts, in_smaller_chunks
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.sampling import Inputs
 
@@ -39,7 +39,6 @@ Columns = Float[Tensor, "rows latents"]
 Bound = Posterior[LowRankCovariance]
 Square = Float[Tensor, "inducing inducing"]
 
-_KEPT_PARTS = 4  # parts of the data, up to which their kernel is kept for the gradient
 _SLACK_SHARE = 1e-3  # of the slack: differences of the bound that mean nothing
 
 
@@ -91,14 +90,10 @@ class CollapsedGP(nn.Module):
         """The same model of other data or draws; parameters are shared."""
         return CollapsedGP(self.sparse, x, num_samples, self.seed if seed is None else seed)
 
+    @torch.no_grad()
     def resolution(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
         """Nats below which differences of the bound mean nothing: a small part of its slack."""
-        return _SLACK_SHARE * self.slack(likelihood, y, local)
-
-    @torch.no_grad()
-    def slack(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> float:
-        """What the bound loses to the variance that the inducing variables leave; the model stays as it is."""
-        return float(self._solved(likelihood, y, local).slack)
+        return _SLACK_SHARE * float(self._solved(likelihood, y, local).slack)
 
     def evidence_with_gradient(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Bound:
         """The bound; its gradient is added to the parameters of kernel, feature map, orbit, likelihood, mean and points."""
@@ -135,7 +130,7 @@ class CollapsedGP(nn.Module):
             with self.sparse.covariance.in_full_precision():
                 return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)[:3]
 
-        ku, prior_mean, kff = in_parts(of_part, self._parts(), _KEPT_PARTS)
+        ku, prior_mean, kff = in_parts(of_part, self._parts(), kept=4)
         return KernelMeans(ku, prior_mean, kff, EXACT)
 
     def _solved(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> Bound:

@@ -3,7 +3,7 @@
 This is the only place where a bound is put together. Training, evidence and tests call :func:`elbo`, or :func:`elbo_of_all`
 where the data are streamed. The data terms alone are :func:`expected_log_likelihood`.
 
-The inducing variables do not determine f. Each datum pays for the variance that they leave (:func:`slack`):
+The inducing variables do not determine f. Each datum pays for the variance that they leave, the slack:
 
     1/2 sum_nl lam_nl (k_ff(x_n) - q_ff(x_n)),    q_ff = k_fu Kuu^-1 k_uf,
 
@@ -58,6 +58,24 @@ def elbo(
     return expected - model.kl() * (1.0 if processes.rank() == 0 else 0.0)
 
 
+def expected_log_likelihood(
+    model: InvariantGP,
+    likelihood: Likelihood,
+    samples: Samples,
+    y: Float[Tensor, "rows *outputs"],
+    local: Local | None = None,
+) -> Float[Tensor, " rows"]:
+    """The data terms of the bound, one for each datum."""
+    return likelihood.quadratic(y, local).expectation(model.moments(model.whitened_means(samples), likelihood.couples))
+
+
+class Bound(NamedTuple):
+    """The bound of all data, and about how many nats it loses to the variance that the inducing variables leave."""
+
+    value: float
+    slack: float
+
+
 @torch.no_grad()
 def elbo_of_all(
     model: InvariantGP,
@@ -65,46 +83,18 @@ def elbo_of_all(
     batches: Iterable[Batch],
     factor: Float[Tensor, "inducing inducing"] | None = None,
     scale: float = 1.0,
-) -> float:
+) -> Bound:
     """The same bound of all data as a number, from batches that together hold every datum once (``factor``: model.factor()).
 
     ``scale`` is N/B where they hold B of N data.
     """
-    factor = model.factor() if factor is None else factor
-    expected = 0.0
+    factor, sums = model.factor() if factor is None else factor, model.q_mean.new_zeros(2)
     for samples, y, local in batches:
-        expected += float(expected_log_likelihood(model, likelihood, samples, y, local, factor).sum())
-    return scale * sum(processes.all_gather(expected)) - float(model.kl())
-
-
-def expected_log_likelihood(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    samples: Samples,
-    y: Float[Tensor, "rows *outputs"],
-    local: Local | None = None,
-    factor: Float[Tensor, "inducing inducing"] | None = None,
-) -> Float[Tensor, " rows"]:
-    """The data terms of the bound, one for each datum (``factor``: model.factor(), where nothing is learned)."""
-    moments = model.moments(model.whitened_means(samples, factor), cross=likelihood.couples)
-    return likelihood.quadratic(y, local).expectation(moments)
-
-
-@torch.no_grad()
-def slack(
-    model: InvariantGP,
-    likelihood: Likelihood,
-    batches: Iterable[Batch],
-    factor: Float[Tensor, "inducing inducing"] | None = None,
-) -> float:
-    """Nats that the bound of all data loses to the variance that the inducing variables leave, about.
-
-    Batches together hold every datum once (``factor``: model.factor()).
-    """
-    factor, lost = model.factor() if factor is None else factor, 0.0
-    for samples, y, local in batches:
-        means, lam = model.whitened_means(samples, factor), likelihood.quadratic(y, local).lam
-        lam = lam if lam.ndim == 2 else lam.diagonal(dim1=-2, dim2=-1)
+        means, quadratic = model.whitened_means(samples, factor), likelihood.quadratic(y, local)
+        expected = quadratic.expectation(model.moments(means, likelihood.couples))
+        lam = quadratic.lam if quadratic.lam.ndim == 2 else quadratic.lam.diagonal(dim1=-2, dim2=-1)
         left = means.kff - pair_product(means.a, means.a, means.pairing).sum(-1)
-        lost += 0.5 * float((lam.sum(1) * left).sum())
-    return lost
+        sums += torch.stack([expected.sum(), 0.5 * (lam.sum(1) * left).sum()]).double()
+    processes.all_reduce([sums])
+    expected_sum, slack = (scale * sums).tolist()
+    return Bound(expected_sum - float(model.kl()), slack)

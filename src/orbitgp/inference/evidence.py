@@ -8,19 +8,19 @@ value from another. The standard error is that of the mean over passes with inde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.elbo import Batch, elbo_of_all, slack
-from orbitgp.inference.memory import in_smaller_chunks
+from orbitgp.inference.elbo import Batch, Bound, elbo_of_all
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import RowSource, first, owned
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, required
+from orbitgp.machine import in_smaller_chunks
 from orbitgp.orbits import Samples
 from orbitgp.orbits.sampling import Policy
 
@@ -147,11 +147,9 @@ def measure_evidence(
 ) -> Evidence:
     """The bound over all data: the mean of ``passes`` independent estimates, its standard error, and its slack.
 
-    Where there are more than ``most_rows`` data, each pass draws this number at random, and they stand for all. The slack is
-    measured where all data lie in one tensor.
+    Where there are more than ``most_rows`` data, each pass draws this number at random, and they stand for all.
     """
     factor = model.factor()
-    size = len(x) if most_rows is None else min(most_rows, len(x))
 
     def drawn(index: Tensor) -> Iterator[tuple[Tensor, Samples]]:
         """This process's rows and their samples, a few at a time."""
@@ -161,52 +159,45 @@ def measure_evidence(
             if len(part.rows):
                 yield part.rows, samples
 
-    def moments(samples: Samples) -> Moments:
-        return model.moments(model.whitened_means(samples, factor), likelihood.couples)
-
-    def batches(index: Tensor, local: Tensor | None) -> Iterator[Batch]:
-        """These rows once, with fresh draws."""
-        return (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
-
     def local_parameters(index: Tensor) -> Tensor | None:
         """The local parameters of these rows, in the place of each row."""
         if not likelihood.num_locals:
             return None
-        passed = [_combined([moments(samples) for _, samples in drawn(index)], torch.cat) for _ in range(local_passes)]
-        average = _combined(passed, lambda parts: torch.stack(parts).mean(0))
+        passed = []
+        for _ in range(local_passes):
+            parts = (model.moments(model.whitened_means(samples, factor), likelihood.couples) for _, samples in drawn(index))
+            passed.append(_combined(parts, torch.cat))
         own = owned(x, index).rows
-        found = required(likelihood.local(y[own], average))
+        found = required(likelihood.local(y[own], _combined(passed, lambda terms: torch.stack(terms).mean(0))))
         return found.new_zeros(len(x), *found.shape[1:]).index_copy_(0, own, found)
 
-    def bound(index: Tensor, local: Tensor | None) -> float:
-        """The bound from one pass over these rows."""
-        return elbo_of_all(model, likelihood, batches(index, local), factor, scale=len(x) / len(index))
+    def bound(index: Tensor, local: Tensor | None) -> Bound:
+        """The bound from one pass over these rows with fresh draws."""
+        batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
+        return elbo_of_all(model, likelihood, batches, factor, scale=len(x) / len(index))
 
     with model.cached_inducing_features(), model.covariance.in_full_precision():
         # A finite orbit that is enumerated has no noise: one pass is enough.
         enumerated = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
-        lost = None
-        if size == len(x):
+        if most_rows is None or most_rows >= len(x):
             index = torch.arange(len(x), device=x.device)
             local = local_parameters(index)
             found = [bound(index, local) for _ in range(1 if enumerated else passes)]
-            lost = slack(model, likelihood, batches(index, local), factor) if isinstance(x, Tensor) else None
         else:
-            some = [torch.randperm(len(x), generator=generator, device=x.device)[:size] for _ in range(passes)]
+            some = [torch.randperm(len(x), generator=generator, device=x.device)[:most_rows] for _ in range(passes)]
             found = [bound(index, local_parameters(index)) for index in some]
-    values = torch.tensor(found, dtype=torch.float64)
-    stderr = 0.0 if len(values) == 1 else float(values.std()) / math.sqrt(len(values))
+    values, slacks = torch.tensor(found, dtype=torch.float64).T
     return Evidence(
         value=float(values.mean()),
-        stderr=stderr,
+        stderr=0.0 if len(values) == 1 else float(values.std()) / math.sqrt(len(values)),
         num_data=len(x),
         num_samples=None if enumerated else num_samples,
         likelihood=type(likelihood).__name__,
-        slack=None if lost is None else max(0.0, lost),
+        slack=max(0.0, float(slacks.mean())),
     )
 
 
-def _combined(parts: list[Moments], combine: Callable[[list[Tensor]], Tensor]) -> Moments:
+def _combined(parts: Iterable[Moments], combine: Callable[[tuple[Tensor, ...]], Tensor]) -> Moments:
     """The moments of which ``parts`` are pieces or repetitions, combined tensor by tensor."""
-    mean, second, cross = (list(terms) for terms in zip(*parts, strict=True))
+    mean, second, cross = zip(*parts, strict=True)
     return Moments(combine(mean), combine(second), None if cross[0] is None else combine(cross))

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from orbitgp.inference import orbit_gram
 from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Solution, Targets, quadratic_at, solve
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
-from orbitgp.inference.memory import chunk_elements, in_parts, in_smaller_chunks
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
 from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING, MeanName, Means, PriorMean
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
 from orbitgp.likelihoods import Likelihood
+from orbitgp.machine import chunk_elements, in_parts, in_smaller_chunks
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.sampling import Inputs
 

@@ -23,8 +23,7 @@ Point = Float[Tensor, "*shape"]
 Found = TypeVar("Found")
 
 MOST_TURNS = 100
-_NATS_OF_DATUM = 1e-6  # that one more turn may gain, for each datum
-_LEAST_NATS = 1e-5  # the same in all, where data are few
+_NATS_OF_DATUM = 1e-6  # that one more turn may gain, for each of at least ten data
 
 
 def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:
@@ -55,7 +54,7 @@ def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -
 
 def tolerance(point: Point) -> float:
     """Nats that one more turn may gain."""
-    return max(_LEAST_NATS, _NATS_OF_DATUM * len(point))
+    return _NATS_OF_DATUM * max(10, len(point))
 
 
 class AndersonMixing:

@@ -23,14 +23,14 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.inference.moments import KernelMeans, WhitenedMeans, estimate, pair_product
 from orbitgp.inference.orbit_gram import gram
-from orbitgp.inference.prior import MeanName, PriorMean, draw_normal
+from orbitgp.inference.prior import MeanName, PriorMean
 from orbitgp.inference.rows import RowSource
 from orbitgp.kernels.cholesky import Factor, cholesky
 from orbitgp.kernels.covariance import covariance
 from orbitgp.likelihoods.base import Moments
+from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits import FiniteOrbit, Orbit, Pairing, Samples
 from orbitgp.orbits.sampling import base_draws
 
@@ -211,18 +211,6 @@ class InvariantGP(nn.Module):
         t = a @ self.q_sqrt
         covariance = kff - a @ a.mT + t @ t.mT
         return means.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)
-
-    @torch.no_grad()
-    def sample_functions(
-        self,
-        x: Float[Tensor, "rows *features"],
-        num_functions: int,
-        num_samples: int | None = 64,
-        seed: int = 0,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, "functions rows latents"]:
-        """Draws from the joint posterior of f at x."""
-        return draw_normal(*self.joint(x, num_samples, seed), num_functions, generator)
 
     def samples_per_row(self, num_samples: int | None) -> int:
         """The samples of each datum: as many as asked for, but never more than a finite orbit has elements."""

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from orbitgp.inference.memory import chunk_elements, in_smaller_chunks
 from orbitgp.kernels.covariance import Covariance
+from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits import Pairing
 
 Seen = Float[Tensor, "rows samples dim"]

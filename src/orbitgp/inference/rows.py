@@ -7,6 +7,7 @@ such as those that become inducing points, are fetched (:func:`fetch`) by all pr
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -156,12 +157,8 @@ def first(x: Inputs | RowSource, count: int) -> Some:
 
 def spaced(x: Inputs | RowSource) -> Some:
     """Evenly spaced rows of the data, all if these are not many, on every process."""
-    return fetch(x, _spaced_index(x))
-
-
-def _spaced_index(x: Inputs | RowSource) -> RowIndex:
     count = min(_SPACED_ROWS, len(x))
-    return torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long()
+    return fetch(x, torch.linspace(0, len(x) - 1, count, device=x.device, dtype=torch.float64).round().long())
 
 
 def on_disk(x: Inputs | RowSource) -> bool:
@@ -176,14 +173,14 @@ def prefetch(x: Inputs | RowSource, index: RowIndex) -> None:
 
 
 class Minibatches:
-    """Batches of the rows of ``count`` data. ``order`` holds the rows that are left of the present epoch.
+    """Batches of these data. ``order`` holds the rows that are left of the present epoch.
 
-    With ``block``, rows that lie together are read together: an epoch goes through pools of random blocks of this size, and
-    is in random order only within each pool. That suits data on disk, and takes memory for one pool.
+    On disk, rows that lie together are read together: an epoch goes through pools of random blocks, and is in random order only
+    within each pool. That takes memory for one pool.
     """
 
-    def __init__(self, count: int, generator: torch.Generator, block: int = 1) -> None:
-        self.count, self.generator, self.block = count, generator, block
+    def __init__(self, x: Inputs | RowSource, generator: torch.Generator) -> None:
+        self.count, self.generator, self.block = len(x), generator, 1 if isinstance(x, Tensor) else x.block
         self.order = torch.empty(0, dtype=torch.long, device=generator.device)
         self.blocks = torch.empty(0, dtype=torch.long, device=generator.device)  # that are left of the present epoch
 
@@ -220,25 +217,10 @@ class Minibatches:
         self.order, self.blocks = state["order"], state["blocks"]
 
 
-def minibatches(x: Inputs | RowSource, generator: torch.Generator) -> Minibatches:
-    """Batches of these data; where they lie on disk, of rows that lie together."""
-    return Minibatches(len(x), generator, block=1 if isinstance(x, Tensor) else x.block)
-
-
 def checksum(x: Inputs | RowSource) -> str:
-    """A fingerprint of the data that does not depend on how many processes share them: a weighted sum of their bits.
-
-    Of data on disk, evenly spaced rows stand for all.
-    """
-    local, start = (x.local, x.start) if isinstance(x, SharedRows) else (x, 0)
-    rows = _spaced_index(local) if isinstance(local, StoredRows) else torch.arange(len(local), device=local.device)
-    total, odd = 0, 0x5851F42D4C957F2D  # spreads differences over all bits
-    for part in rows.split(_SPACED_ROWS):
-        values = local[part].flatten(1).contiguous()
-        bits = values.view(torch.int32 if values.element_size() == 4 else torch.int64).long()
-        columns = torch.arange(1, values.shape[1] + 1, device=values.device) * odd
-        total += int(((bits * columns).sum(1) * ((part + start + 1) * odd + 1)).sum())
-    return f"{sum(processes.all_gather(total)) % 2**64:016x} {tuple(x.shape)} {x.dtype}"
+    """A fingerprint of the data, by evenly spaced rows where there are many. It does not depend on who holds which rows."""
+    content = spaced(x).cpu().contiguous().numpy().tobytes()
+    return f"{hashlib.sha256(content).hexdigest()[:16]} {tuple(x.shape)} {x.dtype}"
 
 
 def spread(x: Inputs | RowSource) -> float:

@@ -105,31 +105,9 @@ class Covariance(nn.Module):
         return block.reshape(len(xa), len(xb), -1).mean(-1)
 
     def _dense(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
-        sharpness = self._sharpness(a.dtype)
-        if sharpness is not None and loses_digits(a, sharpness, a.detach().reshape(-1, a.shape[-1]).mean(0)):
-            if a.dtype != torch.float64:
-                return self._dense(a.double(), b.double()).to(a.dtype)
-            # Pair by pair, GPyTorch takes distances from differences.
-            shape = torch.broadcast_shapes(a[..., :, None, :].shape, b[..., None, :, :].shape)
-            pairs = (a[..., :, None, :].expand(shape), b[..., None, :, :].expand(shape))
-            return self._evaluated(*(side.reshape(-1, shape[-1]) for side in pairs), diag=True).reshape(shape[:-1])
-        return self._evaluated(a, b)
-
-    @torch.no_grad()
-    def _sharpness(self, dtype: torch.dtype) -> Float[Tensor, ""] | None:
-        """1 / lengthscale^2 of the shortest lengthscale, if the kernel is one of distances."""
-        parts = [part for part in self.kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
-        if not (parts and self.kernel.is_stationary):
-            return None
-        return torch.stack([part.lengthscale.min() for part in parts]).min().to(dtype).pow(-2)
-
-    def _evaluated(self, a: Points, b: Others, **how: bool) -> Tensor:
-        # Hyperparameters are cast to the dtype of the inputs, inside the call, so that gradients reach them.
-        state = (*self.kernel.named_parameters(), *self.kernel.named_buffers())
-        cast = {name: t.to(a.dtype) for name, t in state if t.is_floating_point()}
-        with lazily_evaluate_kernels(False):  # evaluated while they are cast
-            dense: Tensor = to_dense(torch.func.functional_call(self.kernel, cast, (a, b), how))
-        return dense
+        """In double precision: where points lie far from zero, distances lose digits, and noise may be a 1e-8 of the kernel."""
+        with lazily_evaluate_kernels(False):
+            return to_dense(self.kernel(a.double(), b.double())).to(a.dtype)
 
 
 def loses_digits(

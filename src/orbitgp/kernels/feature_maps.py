@@ -20,8 +20,8 @@ from gpytorch import Module
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from orbitgp.machine import in_parts
 from orbitgp.orbits.images.warps import as_inputs
 
 
@@ -52,18 +52,15 @@ class FeatureMapKernel(Kernel):
         """
         rows = as_inputs(x, self.image_shape)
         parts = rows.split(max(1, _PART[rows.is_cuda] // x.shape[-1]))
-        if len(parts) <= _KEPT[rows.is_cuda] or not torch.is_grad_enabled():
-            mapped = [self._mapped(part) for part in parts]
-        else:
-            mapped = [checkpoint(self._mapped, part, use_reentrant=False, preserve_rng_state=False) for part in parts]
-        return torch.cat(mapped).reshape(*x.shape[:-1], mapped[0].shape[-1])
+        (mapped,) = in_parts(self._mapped, parts, _KEPT[rows.is_cuda])
+        return mapped.reshape(*x.shape[:-1], mapped.shape[-1])
 
-    def _mapped(self, rows: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
+    def _mapped(self, rows: Float[Tensor, "rows *shape"]) -> tuple[Float[Tensor, "rows mapped"]]:
         """The map in the precision of its input; its parameters are cast. What it yields with several axes is a vector here."""
         state = (*self.feature_map.named_parameters(), *self.feature_map.named_buffers())
         cast = {name: t.to(rows.dtype) for name, t in state if t.is_floating_point()}
         mapped: Tensor = torch.func.functional_call(self.feature_map, cast, (rows,))
-        return mapped.flatten(1)
+        return (mapped.flatten(1),)
 
     def forward(
         self, x1: Float[Tensor, "*batch1 n dim"], x2: Float[Tensor, "*batch2 m dim"], diag: bool = False, **params: Any

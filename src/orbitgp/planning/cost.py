@@ -28,11 +28,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.inference.exact import ExactGP
-from orbitgp.inference.memory import chunk_elements
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.inference.rows import RowSource, first
 from orbitgp.likelihoods import Likelihood
+from orbitgp.machine import chunk_elements
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
 
 Inputs = Float[Tensor, "rows *features"] | RowSource

@@ -18,10 +18,10 @@ from torch import Tensor
 from orbitgp.inference import processes
 from orbitgp.inference.evidence import chunks
 from orbitgp.inference.local_parameters import LocalParameters, Setting
-from orbitgp.inference.memory import in_smaller_chunks
 from orbitgp.inference.moments import WhitenedMeans
 from orbitgp.inference.natural_gradient import Statistics, set_posterior, statistics, total
-from orbitgp.inference.rows import Owned, RowIndex, minibatches, owned, prefetch
+from orbitgp.inference.rows import Minibatches, Owned, RowIndex, owned, prefetch
+from orbitgp.machine import in_smaller_chunks
 from orbitgp.orbits import Samples
 from orbitgp.planning.options import TrainerSettings
 
@@ -46,7 +46,7 @@ class PosteriorUpdates:
         self.model, self.likelihood, self.x, self.y = local.setting
         self.local, self.options = local, options
         self.sample, self.enumerated = sample, enumerated
-        self.minibatches = minibatches(self.x, generator)
+        self.minibatches = Minibatches(self.x, generator)
         self.stats: Statistics | None = None
         self.blend = 0.0
         self.failed_jitter = 0.0  # the largest with which Kuu had no factor

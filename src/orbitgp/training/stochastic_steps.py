@@ -25,7 +25,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Owned, RowSource, first, minibatches, owned, prefetch
+from orbitgp.inference.rows import Minibatches, Owned, RowSource, first, owned, prefetch
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
@@ -68,7 +68,7 @@ class StochasticSteps(Engine):
         # Gradients may be small because the unit of a parameter is, so eps is next to nothing.
         groups = parameter_groups(self.local, options.learning_rate or 0.03)
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99), eps=1e-15, fused=self.x.is_cuda)
-        self.minibatches = minibatches(self.x, self.generator)
+        self.minibatches = Minibatches(self.x, self.generator)
         self.steps = 0
         self.seconds = 0.0
         self.pace = 1.0  # measured over nominal seconds of a step

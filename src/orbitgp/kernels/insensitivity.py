@@ -19,20 +19,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
+from orbitgp.kernels.covariance import covariance
 from orbitgp.kernels.invariant import InvariantKernel
-from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits import FiniteOrbit, Orbit, Pairing
 from orbitgp.orbits.sampling import Elements, Inputs
 
 Rows = Float[Tensor, " rows"]  # one number for each input
 Posterior = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Points (K, *features), as the rows of x are given, to the joint mean (K,) and covariance (K, K) of f there."""
+Taken = Callable[[Inputs], Elements]
+"""The elements that are taken of the orbit of each row, by the same draws for every row."""
 
 DEFAULT_SAMPLES = 64  # of an infinite orbit; the prior needs their third power in kernel values for each row
 
@@ -116,7 +118,12 @@ def insensitivity(
     if features.numel() != x.shape[1:].numel():
         raise ValueError(f"image_shape {tuple(features)} does not fit inputs of shape {tuple(x.shape[1:])}.")
     orbit.check(features)
-    taken = _Taken(orbit, num_samples, seed, x.dtype)
+    if num_samples is None and not isinstance(orbit, FiniteOrbit):
+        num_samples = DEFAULT_SAMPLES
+
+    def taken(x: Inputs) -> Elements:
+        return orbit.shared_samples(x, num_samples, seed).points.flatten(1, 2)
+
     images = x.reshape(len(x), *features)
     if posterior is not None:
         cov, dev = _under_posterior(posterior, taken, images, x.shape[1:])
@@ -124,48 +131,35 @@ def insensitivity(
         raise ValueError("insensitivity needs a kernel, or a posterior.")
     else:
         cov, dev = _under_prior(kernel, taken, images)
-    elements = taken.elements(images[:1]).shape[1] if len(x) else 0
+    elements = taken(images[:1]).shape[1] if len(x) else 0
     exact = isinstance(orbit, FiniteOrbit) and elements == orbit.size
     return Insensitivity(cov, dev, "prior" if posterior is None else "posterior", elements, exact)
 
 
-class _Taken(FiniteOrbit):
-    """The finite orbit of the elements that are taken, the same draws for every row."""
-
-    def __init__(self, orbit: Orbit, num_samples: int | None, seed: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        if num_samples is None and not isinstance(orbit, FiniteOrbit):
-            num_samples = DEFAULT_SAMPLES
-        self.orbit, self.num_samples, self.seed, self.dtype = orbit, num_samples, seed, dtype
-
-    def elements(self, x: Inputs) -> Elements:
-        # The orbit works in the precision of the inputs, not in that of the kernel around it.
-        return self.orbit.shared_samples(x.to(self.dtype), self.num_samples, self.seed).points.flatten(1, 2).to(x.dtype)
-
-
-def _under_prior(kernel: Kernel, taken: _Taken, images: Inputs) -> tuple[Rows, Rows]:
+def _under_prior(kernel: Kernel, taken: Taken, images: Inputs) -> tuple[Rows, Rows]:
     """E_a k(x, x_a) with unit variance, and 2 (1 - E_a k(x, x_a)): the expectation in the lemma of appendix A."""
     if isinstance(kernel, InvariantKernel):
         raise TypeError("insensitivity averages over the orbit itself: give it the base_kernel of the InvariantKernel.")
     if kernel.batch_shape:
         raise ValueError(f"insensitivity needs one kernel, got a batch of shape {tuple(kernel.batch_shape)}.")
-    features = tuple(images.shape[1:])
-    # One minus a number close to one needs double precision.
-    normalised = InvariantKernel(deepcopy(kernel).double(), taken, normalise=True, image_shape=features)
+    k_g = covariance(deepcopy(kernel).double(), tensor_cores=False)  # one minus a number close to one needs double precision
     cov = torch.empty(len(images), dtype=torch.float64, device=images.device)
-    for i, image in enumerate(images.double()):
-        xa = taken.elements(image[None]).reshape(-1, prod(features))
-        cov[i] = normalised(image.reshape(1, -1), xa).to_dense().mean()
+    for i, image in enumerate(images):
+        xa = taken(image[None])
+        orbits = k_g.features(torch.cat([xa, taken(xa[0])]).flatten(2).double())  # of x, then of each x_a
+        variance = k_g.of_features.expectations(orbits[:, None], orbits[:1, 0], Pairing.exact())[1]
+        scale = variance.clamp_min(torch.finfo(variance.dtype).tiny).rsqrt()
+        cov[i] = (k_g.of_features.cross(orbits[:1], orbits[1:])[0] * scale[0] * scale[1:]).mean()
     # A correlation within rounding of one is one, and no correlation is larger.
     cov = torch.where(cov > 1 - 32 * torch.finfo(cov.dtype).eps, 1.0, cov)
     return cov.to(images.dtype), (2 * (1 - cov)).to(images.dtype)
 
 
-def _under_posterior(posterior: Posterior, taken: _Taken, images: Inputs, shape: torch.Size) -> tuple[Rows, Rows]:
+def _under_posterior(posterior: Posterior, taken: Taken, images: Inputs, shape: torch.Size) -> tuple[Rows, Rows]:
     """E_a v(x, x_a), and E_a [(m(x) - m(x_a))^2 + v(x, x) - 2 v(x, x_a) + v(x_a, x_a)]."""
     covs, devs = images.new_empty(len(images)), images.new_empty(len(images))
     for i, image in enumerate(images):
-        points = torch.cat([image[None], taken.elements(image[None])[0]]).reshape(-1, *shape)
+        points = torch.cat([image[None], taken(image[None])[0]]).reshape(-1, *shape)
         mean, cov = posterior(points)
         n, got = len(points), f"{tuple(mean.shape)} and {tuple(cov.shape)}"
         if mean.shape != (n,) or cov.shape != (n, n):

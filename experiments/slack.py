@@ -35,7 +35,6 @@ from orbitgp.estimators import InvariantGPClassifier
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import Method, initial_inducing
 from orbitgp.inference.model import InvariantGP
-from orbitgp.kernels.covariance import Stationary
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.orbits.sampling import Draws, Elements, Inputs, base_draws
@@ -127,8 +126,6 @@ class Slack(harness.Run):
         z = initial_inducing(x, orbit, kernel, inducing, method, generator, points)
         chosen = float(z.sum()) and time.perf_counter()  # a sum makes the host wait for a GPU
         model = InvariantGP(kernel, orbit, z, mean="zero", jitter=JITTER, inducing_samples=points).to(x.device)
-        assert isinstance(model.covariance, Stationary)
-        model.covariance.tensor_cores = False
         if averaged == 0 and samples is not None:
             model.inducing_draws = draws_of_data(orbit, z, samples, self.seed)
         factor = model.factor()

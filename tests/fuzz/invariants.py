@@ -310,7 +310,7 @@ def _magnified(model: Any, x: torch.Tensor) -> float:
 
     Squared distances from products are off by the rounding of squares, up to where they are taken from differences.
     """
-    sharpness = model.covariance.of_features._sharpness(torch.float64)
+    sharpness = model.covariance.of_features.sharpness()
     if sharpness is None:
         return 1.0
     far = float(model.covariance.features(x.flatten(1)).double().abs().max() * sharpness.sqrt())

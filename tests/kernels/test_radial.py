@@ -1,16 +1,11 @@
-"""Products that yield distances: against differences, with and without the columns for tensor cores.
-
-Off a GPU, products with those columns run without TF32, and must agree to rounding.
-"""
+"""Products that yield distances, against differences, and kernels of these."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel
 
-from orbitgp.kernels.covariance import Stationary
-from orbitgp.kernels.radial import BlockSums, Exponents, _in_three, _precision, _with_columns
+from orbitgp.kernels.radial import BlockSums, exponents
 
 SHAPES = {"points": ((5, 6), (7, 6)), "pairs of each datum": ((3, 5, 6), (3, 4, 6)), "with themselves": ((3, 5, 6), None)}
 
@@ -28,16 +23,15 @@ def result_and_gradients(function, a, b, gamma):
     return [h, *torch.autograd.grad((h * weights).sum(), ends)]
 
 
-@pytest.mark.parametrize("tensor_cores", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_values_and_gradients_are_those_of_differences(shape, tensor_cores):
+def test_values_and_gradients_are_those_of_differences(shape):
     a, b, centre, gamma = inputs(shape)
 
     def differences(a, b, gamma):
         others = a if b is None else b
         return -0.5 * gamma * (a[..., :, None, :] - others[..., None, :, :]).square().sum(-1)
 
-    found = result_and_gradients(lambda a, b, gamma: Exponents.apply(a, b, centre, gamma, tensor_cores), a, b, gamma)
+    found = result_and_gradients(lambda a, b, gamma: exponents(a, b, centre, gamma), a, b, gamma)
     torch.testing.assert_close(found, result_and_gradients(differences, a, b, gamma), rtol=1e-9, atol=1e-9)
 
 
@@ -45,7 +39,7 @@ def test_only_what_is_learned_gets_a_gradient():
     a, b, centre, gamma = inputs("points")
     for wanted in (a, b, gamma):
         wanted.requires_grad_()
-        Exponents.apply(a, b, centre, gamma, True).sum().backward()
+        exponents(a, b, centre, gamma).sum().backward()
         assert [t.grad is not None for t in (a, b, gamma)] == [t is wanted for t in (a, b, gamma)]
         wanted.requires_grad_(False).grad = None
 
@@ -68,32 +62,3 @@ def test_matern_kernels_at_distance_zero_have_value_one_and_a_finite_slope(nu):
     k = BlockSums.apply(h, nu, 1)
     assert torch.equal(k, torch.ones(2, 2))
     assert torch.autograd.grad(k.sum(), h)[0].isfinite().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_three_numbers_of_few_digits_make_one_of_many(dtype):
-    values = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=dtype) * torch.logspace(-30, 30, 1000)
-    parts = _in_three(values)
-    assert torch.equal(parts.double().sum(-1), values.double())
-    few = parts if dtype == torch.float32 else parts[:, :2].float()
-    assert not (few.view(torch.int32) & 0x1FFF).any()
-
-
-@pytest.mark.parametrize("dim", [3, 4, 5, 784])
-def test_rows_are_whole_vectors_for_tensor_cores(dim):
-    wide = _with_columns(torch.ones(2, dim), torch.zeros(dim), torch.tensor(0.5), tensor_cores=True)
-    assert wide.shape[1] % 4 == 0
-    assert dim + 6 <= wide.shape[1] < dim + 10
-
-
-def test_a_kernel_with_a_kink_keeps_away_from_tf32():
-    """Where samples come close, its slope has no bound, and TF32 does not know their distance."""
-    assert {nu: Stationary(MaternKernel(nu)).smooth for nu in (0.5, 1.5, 2.5)} == {0.5: False, 1.5: True, 2.5: True}
-    assert Stationary(RBFKernel()).smooth
-
-
-def test_precision_is_put_back():
-    before = torch.get_float32_matmul_precision()
-    with _precision(True):
-        assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == before

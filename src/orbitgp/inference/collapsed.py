@@ -109,7 +109,7 @@ class CollapsedGP(nn.Module):
         if likelihood.num_locals and local is None:
             local = self.condition(likelihood, y).local
         model, starts = self.sparse, 0
-        with model.cached_inducing_features(), model.covariance.in_full_precision():
+        with model.cached_inducing_features():
             factor, parts = model.factor(), []
             for part in self._parts():
                 rows = slice(starts, starts := starts + len(part))
@@ -127,8 +127,7 @@ class CollapsedGP(nn.Module):
         """What the prior knows of the data; computed again for a gradient of many rows."""
 
         def of_part(x: Inputs) -> tuple[Tensor, ...]:
-            with self.sparse.covariance.in_full_precision():
-                return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)[:3]
+            return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)[:3]
 
         ku, prior_mean, kff = in_parts(of_part, self._parts(), kept=4)
         return KernelMeans(ku, prior_mean, kff, EXACT)

@@ -176,7 +176,7 @@ def measure_evidence(
         batches = (Batch(samples, y[rows], None if local is None else local[rows]) for rows, samples in drawn(index))
         return elbo_of_all(model, likelihood, batches, factor, scale=len(x) / len(index))
 
-    with model.cached_inducing_features(), model.covariance.in_full_precision():
+    with model.cached_inducing_features():
         # A finite orbit that is enumerated has no noise: one pass is enough.
         enumerated = model.orbit.sample(first(x, 1), num_samples, num_groups, sampler, generator).pairing.off == 0.0
         if most_rows is None or most_rows >= len(x):

@@ -60,7 +60,7 @@ class ExactGP(nn.Module):
     ) -> None:
         super().__init__()
         self.orbit = orbit
-        self.covariance = covariance(kernel.double(), tensor_cores=False)
+        self.covariance = covariance(kernel.double())
         self.prior_mean = PriorMean(mean, x.flatten(1), num_latents)
         self.num_latents, self.num_samples, self.seed, self.by_bound = num_latents, num_samples, seed, by_bound
         self.register_buffer("x", x)

@@ -83,7 +83,7 @@ def _orbit_samples(x: Tensor | RowSource, orbit: Orbit, count: int, generator: t
 
 def _pivots(sets: Float[Tensor, "candidates samples dim"], kernel: Kernel, size: int) -> Int[Tensor, " inducing"]:
     """Pivoted Cholesky of the covariance of means of g: each pivot is the candidate with the most variance left."""
-    with_features = covariance(kernel, tensor_cores=False)
+    with_features = covariance(kernel)
     k, sets = with_features.of_features, with_features.features(sets)
     variance = torch.cat([k.expectations(part[:, None], part[0, :1], Pairing.exact())[1] for part in sets.split(1024)]).double()
     rows = variance.new_zeros(size, len(sets))

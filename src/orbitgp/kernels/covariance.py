@@ -17,8 +17,7 @@ and the orbit for one with a single element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -30,7 +29,7 @@ from linear_operator import to_dense
 from torch import Tensor, nn
 
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.kernels.radial import BlockSums, Exponents
+from orbitgp.kernels.radial import BlockSums, exponents
 from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
@@ -61,20 +60,11 @@ def _values(part: Kernel) -> str:
 
 
 class Covariance(nn.Module):
-    """The general implementation, through GPyTorch's own evaluation. A faster one may run large products on tensor cores."""
+    """The general implementation, through GPyTorch's own evaluation."""
 
-    def __init__(self, kernel: Kernel, tensor_cores: bool = False) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         super().__init__()
-        self.kernel, self.tensor_cores = kernel, tensor_cores
-
-    @contextmanager
-    def in_full_precision(self) -> Iterator[None]:
-        """Keep the large products of a GPU in single precision within this context: TF32 could lift a bound."""
-        before, self.tensor_cores = self.tensor_cores, False
-        try:
-            yield
-        finally:
-            self.tensor_cores = before
+        self.kernel = kernel
 
     def features(self, x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows features"]:
         """The features that the kernel compares: the inputs themselves, unless the kernel has a feature map.
@@ -105,9 +95,25 @@ class Covariance(nn.Module):
         return block.reshape(len(xa), len(xb), -1).mean(-1)
 
     def _dense(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
-        """In double precision: where points lie far from zero, distances lose digits, and noise may be a 1e-8 of the kernel."""
+        """In double precision: noise may be a 1e-8 of the kernel."""
+        dtype, sharpness = a.dtype, self.sharpness()
+        a, b = (a.double(),) * 2 if a is b else (a.double(), b.double())
         with lazily_evaluate_kernels(False):
-            return to_dense(self.kernel(a.double(), b.double())).to(a.dtype)
+            if sharpness is None or not loses_digits(a, sharpness, a.detach().reshape(-1, a.shape[-1]).mean(0)):
+                return to_dense(self.kernel(a, b)).to(dtype)
+            # Pair by pair, GPyTorch takes distances from differences.
+            shape = torch.broadcast_shapes(a[..., :, None, :].shape, b[..., None, :, :].shape)
+            pairs = (a[..., :, None, :].expand(shape), b[..., None, :, :].expand(shape))
+            dense = to_dense(self.kernel(*(side.reshape(-1, shape[-1]) for side in pairs), diag=True))
+            return dense.reshape(shape[:-1]).to(dtype)
+
+    @torch.no_grad()
+    def sharpness(self) -> Float[Tensor, ""] | None:
+        """1 / lengthscale^2 of the shortest lengthscale, if the kernel is one of distances."""
+        parts = [part for part in self.kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+        if not (parts and self.kernel.is_stationary):
+            return None
+        return torch.stack([part.lengthscale.min() for part in parts]).min().double().pow(-2)
 
 
 def loses_digits(
@@ -130,11 +136,11 @@ def loses_digits(
 class Stationary(Covariance):
     """RBF and Matérn kernels, k = variance * profile(|x - z|^2 / lengthscale^2)."""
 
-    def __init__(self, kernel: Kernel, tensor_cores: bool = True) -> None:
-        super().__init__(kernel, tensor_cores)
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
         base = unscaled(kernel)
         self.nu = None if isinstance(base, RBFKernel) else float(base.nu)
-        self.smooth = self.nu != 0.5  # else its slope has no bound: TF32 does not know the distance of points that are close
+        self.smooth = self.nu != 0.5
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         blocks, size = xa.shape[1:3]
@@ -161,14 +167,13 @@ class Stationary(Covariance):
         cancels = any(loses_digits(x, gamma, origin, self.smooth) for x in scaled)
         if cancels and dtype != torch.float64:
             return self._prepared(centre.double(), *(x.double() for x in points))
-        tensor_cores = self.tensor_cores and self.smooth and centre.is_cuda and centre.dtype == torch.float32
 
         def evaluate(a: Tensor, b: Tensor | None, size: int) -> Tensor:
             if cancels:
                 squares = torch.cdist(a, a if b is None else b, compute_mode="donot_use_mm_for_euclid_dist").square()
                 h = squares * (-0.5 * gamma)
-            else:  # a datum's own samples make small products, which gain nothing from tensor cores
-                h = Exponents.apply(a, b, origin, gamma, tensor_cores and a.ndim == 2)
+            else:
+                h = exponents(a, b, origin, gamma)
             return BlockSums.apply(h, self.nu, size)
 
         return scaled, evaluate, variance.to(dtype)
@@ -185,16 +190,13 @@ def unscaled(kernel: Kernel) -> Kernel:
     return kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
 
 
-def covariance(kernel: Kernel, tensor_cores: bool = True) -> Covariance:
-    """The fastest implementation of what the model needs from this kernel.
-
-    ``tensor_cores=False`` keeps the large products of a GPU in full single precision, which deterministic objectives need.
-    """
+def covariance(kernel: Kernel) -> Covariance:
+    """The fastest implementation of what the model needs from this kernel."""
     base = unscaled(kernel)
     plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
     if plain and type(base) in (RBFKernel, MaternKernel):
-        return Stationary(kernel, tensor_cores)
-    return FeatureMapCovariance(kernel, tensor_cores) if type(kernel) is FeatureMapKernel else Covariance(kernel)
+        return Stationary(kernel)
+    return FeatureMapCovariance(kernel) if type(kernel) is FeatureMapKernel else Covariance(kernel)
 
 
 class FeatureMapCovariance(Covariance):
@@ -206,7 +208,7 @@ class FeatureMapCovariance(Covariance):
     @property
     def of_features(self) -> Covariance:
         # Made anew: as a part of this module it would be saved twice.
-        return covariance(self.kernel.base_kernel, self.tensor_cores)
+        return covariance(self.kernel.base_kernel)
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         return self.of_features.expectations(self.features(xa), self.features(z), pairing)
@@ -228,7 +230,7 @@ class NoisyRBF(Stationary):
     """
 
     def __init__(self, kernel: Kernel, noise: GaussianNoise) -> None:
-        super().__init__(kernel, tensor_cores=False)
+        super().__init__(kernel)
         self.noise = noise
 
     def hyperparameters(self, dim: int) -> tuple[Float[Tensor, " lengthscales"], Float[Tensor, ""]]:

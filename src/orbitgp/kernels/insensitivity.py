@@ -142,7 +142,7 @@ def _under_prior(kernel: Kernel, taken: Taken, images: Inputs) -> tuple[Rows, Ro
         raise TypeError("insensitivity averages over the orbit itself: give it the base_kernel of the InvariantKernel.")
     if kernel.batch_shape:
         raise ValueError(f"insensitivity needs one kernel, got a batch of shape {tuple(kernel.batch_shape)}.")
-    k_g = covariance(deepcopy(kernel).double(), tensor_cores=False)  # one minus a number close to one needs double precision
+    k_g = covariance(deepcopy(kernel).double())  # one minus a number close to one needs double precision
     cov = torch.empty(len(images), dtype=torch.float64, device=images.device)
     for i, image in enumerate(images):
         xa = taken(image[None])

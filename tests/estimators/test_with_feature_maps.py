@@ -142,7 +142,7 @@ class TestEstimators:
 
     def test_a_fixed_linear_map_is_preprocessing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Trained from end to end: the inducing points are fixed, as one step of x is not one of A x."""
-        monkeypatch.setattr("orbitgp.training.learning_rates._INDUCING_RATE", 0.0)
+        monkeypatch.setattr("orbitgp.training.stochastic_steps._INDUCING_RATE", 0.0)
         X, y = table()
         matrix = np.random.default_rng(1).normal(size=(3, 4))
         settings = {**QUICK, "num_inducing": 12, "training": BRIEF}

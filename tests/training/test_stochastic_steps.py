@@ -155,7 +155,7 @@ def test_q_steps_are_shorter_where_they_are_noisy_or_coupled():
 
 def test_parts_of_the_data_stand_for_all_of_them(monkeypatch):
     """The bounds of an epoch average to that of all data; q(u) from half of some equal data is q(u) from all of them."""
-    monkeypatch.setattr("orbitgp.training.learning_rates._INDUCING_RATE", 1e-12)
+    monkeypatch.setattr("orbitgp.training.stochastic_steps._INDUCING_RATE", 1e-12)
     trainer = make_trainer(Identity(), batch_size=10, learning_rate=1e-12, max_steps=100)
     monkeypatch.setattr(trainer.stochastic.posterior, "update", lambda rho: None)
     whole = elbo(trainer.model, trainer.likelihood, trainer.model.orbit.sample(trainer.x, None), trainer.y, 30).item()

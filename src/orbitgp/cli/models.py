@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from orbitgp.comparison.parallel import Job
     from orbitgp.datasets.files import Data
     from orbitgp.orbits import Orbit
-    from orbitgp.training.engine import Engine
     from orbitgp.training.progress import Progress
+    from orbitgp.training.run import Engine
 
 # Classes of orbitgp.kernels, the outer one first. They are not imported: help and completion must not wait for torch.
 OF_IMAGES = {"gradients": ["OrientedGradients"], "framed-gradients": ["Frame", "OrientedGradients"], "frame": ["Frame"]}

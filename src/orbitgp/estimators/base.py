@@ -65,10 +65,10 @@ from orbitgp.planning.options import TrainingOptions
 from orbitgp.planning.plan import InferenceName, sparse_plan
 from orbitgp.report.finding import nats_needed
 from orbitgp.report.summary import typical_rows
-from orbitgp.training.engine import Engine
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.plausible import Plausible, plausible_ranges
 from orbitgp.training.records import Callback, make_record
+from orbitgp.training.run import Engine
 from orbitgp.training.trainer import Trainer
 
 logger = logging.getLogger("orbitgp")

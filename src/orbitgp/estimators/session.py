@@ -21,10 +21,10 @@ from typing import Any
 
 from orbitgp.inference import processes
 from orbitgp.training.checkpoint import Checkpoint
-from orbitgp.training.engine import Engine
 from orbitgp.training.maximise import Stopped
 from orbitgp.training.progress import Progress
 from orbitgp.training.records import Callback, Record, log
+from orbitgp.training.run import Engine
 
 logger = logging.getLogger("orbitgp")
 

@@ -1,6 +1,6 @@
 """Checkpoints: a run that is killed continues where it was, and ends where it would have ended.
 
-A checkpoint is the whole state of a :class:`~orbitgp.training.engine.Engine` between two steps, with the state of its random
+A checkpoint is the whole state of a :class:`~orbitgp.training.run.Engine` between two steps, with the state of its random
 generator, in one safetensors file that is replaced as a whole. On the same machine, with the same versions and number of
 threads, a run that continues from a checkpoint takes exactly the steps that it would have taken. A run that climbs, by the
 exact evidence or by the collapsed bound, goes on from the beginning of the climb that it was in.
@@ -29,7 +29,7 @@ from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import checksum
 from orbitgp.saving.container import SavedFileError, Tensors, digest, read, versions, write
 from orbitgp.saving.objects import decode, encode, outline
-from orbitgp.training.engine import Engine
+from orbitgp.training.run import Engine
 
 KIND = "checkpoint"
 

@@ -1,7 +1,7 @@
 """Progress of one or several fits: how much of their time is over, how long the rest takes, and what they have learned so far.
 
 A terminal or a notebook shows one bar. Elsewhere there is nothing or, if asked for, a plain line every ten seconds. An engine
-says how much of its run is over (:meth:`~orbitgp.training.engine.Engine.progress`). The plan says what share of all work each
+says how much of its run is over (:meth:`~orbitgp.training.run.Engine.progress`). The plan says what share of all work each
 fit is, and the clock of this machine what the rest takes.
 """
 
@@ -15,8 +15,8 @@ from io import StringIO
 
 from tqdm import tqdm
 
-from orbitgp.training.engine import Engine
 from orbitgp.training.records import Record, headline
+from orbitgp.training.run import Engine
 
 
 class Progress:

@@ -1,7 +1,7 @@
 """Records of a run: what callbacks, logs and progress bars are told while it learns.
 
 A callback is a plain function of a record, ``fit(X, y, callback=print)``. A callback that looks at the model itself while it
-learns also has a method ``begin``. It is called with the :class:`~orbitgp.training.engine.Engine` before the first step, and
+learns also has a method ``begin``. It is called with the :class:`~orbitgp.training.run.Engine` before the first step, and
 must not change it. The time of callbacks does not count as training. Every record also goes to Python's logging, under the name
 ``orbitgp``, at level INFO.
 
@@ -13,14 +13,19 @@ the hyperparameters by name, and how the run is doing:
 - ``climb`` and ``without_orbit``: of an exact run, which climb this is, as there are several starts, and whether it is one of
   the model without the orbit. In such a climb the orbit stays as it is and does nothing.
 - ``exact``: whether ``bound`` is the evidence of exact inference.
+
+Stochastic steps have converged when what the bound still gains is small, and known to be. Their records hold means of the
+bound. The last half of them is cut into two windows. The difference of their means is what the bound has gained from one to the
+next, and their scatter says how well that is known.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -32,6 +37,9 @@ Record = dict[str, Any]
 Callback = Callable[[Record], None]
 
 logger = logging.getLogger("orbitgp")
+
+_FEWEST = 40  # records before anything can be said about convergence
+_NATS, _SHARE = 2.0, 0.003  # what a run twice as long may gain: nats, or this share of all that was gained
 
 
 def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, float]:
@@ -75,3 +83,42 @@ def headline(record: Mapping[str, Any], units: Mapping[str, str] | None = None) 
 def log(record: Record) -> None:
     """Write the record to the log, in one line."""
     logger.info("step %d, %.1f s: %s", record["step"], record["seconds"], headline(record))
+
+
+class Rise(NamedTuple):
+    """What the bound gained from the third quarter of the records to the last, with its standard error."""
+
+    gain: float
+    stderr: float
+    total: float  # since the first records
+
+
+def rise(bounds: Sequence[float]) -> Rise | None:
+    """How much the bound is still rising; None where too few records say."""
+    if len(bounds) < _FEWEST:
+        return None
+    size = len(bounds) // 4
+    before, last = np.asarray(bounds[-2 * size : -size]), np.asarray(bounds[-size:])
+    # Differences of neighbours show the noise without the trend.
+    noise = np.concatenate([np.diff(before), np.diff(last)]).std() / np.sqrt(2)
+    return Rise(float(last.mean() - before.mean()), float(noise * np.sqrt(2 / size)), float(last.mean() - bounds[0]))
+
+
+def is_level(bounds: Sequence[float]) -> bool:
+    """Whether little is left to gain, whatever the noise. A run twice as long has four more quarters."""
+    found = rise(bounds)
+    return found is not None and 4 * found.gain + 2 * found.stderr < max(_NATS, _SHARE * found.total)
+
+
+def in_words(steps: int, converged: bool, stopped: bool, found: Rise | None) -> str:
+    """What happened, for people."""
+    if stopped:
+        return f"The run was stopped after {steps:,} steps."
+    if converged:
+        return f"The bound had stopped rising, and the run ended after {steps:,} steps."
+    end = f"The run met its limit after {steps:,} steps"
+    if found is None:
+        return f"{end}, too few to say whether the bound was still rising: raise max_steps or max_seconds."
+    if found.gain > 2 * found.stderr:
+        return f"{end} while the bound was rising: it gained {found.gain:,.0f} nats in their last quarter. Raise the limit."
+    return f"{end}. In their last quarter the bound gained no more than its noise, {2 * found.stderr:,.1f} nats."

@@ -1,32 +1,116 @@
-"""One run of climbs: its budget, its records, and the state from which it continues.
+"""What everything that learns has in common, and what every run of climbs has.
 
-A run is a sequence of climbs, and each depends only on the optima of those before it. These optima are the state of the run. A
-run that continues looks them up instead of climbing again, and decides by the clock only where the first run had not been.
+Estimators, checkpoints and callbacks see a run as an :class:`Engine`: a :class:`~orbitgp.training.ladder.Ladder`,
+:class:`~orbitgp.training.stochastic_steps.StochasticSteps`, or a :class:`~orbitgp.training.trainer.Trainer`, which runs both.
+Its state is nested dictionaries and lists of tensors and numbers. A state that was read from a file lies on the CPU:
+:func:`copied_to` moves every tensor of it at once, so that no part of a run has to think of devices.
+
+A :class:`Run` is a sequence of climbs, and each depends only on the optima of those before it. These optima are the state of
+the run. A run that continues looks them up instead of climbing again, and decides by the clock only where the first run had not
+been.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from torch import Tensor
 
+from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
+from orbitgp.inference.rows import RowSource
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Orbit
+from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import EVALUATIONS
 from orbitgp.planning.time_limit import TimeLimit
-from orbitgp.training.engine import Engine, copied_to
 from orbitgp.training.learned_vector import Vector
 from orbitgp.training.maximise import Optimum, Stopped
 from orbitgp.training.objective import Objective
-from orbitgp.training.records import Record, make_record
+from orbitgp.training.records import Callback, Record, make_record
 
 _SEARCH_SHARE = 0.5  # of a limit of time, for rungs on which several candidates climb
+
+
+class Engine:
+    """A run that learns from where its model is, with its clock, its history, and the state from which it continues.
+
+    ``callback`` is called with every record of the history, ``after_step`` when a step or a climb is done. ``planned``
+    are the seconds that it takes at the nominal speed of the device, about. ``steps`` are
+    stochastic steps or evaluations of the evidence, at most ``max_steps`` of them. ``learn_rows`` is None where all rows are
+    seen in turn.
+    """
+
+    model: InvariantGP | ExactGP | CollapsedGP
+    likelihood: Likelihood
+    x: Float[Tensor, "rows *features"] | RowSource
+    y: Float[Tensor, "rows *outputs"]
+    options: TrainerSettings
+    history: list[Record]
+    callback: Callback | None
+    after_step: Callable[[Any], None] | None
+    planned: float
+    max_steps: int | None
+    learn_rows: int | None
+    steps: int
+    seconds: float
+    converged = False
+    stopped = False
+    _open = False
+
+    @property
+    def screened(self) -> bool:
+        """Whether the start is chosen, so that the run can be saved."""
+        return True
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether :class:`Stopped` may be raised at this moment, to end a long computation that can be done without."""
+        return self._open
+
+    def stop(self) -> None:
+        """End the run after the step that it is in."""
+        self.stopped = True
+
+    @contextmanager
+    def interruptibly(self) -> Iterator[None]:
+        """Whoever stops the run while it is in this context may raise :class:`Stopped`."""
+        if self.stopped:
+            raise Stopped
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+
+    def fraction(self) -> float:
+        """How much of the budget is spent; 1 when the run is over."""
+        raise NotImplementedError
+
+    def progress(self) -> float:
+        """How much of the time that the run takes is over, about."""
+        return self.fraction()
+
+    def summary(self) -> str:
+        """What happened, in words."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on. Its tensors are those of the run, not copies."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Continue from a state of the same run."""
+        raise NotImplementedError
 
 
 @dataclass(kw_only=True)
@@ -161,3 +245,14 @@ class Run(Engine):
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
         self.limit.pace = state["pace"]
         self._snapshot = self.state()
+
+
+def copied_to(device: torch.device, state: Any) -> Any:
+    """A copy of a state, with every tensor on this device."""
+    if isinstance(state, Tensor):
+        return state.detach().to(device, copy=True)
+    if isinstance(state, dict):
+        return {name: copied_to(device, value) for name, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(copied_to(device, value) for value in state)
+    return state

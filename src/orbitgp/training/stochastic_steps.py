@@ -4,7 +4,8 @@ Each step refits q(u) in closed form from fresh orbit samples of a large batch, 
 Adam step of everything else on a smaller batch. With q(u) at its best, that step follows the gradient of the bound with q(u)
 optimised out, which lets the orbit move freely.
 
-The learning rates hold until the bound has stopped rising, or for half of the budget, and fall to zero (``learning_rates``).
+The learning rates are in units of how far inputs spread, and targets. They hold until the bound has stopped rising
+(``records``), or for half of the budget, and fall to zero.
 In the end q(u) is refitted from an average over many passes.
 """
 
@@ -25,18 +26,18 @@ from orbitgp.inference import processes
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.local_parameters import LocalParameters, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.rows import Minibatches, Owned, RowSource, first, owned, prefetch
-from orbitgp.likelihoods import Likelihood
-from orbitgp.orbits import Pairing, Samples
+from orbitgp.inference.rows import Minibatches, Owned, RowSource, first, owned, prefetch, spread
+from orbitgp.likelihoods import Classification, Likelihood
+from orbitgp.orbits import Orbit, Pairing, Samples
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.sparse import MOST_PASSES, pass_seconds, step_seconds
 from orbitgp.planning.time_limit import TimeLeft
-from orbitgp.training.engine import Engine
-from orbitgp.training.learning_rates import in_words, is_level, parameter_groups, rise, schedule
 from orbitgp.training.objective import log_prior
 from orbitgp.training.posterior import PosteriorUpdates
-from orbitgp.training.records import Record, make_record
+from orbitgp.training.records import Record, in_words, is_level, make_record, rise
+from orbitgp.training.run import Engine
 
+_INDUCING_RATE = 0.1  # of Adam, in units of the spread of the inputs
 _PROGRESS = ("steps", "seconds", "history", "hold")  # of the state, with the parts and the bounds
 
 
@@ -241,3 +242,24 @@ class StochasticSteps(Engine):
     def _sample(self, own: Owned, num_samples: int | None) -> Samples:
         options, x = self.options, self.x[own.rows]
         return self.model.orbit.sample(x, num_samples, 2, options.sampler, self.generator, own.among)
+
+
+def parameter_groups(local: LocalParameters, rate: float) -> list[dict[str, Any]]:
+    """What is learned, as an optimiser takes it. Inducing points have their own rate; all else has ``rate`` in its units."""
+    model, likelihood, x, y = local.setting
+    of_inputs = spread(x)
+    of_targets = 1.0 if isinstance(likelihood, Classification) else spread(y)  # log odds have no units
+    scaled = [part for part in model.orbit.modules() if isinstance(part, Orbit) and part.in_units_of_inputs]
+    rates = {id(p): rate * of_inputs for part in scaled for p in part.parameters()}
+    rates |= {id(p): rate * of_targets for p in model.prior_mean.parameters()}
+    rates[id(model.inducing)] = _INDUCING_RATE * of_inputs
+    learned = [p for part in (model, likelihood, local) for p in part.parameters() if p.requires_grad]
+    # Where nothing is learned, q(u) is still found: the optimiser then holds what it never moves.
+    each = ((p, rates.get(id(p), rate)) for p in learned or [model.inducing])
+    return [{"params": [p], "lr": first, "first": first} for p, first in each]
+
+
+def schedule(fraction: float) -> float:
+    """The factor of the rates: level, then a cosine down to zero over the last half of the budget."""
+    down = min(1.0, max(0.0, 2 * fraction - 1))
+    return 0.5 * (1 + math.cos(math.pi * down))

@@ -32,11 +32,11 @@ from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import Rung
 from orbitgp.planning.sparse import affordable_steps, climb, learning_seconds, most_evaluations
 from orbitgp.planning.time_limit import TimeLeft
-from orbitgp.training.engine import Engine, copied_to
 from orbitgp.training.ladder import Ladder
 from orbitgp.training.maximise import Stopped
 from orbitgp.training.posterior import fit_jitter
 from orbitgp.training.records import Callback, Record
+from orbitgp.training.run import Engine, copied_to
 from orbitgp.training.sparse_ladders import (
     collapsed_ladder,
     needs_start,

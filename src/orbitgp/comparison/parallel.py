@@ -92,42 +92,27 @@ def train(job: Job, X: Any, y: Any, watch: Watch | None = None) -> Trained:
     return Trained(job, time.perf_counter() - begin, model)
 
 
-class Kept:
-    """Models of a comparison that are done, in a folder, so that a comparison that is stopped goes on where it was.
+def _kept(folder: Path, data: str, job: Job) -> Path:
+    """Where the model of this job is kept. The name tells data, orbit and settings: no other job takes it for its own."""
+    settings = [
+        (name, digest_module(value) if isinstance(value, torch.nn.Module) else repr(value))  # words of modules have no numbers
+        for name, value in sorted(job.settings.items())
+    ]
+    told = [data, job.name, job.seed, job.kind.__name__, job.purpose, settings, digest_module(job.orbit)]
+    return folder / f"{joblib.hash(told)}.safetensors"
 
-    There is a file for each model. Its name tells data, orbit and settings, so that no other job takes it for its own.
-    """
 
-    def __init__(self, folder: Path, X: Any, y: Any) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self.data = joblib.hash((column_names(X), np.asarray(X), np.asarray(y)))
-
-    def path(self, job: Job) -> Path:
-        """Where the model of this job is kept."""
-        settings = [(name, _described(value)) for name, value in sorted(job.settings.items())]
-        told = [self.data, job.name, job.seed, job.kind.__name__, job.purpose, settings, digest_module(job.orbit)]
-        return self.folder / f"{joblib.hash(told)}.safetensors"
-
-    def save(self, trained: Trained) -> None:
-        """Keep a model that is done. If that fails, the comparison goes on without."""
-        try:
-            trained.model.save(self.path(trained.job))
-        except (OSError, TypeError, ValueError) as error:
-            logger.warning("the model of %s is not kept: %s", trained.job.name, error)
-
-    def load(self, job: Job) -> Trained | None:
-        """The model of a job that was done before, if it was."""
-        path = self.path(job)
-        if not path.is_file():
-            return None
-        modules: dict[str, Any] = {name: value for name, value in job.settings.items() if isinstance(value, torch.nn.Module)}
-        try:
-            model = job.kind.load(path, orbit=job.orbit, **modules)
-        except SavedFileError as error:
-            logger.warning("%s: it is trained again.", error)
-            return None
-        return Trained(job, model.history_[-1]["seconds"], model)
+def _load(path: Path, job: Job) -> Trained | None:
+    """The model of a job that was done before, if it was."""
+    if not path.is_file():
+        return None
+    modules: dict[str, Any] = {name: value for name, value in job.settings.items() if isinstance(value, torch.nn.Module)}
+    try:
+        model = job.kind.load(path, orbit=job.orbit, **modules)
+    except SavedFileError as error:
+        logger.warning("%s: it is trained again.", error)
+        return None
+    return Trained(job, model.history_[-1]["seconds"], model)
 
 
 def column_names(X: Any) -> list[str]:
@@ -135,11 +120,6 @@ def column_names(X: Any) -> list[str]:
     if (frame := table_of(X)) is not None:
         return list(columns_of(frame).features)
     return [str(name) for name in getattr(X, "columns", ())]
-
-
-def _described(value: Any) -> str:
-    """A setting in words that no other has. The words of a module leave out its numbers."""
-    return digest_module(value) if isinstance(value, torch.nn.Module) else repr(value)
 
 
 def train_all(
@@ -150,10 +130,14 @@ def train_all(
     watch: Watch | None = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> list[Trained]:
-    """All of them, in their order; those in the folder ``keep`` are not trained again. ``watch`` is called in this process: a
-    worker's records arrive when its model is done."""
-    keeper = None if keep is None else Kept(Path(keep), X, y)
-    results = {number: found for number, job in enumerate(jobs) if keeper is not None and (found := keeper.load(job))}
+    """All of them, in their order. ``keep`` is a folder with a file for each model that is done, so that a comparison that is
+    stopped goes on where it was. ``watch`` is called in this process: a worker's records arrive when its model is done."""
+    paths: list[Path] = []
+    if keep is not None:
+        Path(keep).mkdir(parents=True, exist_ok=True)
+        data = joblib.hash((column_names(X), np.asarray(X), np.asarray(y)))
+        paths = [_kept(Path(keep), data, job) for job in jobs]
+    results = {number: found for number, path in enumerate(paths) if (found := _load(path, jobs[number]))}
     todo = [number for number in range(len(jobs)) if number not in results]
     live = runs_here(n_jobs, len(todo))
     if watch is not None:
@@ -162,8 +146,11 @@ def train_all(
     task = partial(train, watch=watch if live else None)
     for place, trained in as_done(task, [jobs[number] for number in todo], n_jobs, X=X, y=y):
         results[todo[place]] = trained
-        if keeper is not None:
-            keeper.save(trained)
+        try:
+            if paths:
+                trained.model.save(paths[todo[place]])
+        except (OSError, TypeError, ValueError) as error:  # the comparison goes on without
+            logger.warning("the model of %s is not kept: %s", trained.job.name, error)
         if watch is not None:
             for record in [*([] if live else trained.model.history_), None]:
                 watch(trained.job, record)

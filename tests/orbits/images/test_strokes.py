@@ -1,4 +1,4 @@
-"""Orbits that change the values of pixels: tangents, thickness, contrast, brightness."""
+"""Strokes that move and grow, and other changes of the values of pixels: tangents, thickness, contrast, brightness."""
 
 from __future__ import annotations
 

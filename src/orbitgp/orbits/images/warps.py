@@ -89,10 +89,9 @@ class Points:
     in TF32, points have its error: a thousandth of their distance from the centre.)
     """
 
-    def __init__(self, basis: Basis, size: Size, cx: Coefficients | None = None, cy: Coefficients | None = None) -> None:
-        eye = torch.eye(3, dtype=basis.dtype, device=basis.device).view(3, 1, 1, 3)
-        self.cx, self.cy = eye[1] if cx is None else cx, eye[2] if cy is None else cy
-        self.basis, self.size, self.unmoved = basis, size, cx is None and basis.ndim == 2
+    def __init__(self, basis: Basis, size: Size, c: tuple[Coefficients, Coefficients] | None = None) -> None:
+        self.basis, self.size, self.unmoved = basis, size, c is None and basis.ndim == 2
+        self.cx, self.cy = c or torch.eye(3, dtype=basis.dtype, device=basis.device)[1:, None, None].unbind()
 
     @classmethod
     def pixels(cls, size: Size, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Points:
@@ -115,14 +114,14 @@ class Points:
     def displaced(self, dx: Coefficients, dy: Coefficients, basis: Float[Tensor, "terms pixels"]) -> Points:
         """The output pixels moved by ``sum_j d_j phi_j(p)`` for further functions of the pixel."""
         cx, cy = (torch.cat([c.expand(*d.shape[:2], -1), d], dim=-1) for c, d in ((self.cx, dx), (self.cy, dy)))
-        return Points(torch.cat([self.basis, basis]), self.size, cx, cy)
+        return Points(torch.cat([self.basis, basis]), self.size, (cx, cy))
 
     def affine(self, matrix: tuple[Row, Row]) -> Points:
         """(x, y) -> (a x + b y + s, c x + d y + t) for ``matrix = ((a, b, s), (c, d, t))``, entries (N, S, 1, 1) or numbers."""
         (a, b, s), (c, d, t) = ([e.squeeze(-1) if isinstance(e, Tensor) else e for e in row] for row in matrix)
         one = self.cx.new_zeros(self.cx.shape[-1])
         one[0].fill_(1.0)  # fill_, because assigning a number copies it from the host
-        return Points(self.basis, self.size, a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one)
+        return Points(self.basis, self.size, (a * self.cx + b * self.cy + s * one, c * self.cx + d * self.cy + t * one))
 
     def sample(
         self, images: Float[Tensor, "rows channels down across"], samples: int
@@ -135,10 +134,11 @@ class Points:
         height, width = self.size
         down, across = (1 << (n - 1).bit_length() for n in self.size)  # the next powers of two
         scaled = self.affine(((2 / across, 0.0, width / across - 1), (0.0, 2 / down, height / down - 1)))
-        c = torch.stack([c.expand(len(images), samples, -1) for c in (scaled.cx, scaled.cy)], dim=1)
+        c = torch.stack(torch.broadcast_tensors(scaled.cx, scaled.cy), dim=1)
         planes = c[..., None, :] @ (self.basis if self.basis.ndim == 2 else self.basis[:, None])
+        full = planes.expand(len(images), -1, samples, -1, -1)
         padded = F.pad(images, (0, across - width, 0, down - height))
-        grid = planes.reshape(len(images), 2, samples * height, width).permute(0, 2, 3, 1)
+        grid = full.reshape(len(images), 2, samples * height, width).permute(0, 2, 3, 1)
         return F.grid_sample(padded, grid, align_corners=False)
 
     def each_in(self, images: Float[Tensor, "rows samples channels height width"]) -> Tensor:

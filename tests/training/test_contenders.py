@@ -12,7 +12,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
-from orbitgp.orbits import Affine, GaussianNoise, Orbit, Rotation
+from orbitgp.orbits import Affine, GaussianNoise, LocalDeformation, Orbit, Rotation
 from orbitgp.training.contenders import DRAWS_MARGIN, MOST_CONTENDERS, ROWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector
 from orbitgp.training.maximise import Optimum
@@ -54,6 +54,18 @@ def test_hills_that_may_still_win_go_on_and_the_highest_comes_first():
     little = 0.5 * DRAWS_MARGIN
     assert survivors(hills(at1=0.0, at3=little), [1.0, 3.0]) == [3.0, 1.0]
     assert survivors(hills(at1=0.0, at3=2 * DRAWS_MARGIN), [1.0, 3.0]) == [3.0]
+
+
+def test_orbits_of_one_reach_and_two_shapes_are_two_hills():
+    learned = learned_vector(LocalDeformation(1.0, 2.0))
+    (reach,), (shape,) = np.flatnonzero(learned.is_reach), np.flatnonzero(learned.is_shape)
+    here = learned.get()
+    optima = [
+        Optimum(0.0, np.where(np.arange(len(here)) == at, here + step, here), None, 0.0)
+        for at, step in ((shape, 2.0), (reach, 0.1), (reach, 0.0))
+    ]
+    assert len(contenders(optima[1:], True, learned, lambda _: -100.0)) == 1
+    assert len(contenders(optima[:2], True, learned, lambda _: -100.0)) == 2
 
 
 def test_more_rows_may_change_more_than_more_draws():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 FIRST_DRAWS = 16  # of an infinite orbit, on all rungs but the last ones
 LEAST_DRAWS, MOST_DRAWS = 32, 128  # with which learning may end
 SKETCH_ROWS = 50  # that tell starts apart, and three times as many; evidence of fewer rows has other optima
-LEAST_ROWS = 300  # fewer say too little to learn an orbit from
+LEAST_ROWS = 300  # fewer say too little to learn an orbit from; enough to try neighbours
 CHECKED_ROWS = 1000  # that tell what fresh draws change
 
 
@@ -24,13 +25,23 @@ class Rung(NamedTuple):
 def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False) -> list[Rung]:
     """The ladder up to all ``rows`` to learn from and ``draws`` at most; ``several``: whether several candidates begin it.
 
-    ``fixed_draws``: every rung has ``draws`` of them, as the user said.
+    Rows grow first, then draws; but where rows are many, one rung in the middle has few rows and more draws
+    (:func:`for_neighbours`). ``fixed_draws``: every rung has ``draws`` of them, as the user said.
     """
     first = draws if draws is None or fixed_draws else min(FIRST_DRAWS, draws)
     few = [count for count in (SKETCH_ROWS, 3 * SKETCH_ROWS) if several and 2 * count <= rows]
     more = [rows // times for times in (64, 16, 4) if rows // times >= LEAST_ROWS]
-    found = [Rung(count, first) for count in (*few, *more, rows)]
+    enough = first if draws is None or fixed_draws else min(LEAST_DRAWS, draws)
+    middle = [Rung(LEAST_ROWS, enough)] if several and rows > LEAST_ROWS else []
+    found = [*(Rung(count, first) for count in few), *middle, *(Rung(count, first) for count in (*more, rows))]
     while first is not None and draws is not None and first < draws:
         first = min(2 * first, draws)
         found.append(Rung(rows, first))
     return found
+
+
+def for_neighbours(ladder: Sequence[Rung]) -> Rung:
+    """The rung on which neighbours of the best candidate are tried: the first with enough rows and draws."""
+    last = ladder[-1]
+    rows, draws = min(last.rows, LEAST_ROWS), min(last.draws or 0, LEAST_DRAWS)
+    return next(rung for rung in ladder if rung.rows >= rows and (rung.draws or 0) >= draws)

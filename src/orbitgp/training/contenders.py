@@ -17,7 +17,7 @@ from orbitgp.training.maximise import Optimum
 MOST_CONTENDERS = 4  # optima that climb on, at most
 ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
-_NEAR = 0.3  # natural units by which the reaches of one orbit may differ: few draws make its hill rough
+_NEAR = 0.3  # natural units by which the parameters of one orbit may differ: few draws make its hill rough
 _SADDLE = 0.2  # nats that the evidence must fall between two optima, or they are one
 _NEIGHBOUR = 1.6  # factor by which reaches are made wider and narrower: about the distance of hills on a rough plateau
 
@@ -49,7 +49,8 @@ def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
 def _same_hill(optimum: Optimum, better: Optimum, learned: LearnedVector, value_at: Callable[[Vector], float]) -> bool:
     """Whether two optima have nearly the same orbit, or the evidence does not fall between them: then they are one."""
     one, other = learned.folded(optimum.vector), learned.folded(better.vector)
-    if learned.is_reach.any() and np.abs(one - other)[learned.is_reach].max() < _NEAR:
+    of_orbit = learned.is_reach | learned.is_shape
+    if learned.is_reach.any() and np.abs(one - other)[of_orbit].max() < _NEAR:
         return True
     return value_at(0.5 * (one + other)) > optimum.fresh - _SADDLE
 

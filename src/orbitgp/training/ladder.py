@@ -7,9 +7,8 @@ and the model without it (:mod:`orbitgp.training.starts`). Three rules make the 
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
   Parameters may feed on these. So each optimum is scored with fresh draws (``ExactGP.fresh_evidence``). That score ranks the
-  candidates, and draws double until both evidences agree and the last doubling gained nothing. An optimum that only its own
-  draws support is cut back.
-- **Neighbours are tried.** At the end reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
+  candidates, and draws double until that gains nothing. An optimum that only its own draws support is cut back.
+- **Neighbours are tried.** On one rung reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
 - **None is a candidate**: an orbit that contains the model without it does not end below it.
 """
 
@@ -33,15 +32,15 @@ from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import CHECKED_ROWS, LEAST_DRAWS, LEAST_ROWS, Rung
-from orbitgp.training.contenders import DRAWS_MARGIN, contenders, neighbours
+from orbitgp.planning.rungs import CHECKED_ROWS, LEAST_DRAWS, Rung, for_neighbours
+from orbitgp.training.contenders import contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
-DRAWS_TOLERANCE = 1.0  # nats that fresh draws may change, and that the last doubling of draws may gain
+DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
 _COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
@@ -149,6 +148,7 @@ class Ladder(Run):
 
     def _climb_ladder(self) -> Optimum:
         survivors, reached = self._candidates(), -math.inf
+        tries_neighbours = self.several and self.learned.is_reach.any()
         for before, rung in zip((self.rungs[0], *self.rungs), self.rungs, strict=False):
             if rung.draws != before.draws and not self.has_time_for(rung):
                 self.learned.set(survivors[0].vector)
@@ -159,11 +159,14 @@ class Ladder(Run):
             survivors = contenders(optima, sees_all, self.learned, self.objective(rung).value_at)
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
-            self.draw_shift, gain = survivors[0].fresh - survivors[0].value, survivors[0].fresh - reached
-            if max(abs(self.draw_shift), gain) < DRAWS_TOLERANCE:
+            gain, reached = survivors[0].fresh - reached, -math.inf
+            if tries_neighbours and rung == for_neighbours(self.rungs):
+                survivors = self._beside_neighbours(survivors, sees_all)
+            self.draw_shift = survivors[0].fresh - survivors[0].value
+            if gain < DRAWS_TOLERANCE:
                 break
             reached = survivors[0].fresh if sees_all else -math.inf
-        return self._above_its_neighbours(survivors[0])
+        return survivors[0]
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:
         """The optima above these, on the present rung. A run that is stopped meanwhile is left at the best known point."""
@@ -258,29 +261,31 @@ class Ladder(Run):
     def _with_reaches(self, reaches: Vector, others: Vector) -> Vector:
         return np.where(self.learned.is_reach, reaches, others)
 
-    def _above_its_neighbours(self, best: Optimum) -> Optimum:
-        """The best after climbs from its neighbours, and from those of any that is higher.
+    def _beside_neighbours(self, survivors: list[Optimum], sees_all: bool) -> list[Optimum]:
+        """The same and what is higher near the best, on the present rung. Rough climbs tell which neighbours may be that.
 
-        Rough climbs come first: they tell which neighbours are contenders. Where they see fewer rows or draws, that is less
-        sure, and a rival must lead by ``DRAWS_MARGIN``.
+        What an orbit learns beside reaches may have been misled by few draws, so the best begins again with that as given.
         """
-        few = Rung(min(self.rung.rows, LEAST_ROWS), min(self.rung.draws or 0, LEAST_DRAWS) or None)
-        objective = self.objective(few)
+        rung, objective = self.rung, self.objective(self.rung)
+
+        def climbed(starts: list[Vector], **how: bool) -> list[Optimum]:
+            return [self.climb_once(self._climb, survivors[0]._replace(vector=start), rung, rung, **how) for start in starts]
+
+        def among(more: list[Optimum]) -> list[Optimum]:
+            return contenders([*survivors, *more], sees_all, self.learned, objective.value_at)
+
         try:
-            for _ in range(_ROUNDS if self.several and self.learned.is_reach.any() else 0):
-                here = best if few == self.rung else self.climb_once(self._climb, best, few, self.rung, rough=True)
-                starts, others = neighbours(here.vector, self.learned)
-                starts += [vector for vector in others if objective.value_at(vector) > here.value]
-                tops = [self.climb_once(self._climb, here._replace(vector=start), few, few, rough=True) for start in starts]
-                rivals = [o for o in contenders([here, *tops], True, self.learned, objective.value_at) if o is not here]
-                if few != self.rung:
-                    rivals = [optimum for optimum in rivals if optimum.fresh > here.fresh + DRAWS_MARGIN]
-                climbed = [self.climb_once(self._climb, rival, self.rung, few) for rival in rivals]
-                better = max(climbed, key=lambda optimum: optimum.fresh, default=best)
-                if better.fresh <= best.fresh + _FINE:
+            if self.learned.is_shape.any():
+                survivors = among(climbed([np.where(self.learned.is_shape, self._begin, survivors[0].vector)]))
+            for _ in range(_ROUNDS):
+                best = survivors[0]
+                starts, others = neighbours(best.vector, self.learned)
+                starts += [vector for vector in others if objective.value_at(vector) > best.value]
+                rough = climbed(starts, rough=True)
+                survivors = among(climbed([one.vector for one in rough if one.fresh > best.fresh]))
+                if survivors[0].fresh <= best.fresh + _FINE:
                     break
-                best = better
         except Stopped:
-            self.learned.set(best.vector)
+            self.learned.set(survivors[0].vector)
             raise
-        return best
+        return survivors

@@ -35,6 +35,10 @@ class LearnedVector:
         self.is_reach: Bool[np.ndarray, " parameters"] = (
             _flat([torch.full_like(p, id(p) in widest) for p in self.parameters]) > 0
         )
+        shapes = {id(p) for p in model.orbit.parameters()} - set(widest)
+        self.is_shape: Bool[np.ndarray, " parameters"] = (  # what else is learned of the orbit
+            _flat([torch.full_like(p, id(p) in shapes) for p in self.parameters]) > 0
+        )
         points = model.sparse.inducing if isinstance(model, CollapsedGP) else None
         self.is_point: Bool[np.ndarray, " parameters"] = _flat([torch.full_like(p, p is points) for p in self.parameters]) > 0
         # Where a reach takes in everything; infinite where it never does, and for all else.

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from orbitgp.inference.dense_posterior import Locals, Observations, Posterior, Targets, begin_local, best_local, posterior
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.model import InvariantGP
-from orbitgp.inference.moments import KernelMeans
+from orbitgp.inference.moments import learned_factor, whitened
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.noisy_covariance import LowRankCovariance
-from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING
+from orbitgp.inference.prior import single_is_enough
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Quadratic
 from orbitgp.machine import in_parts, in_smaller_chunks
@@ -123,22 +123,22 @@ class CollapsedGP(nn.Module):
         return self.x.split(self.sparse.rows_at_once(self.x, self.num_samples))
 
     @in_smaller_chunks
-    def _means(self, dtype: torch.dtype) -> KernelMeans:
-        """What the prior knows of the data; computed again for a gradient of many rows."""
+    def _means(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """What the prior knows of the data: block means of k_u and of m_g, and kff; again for a gradient of many rows."""
 
         def of_part(x: Inputs) -> tuple[Tensor, ...]:
-            return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)[:3]
+            return self.sparse.kernel_means(self.orbit.shared_samples(x, self.num_samples, self.seed), dtype)
 
-        ku, prior_mean, kff = in_parts(of_part, self._parts(), kept=4)
-        return KernelMeans(ku, prior_mean, kff, EXACT)
+        return in_parts(of_part, self._parts(), kept=4)
 
     def _solved(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> Bound:
         """The best q(u), at the best local parameters, if the likelihood has any: they and q(u) take turns."""
         kuu = self.sparse.inducing_covariance()
         noise = Observations.of(likelihood.quadratic(y, begin_local(likelihood, y, local))).noise
-        means = self._means(self._precision(noise, kuu))
-        a = means.whiten_by_kuu(kuu).a[:, 0]
-        left, prior_mean = means.kff - a.square().sum(1), self.prior_mean.without_bias(means.prior_mean[:, 0])
+        enough = single_is_enough(noise, kuu.diagonal(), self.x.dtype)
+        ku, prior_mean, kff = self._means(self.x.dtype if enough else torch.float64)
+        a = whitened(ku, learned_factor(kuu))[:, 0]
+        left, prior_mean = kff - a.square().sum(1), self.prior_mean.without_bias(prior_mean[:, 0])
         invert = partial(LowRankCovariance, a, jitter=self.sparse.jitter)
 
         def at(quadratic: Quadratic, local: Locals | None) -> Bound:
@@ -146,8 +146,3 @@ class CollapsedGP(nn.Module):
 
         local = best_local(at, likelihood, y, local)[0] if likelihood.num_locals else None
         return at(likelihood.quadratic(y, local), local)
-
-    def _precision(self, noise: Columns, kuu: Square) -> torch.dtype:
-        """That of the inputs, or double precision where the noise is not far above the rounding of k_u."""
-        rounding = torch.finfo(self.x.dtype).eps * float(kuu.detach().diagonal().max())
-        return self.x.dtype if float(noise.detach().min()) > NOISE_OVER_ROUNDING * rounding else torch.float64

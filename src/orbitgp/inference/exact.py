@@ -24,7 +24,7 @@ from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Soluti
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
-from orbitgp.inference.prior import EXACT, NOISE_OVER_ROUNDING, MeanName, Means, PriorMean
+from orbitgp.inference.prior import EXACT, MeanName, Means, PriorMean, single_is_enough
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
 from orbitgp.likelihoods import Likelihood
@@ -133,13 +133,11 @@ class ExactGP(nn.Module):
         return orbit_gram.gram(self.vectors, self.features(self.x))
 
     def precise(self, seen: Seen, noise: Float[Tensor, "rows anylatents"]) -> Seen:
-        """What g sees, in double precision where the noise is not far above the rounding of K_f: solutions divide by it."""
+        """What g sees, in double precision where the noise is not far above the rounding of K_f."""
         if seen.dtype == torch.float64:
             return seen
-        with torch.no_grad():
-            variance = self.vectors.expectations(seen[:4, None], seen[:1, 0], EXACT)[1].max()
-        rounding = torch.finfo(seen.dtype).eps * float(variance)
-        return seen if float(noise.min()) > NOISE_OVER_ROUNDING * rounding else seen.double()
+        variance = self.vectors.expectations(seen[:4, None].detach(), seen[:1, 0].detach(), EXACT)[1]
+        return seen if single_is_enough(noise, variance, seen.dtype) else seen.double()
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:
@@ -176,7 +174,7 @@ class ExactGP(nn.Module):
         """K_f in the precision that the solution needs, the prior means, and the solution, which has no gradient."""
         seen, means = self.seen_and_means(self.x)
         if not likelihood.num_locals:
-            seen = self.precise(seen, Observations.of(likelihood.quadratic(y, None)).noise.detach())
+            seen = self.precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
         given = self.prior_mean.without_bias(means).detach(), likelihood, y, local, self.prior_mean.bias.requires_grad
         while True:
             gram = orbit_gram.gram(self.vectors, seen)

@@ -23,7 +23,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.moments import KernelMeans, WhitenedMeans, estimate, pair_product
+from orbitgp.inference.moments import WhitenedMeans, estimate, learned_factor, pair_product, whitened
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.inference.prior import MeanName, PriorMean
 from orbitgp.inference.rows import RowSource
@@ -101,12 +101,15 @@ class InvariantGP(nn.Module):
         return kuu + self.jitter * torch.eye(len(kuu), dtype=kuu.dtype, device=kuu.device)
 
     def whitened_means(self, samples: Samples, factor: Float[Tensor, "inducing inducing"] | None = None) -> WhitenedMeans:
-        """The same with a = L^-1 k_u in place of k_u. Give ``factor`` where L is known and needs no gradient."""
+        """What the prior knows of these samples. Give ``factor`` where L is known and needs no gradient."""
         features = self._inducing_features()
-        means = self.kernel_means(samples, features=features)
-        return means.whiten_by_kuu(self.inducing_covariance(features)) if factor is None else means.whiten(factor)
+        ku, prior_mean, kff = self.kernel_means(samples, features=features)
+        factor = learned_factor(self.inducing_covariance(features)) if factor is None else factor
+        return WhitenedMeans(whitened(ku, factor), prior_mean, kff, samples.pairing)
 
-    def kernel_means(self, samples: Samples, dtype: torch.dtype | None = None, features: Features | None = None) -> KernelMeans:
+    def kernel_means(
+        self, samples: Samples, dtype: torch.dtype | None = None, features: Features | None = None
+    ) -> tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, "rows blocks latents"], Float[Tensor, " rows"]]:
         """Block means of k_u and of m_g, and kff; the kernel in the precision of the samples, or in this one."""
         features = self._inducing_features() if features is None else features
         xa, covariance = samples.points.flatten(3), self.covariance
@@ -114,7 +117,7 @@ class InvariantGP(nn.Module):
         kfu, kff = covariance.of_features.expectations(seen.to(dtype or seen.dtype), z.to(dtype or z.dtype), samples.pairing)
         if features.shape[1] > 1:
             kfu = kfu.unflatten(-1, features.shape[:2]).mean(-1)
-        return KernelMeans(kfu.double(), self.prior_mean(xa), kff.double(), samples.pairing)
+        return kfu.double(), self.prior_mean(xa), kff.double()
 
     def _inducing_features(self) -> Features:
         """The features of the inducing sets, which Kuu and k_fu share."""

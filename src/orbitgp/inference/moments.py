@@ -11,9 +11,6 @@ paper's estimator, its grouped form, sampling without replacement and exact enum
 both sides of a pair factor over samples, only block *means* are needed: B of them for each datum instead of S.
 
 Nothing is clamped: an estimate of a variance may be negative, and the bound, which is linear in it, stays unbiased.
-
-Block means come in two types. :class:`KernelMeans` holds k_u as the kernel gives it. :class:`WhitenedMeans` holds a = L^-1 k_u
-with L L^T = Kuu, which the moments of q(f) need, because q(v) = N(m, S) is whitened too.
 """
 
 from __future__ import annotations
@@ -61,28 +58,22 @@ def estimate(
     return Moments(first, second, outer)
 
 
-class KernelMeans(NamedTuple):
-    """What the prior knows of a batch of orbit samples: block means of k_u and m_g, and the paired mean of k_g."""
-
-    ku: Float[Tensor, "rows blocks inducing"]
-    prior_mean: Float[Tensor, "rows blocks latents"]
-    kff: Float[Tensor, " rows"]
-    pairing: Pairing
-
-    def whiten(self, factor: Float[Tensor, "inducing inducing"]) -> WhitenedMeans:
-        """The same with a = L^-1 k_u, given the factor L."""
-        a = torch.linalg.solve_triangular(factor, self.ku.flatten(0, 1).mT, upper=False).mT
-        return WhitenedMeans(a.reshape(self.ku.shape), self.prior_mean, self.kff, self.pairing)
-
-    def whiten_by_kuu(self, kuu: Float[Tensor, "inducing inducing"]) -> WhitenedMeans:
-        """The same, given Kuu. The gradient goes through the factorisation."""
-        return self.whiten(cholesky_without_waiting(kuu) if kuu.is_cuda else cholesky(kuu).lower)
-
-
 class WhitenedMeans(NamedTuple):
-    """The same with a = L^-1 k_u in place of k_u."""
+    """What the prior knows of a batch of orbit samples: block means of a = L^-1 k_u and of m_g, and the paired mean of k_g."""
 
     a: Float[Tensor, "rows blocks inducing"]
     prior_mean: Float[Tensor, "rows blocks latents"]
     kff: Float[Tensor, " rows"]
     pairing: Pairing
+
+
+def whitened(
+    ku: Float[Tensor, "rows blocks inducing"], factor: Float[Tensor, "inducing inducing"]
+) -> Float[Tensor, "rows blocks inducing"]:
+    """A = L^-1 k_u, with L L^T = Kuu: the moments of q(f) need it, because q(v) = N(m, S) is whitened too."""
+    return torch.linalg.solve_triangular(factor, ku.flatten(0, 1).mT, upper=False).mT.reshape(ku.shape)
+
+
+def learned_factor(kuu: Float[Tensor, "inducing inducing"]) -> Float[Tensor, "inducing inducing"]:
+    """L, with a gradient. On a GPU the host does not wait for it."""
+    return cholesky_without_waiting(kuu) if kuu.is_cuda else cholesky(kuu).lower

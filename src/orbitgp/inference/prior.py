@@ -14,7 +14,13 @@ MeanName = Literal["zero", "constant", "linear"]
 Means = Float[Tensor, "rows latents"]
 
 EXACT = Pairing.exact()
-NOISE_OVER_ROUNDING = 1e3  # the least noise, in units of the rounding of a kernel, that single precision is enough for
+_NOISE_OVER_ROUNDING = 1e3  # the least noise, in units of the rounding of a kernel, that single precision is enough for
+
+
+@torch.no_grad()
+def single_is_enough(noise: Tensor, variance: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the noise lies far above the rounding of a kernel in this precision: solutions divide by it."""
+    return float(noise.min()) > _NOISE_OVER_ROUNDING * torch.finfo(dtype).eps * float(variance.max())
 
 
 class PriorMean(nn.Module):

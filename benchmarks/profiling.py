@@ -14,9 +14,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Orbitgp, Shape, problem
-from orbitgp.kernels.radial import BlockSums
+from orbitgp.kernels.radial import Exponents
 
-STAGES = {"values of k_g from distances, and their means": [BlockSums]}
+STAGES = {"distances in k_fu, k_ff and Kuu": [Exponents]}
 REST = "the rest: draws, interpolation, Cholesky and solves, moments, covariance of q(u), bound, autograd"
 SHOWN = 16
 

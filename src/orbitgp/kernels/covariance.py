@@ -29,7 +29,7 @@ from linear_operator import to_dense
 from torch import Tensor, nn
 
 from orbitgp.kernels.feature_maps import FeatureMapKernel
-from orbitgp.kernels.radial import BlockSums, exponents
+from orbitgp.kernels.radial import BlockSums, Exponents
 from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 
@@ -173,7 +173,7 @@ class Stationary(Covariance):
                 squares = torch.cdist(a, a if b is None else b, compute_mode="donot_use_mm_for_euclid_dist").square()
                 h = squares * (-0.5 * gamma)
             else:
-                h = exponents(a, b, origin, gamma)
+                h = Exponents.apply(a, b, origin, gamma)
             return BlockSums.apply(h, self.nu, size)
 
         return scaled, evaluate, variance.to(dtype)

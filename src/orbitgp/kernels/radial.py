@@ -1,9 +1,11 @@
-"""RBF and Matérn kernels of many pairs of points, by one product of matrices.
+"""RBF and Matérn kernels of many pairs of points, by one product of matrices, with their gradients.
 
     h = -1/2 gamma |x - z|^2 = gamma x.z - 1/2 gamma |x|^2 - 1/2 gamma |z|^2
 
-With two more columns, X = [x, |x|^2, 1] and Z = gamma [z, -1/2, -1/2 |z|^2], all h are the product X Z^T, and their gradient
-is a product for each side. Points are taken from a common centre, so that less cancels.
+With two more columns, X = [x, -1/2 gamma |x|^2, 1] and Z = [gamma z, 1, -1/2 gamma |z|^2], all h are the product X Z^T. Points
+are taken from a common centre, so that less cancels. Given W = dL/dh, the same columns yield the row and column sums of W in
+
+    dL/dx = gamma (W z - x rowsum(W)),    dL/dz = gamma (W^T x - z colsum(W)),    dL/dgamma = sum(W * h) / gamma
 """
 
 from __future__ import annotations
@@ -16,23 +18,53 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def exponents(
-    a: Float[Tensor, "*batch n dim"],
-    b: Float[Tensor, "*batch m dim"] | None,
-    centre: Float[Tensor, " dim"],
-    gamma: Float[Tensor, ""],
-) -> Float[Tensor, "*batch n m"]:
-    """The exponents -1/2 gamma |a - b|^2; with b = None between all points of a."""
-    x = a - centre
-    z = x if b is None else b - centre
-    one = torch.ones_like(x[..., :1])
-    left = torch.cat([x, torch.linalg.vecdot(x, x)[..., None], one], -1)
-    right = gamma * torch.cat([z, torch.full_like(z[..., :1], -0.5), -0.5 * torch.linalg.vecdot(z, z)[..., None]], -1)
-    # On some CPUs, batches of small products with a transposed right side take 30 times longer than the copy.
-    h = left @ (right.mT if right.ndim == 2 else right.mT.contiguous())
-    if b is None:  # rounding must not make a distance between a point and itself
-        h.diagonal(dim1=-2, dim2=-1).zero_()
-    return h
+class Exponents(torch.autograd.Function):
+    """h = -1/2 gamma |a - b|^2; with b = None between all points of a. One copy of each side is kept for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor | None, centre: Tensor, gamma: Tensor) -> Tensor:
+        left = _with_columns(a, centre, gamma)
+        right = left.clone() if b is None else _with_columns(b, centre, gamma)
+        right[..., :-2] *= gamma
+        right[..., -2:] = right[..., -2:].flip(-1)
+        ctx.save_for_backward(gamma, left, right)
+        ctx.symmetric = b is None
+        # On some CPUs, batches of small products with a transposed right side take 30 times longer than the copy.
+        h = left @ (right.mT if right.ndim == 2 else right.mT.contiguous())
+        if b is None:  # rounding must not make a distance between a point and itself
+            h.diagonal(dim1=-2, dim2=-1).zero_()
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, w: Tensor) -> tuple[Tensor | None, ...]:
+        gamma, left, right = ctx.saved_tensors
+        need_a, need_b, _, need_gamma = ctx.needs_input_grad
+        grad_a = grad_b = total = None
+        if ctx.symmetric:  # each pair counts twice, once from either side
+            w = w + w.mT
+            w.diagonal(dim1=-2, dim2=-1).zero_()
+        if (need_b or need_gamma) and not ctx.symmetric:
+            to_b = w.mT @ left
+            total = torch.linalg.vecdot(to_b, right).sum()
+            grad_b = to_b[..., :-2].mul_(gamma).addcmul_(right[..., :-2], to_b[..., -1:], value=-1)
+        if need_a or ctx.symmetric:
+            to_a = w @ right
+            total = torch.linalg.vecdot(to_a, left).sum() / 2 if ctx.symmetric else total
+            grad_a = to_a[..., :-2].addcmul_(left[..., :-2], to_a[..., -2, None] * -gamma)
+        if total is not None:  # of a gamma that has underflowed it is zero, not 0 / 0
+            total = total / gamma.clamp_min(torch.finfo(gamma.dtype).tiny)
+        return grad_a, grad_b, None, total
+
+
+def _with_columns(
+    points: Float[Tensor, "*batch n dim"], centre: Float[Tensor, " dim"], gamma: Float[Tensor, ""]
+) -> Float[Tensor, "*batch n wide"]:
+    """[x, -1/2 gamma |x|^2, 1]."""
+    wide = points.new_ones(*points.shape[:-1], points.shape[-1] + 2)
+    x = torch.sub(points, centre, out=wide[..., :-2])
+    wide[..., -2] = torch.linalg.vecdot(x, x) * (-0.5 * gamma)
+    return wide
 
 
 class BlockSums(torch.autograd.Function):

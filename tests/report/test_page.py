@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from html.parser import HTMLParser
 
 import matplotlib
 import numpy as np
 import pytest
-from markupsafe import Markup
 from matplotlib import pyplot
 from matplotlib.figure import Figure
-from PIL import Image
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.comparison.parallel import Job, Trained
@@ -22,13 +18,11 @@ from orbitgp.comparison.verdict import Standing
 from orbitgp.datasets import digits
 from orbitgp.inference.evidence import Evidence
 from orbitgp.metrics import ece, error_rate
-from orbitgp.orbits import Identity
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.plotting.figures import new_axes
-from orbitgp.report import charts
-from orbitgp.report.cases import percent, score
-from orbitgp.report.charts import STYLE, Pictures, bound_chart, of_the_same_data, svg
+from orbitgp.report.cases import score
+from orbitgp.report.charts import STYLE, svg
 from orbitgp.report.page import Content, _cards, _said, page, write_report
 
 EVIL = "<script>alert(1)</script> & \"'"
@@ -227,46 +221,6 @@ def test_scores_are_those_of_the_metrics(classifier):
         score(model, x_test[:1], np.array(["never seen"]))
 
 
-class Sure:
-    """Predicts what it is told to, with given probabilities of the second class."""
-
-    classes_ = np.array(["no", "yes"])
-
-    def __init__(self, second):
-        self.second = np.asarray(second)
-
-    def predict_proba(self, x):
-        return np.stack([1 - self.second, self.second], 1)
-
-
-def test_nothing_is_called_uncertain_that_is_certain():
-    y = np.array(["no", "yes", "yes"])
-    sure = score(Sure([1e-9, 0.9993, 0.99996]), np.zeros((3, 1)), y)
-    assert sure.uncertain == []
-    assert sure.all_certain == "None: even the least certain prediction has a confidence of 99.9 %."
-    unsure = score(Sure([1e-9, 0.997, 0.3]), np.zeros((3, 1)), y)
-    assert [(case.said, case.truth) for case in unsure.uncertain] == [("no (70 %)", "yes (given 30 %)")]
-    assert unsure.all_certain == ""
-    assert [percent(p) for p in (0.0, 1e-6, 0.0004, 0.004, 0.5, 0.994, 0.997, 0.9999, 0.99999, 1.0)] == [
-        "<0.01 %",
-        "<0.01 %",
-        "0.04 %",
-        "0.4 %",
-        "50 %",
-        "99 %",
-        "99.7 %",
-        "99.99 %",
-        ">99.99 %",
-        ">99.99 %",
-    ]
-
-
-@pytest.mark.parametrize(("count", "error"), [(45, "2 %"), (450, "0.2 %"), (1000, "0.1 %"), (10_000, "0.01 %")])
-def test_an_error_has_the_digits_that_tell_one_case(count, error):
-    y = np.repeat("no", count)
-    assert score(Sure([0.9, *[0.1] * (count - 1)]), np.zeros((count, 1)), y).headline == ("test error", error)
-
-
 @pytest.mark.slow
 def test_a_regressor_on_vectors(regressor):
     model, x, y, start = regressor
@@ -341,15 +295,6 @@ def test_the_headline_is_the_first_clause_and_the_rest_stands_below(found, headl
     assert "4\u00a0px" in said["headline"] or "px" not in said["headline"]
 
 
-def test_png_can_be_read_back():
-    rng = np.random.default_rng(0)
-    for shape in ((4, 6), (3, 4, 6)):
-        image = rng.random(shape)
-        address = Pictures(Identity(), np.stack([image, np.zeros(shape), np.ones(shape)])).address(image)
-        read = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))) / 255
-        np.testing.assert_allclose(read, image if image.ndim == 2 else np.moveaxis(image, 0, -1), atol=0.002)
-
-
 @pytest.mark.parametrize(("few", "said"), [(80, True), (40, False)])
 def test_grey_dots_are_explained_where_there_are_some(classifier, monkeypatch, few, said):
     model, x, y, *_, start = classifier
@@ -357,39 +302,6 @@ def test_grey_dots_are_explained_where_there_are_some(classifier, monkeypatch, f
     without = {**with_orbit, "rows": few, "climb": 2, "without_orbit": True}
     monkeypatch.setattr(model, "history_", [without] * 9 + [with_orbit] * 9)
     assert ("Grey dots are without the orbit" in page(Content("digits", model, x, y, start))) is said
-
-
-def test_a_chart_begins_where_its_records_do():
-    history = [{"step": 400 + i, "bound": float(i)} for i in range(40)]  # those of fewer data were before
-    with matplotlib.rc_context(STYLE):
-        ticks = re.findall(r">(\d+)</text>", bound_chart(history))
-    assert min(step for step in map(int, ticks) if step > 50) >= 390  # the others are of the bound
-
-
-def test_evaluations_without_the_orbit_are_grey():
-    history = [{"step": i, "bound": float(i), "climb": 1, "without_orbit": i > 5} for i in range(9)]
-    dots = re.findall(r"<use [^>]*fill: var\(--(\w+)\)", bound_chart(history, exact=True))
-    assert dots == ["accent"] * 6 + ["soft"] * 3
-
-
-@pytest.mark.parametrize("columns", [3, 8, 40])
-@pytest.mark.parametrize("whole", [False, True], ids=["a case", "an example"])
-def test_no_name_of_a_column_lies_on_another(columns, whole, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(charts, "svg", lambda axes, title: drawn.append(axes) or Markup())
-    names = [f"a long name, column {i}" for i in range(columns)]
-    x = np.linspace(-1, 1, columns)
-    with matplotlib.rc_context(STYLE):
-        Pictures(Identity(), x[None], names, scales=[(100.0, 12.345)] * columns).chart(x, 24, "a row", whole=whole)
-        drawn[0].figure.draw_without_rendering()
-    labels = drawn[0].get_xticklabels() + drawn[0].get_yticklabels()
-    boxes = [label.get_window_extent() for label in labels if label.get_text()]
-    assert len(boxes) >= 3
-    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
-    assert drawn[0].yaxis.get_ticklabels()[0].get_text() == "a long name, colu… 87.66"
-    left = min(box.x0 for box in boxes)
-    assert left >= 0
-    assert drawn[0].get_position().width > 0.3
 
 
 def test_a_notebook_shows_a_plotted_comparison_once(classifier):
@@ -415,36 +327,6 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
     assert words.count(EVIL) == 2  # the title and the name of an orbit
     assert "$x$ and #000000" in words
     assert set(re.findall(r"(?:stroke|fill): ([^;\"]+)", chart)) == {"none", "var(--accent)", "var(--soft)"}
-
-
-def test_evidences_of_different_data_do_not_share_a_chart():
-    """Starts see few of the data, and what was learned on some is conditioned on all: -1,500, -8,600 and -32,000 nats."""
-    plan = [(50, -1500.0, 5), (300, -8600.0, 4), (1347, -32000.0, 1)]
-    rows = [(count, value) for count, value, times in plan for _ in range(times)]
-    history = [{"step": i, "rows": count, "bound": value, "orbit": {}} for i, (count, value) in enumerate(rows)]
-    shown, some = of_the_same_data(history)
-    assert {record["bound"] for record in shown} == {-8600.0}
-    assert some == "of 300 of 1,347 data"
-    chart = bound_chart(shown, some, plain=-33000.0, exact=True)
-    assert "no invariance" not in chart
-    whole = [{**record, "rows": 300} for record in history[5:9]]
-    assert of_the_same_data([*history[:5], *whole]) == (whole, "")
-    assert "no invariance" in bound_chart(whole, plain=-8700.0, exact=True)
-    sparse = [{"step": i, "bound": float(i)} for i in range(4)]
-    assert of_the_same_data(sparse) == (sparse, "")
-
-
-def test_images_are_shown_in_the_colours_of_their_files():
-    def first(x, inverted):
-        address = Pictures(Identity(), x, inverted=inverted).address(x[0])
-        return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).getpixel((0, 0))
-
-    photo = np.zeros((1, 3, 4, 4))
-    photo[0, 0] = 1.0  # red
-    assert first(photo, False) == first(1 - photo, True) == (255, 0, 0)
-    ink = np.ones((1, 4, 4))
-    ink[0, 1:3, 1:3] = 0.0
-    assert first(ink, False) == first(1 - ink, True) == 255
 
 
 def test_no_theme_makes_negatives_of_pictures(classifier):

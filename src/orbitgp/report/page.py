@@ -77,7 +77,7 @@ class Content:
 def write_report(path: str | Path, content: Content) -> None:
     """Write the report, whole or not at all."""
     text = page(content)
-    replace(Path(path), lambda beside: beside.write_text(text, encoding="utf-8"))
+    replace(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def page(content: Content) -> str:

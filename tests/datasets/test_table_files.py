@@ -346,6 +346,12 @@ class TestTablesThatMayBeMisread:
         data = load(path, ReadOptions(read={"sep": ";", "decimal": ",", "thousands": "."}))
         np.testing.assert_array_equal(data.x, [[21.73, 939], [22.23, 1005]])
 
+    @pytest.mark.parametrize("thousands", [{}, {"thousands": "."}])
+    def test_dates_with_dots_are_no_thousands(self, tmp_path, thousands):
+        path = self.table(tmp_path, "day;a;y", "31.12.2025;1,5;2,0", "01.02.2026;2,5;4,4")
+        data = load(path, ReadOptions(read={"sep": ";", "decimal": ",", **thousands}))
+        np.testing.assert_array_equal(np.diff(data.x, axis=0), [[32, 1]])
+
     @pytest.mark.parametrize("start", [0, 1])
     def test_the_index_of_a_data_frame_is_no_input(self, tmp_path, start):
         data = load(self.table(tmp_path, ",a,y", *(f"{i + start},{i * i},{i / 3}" for i in range(8))))

@@ -25,7 +25,8 @@ Scales = tuple[tuple[float, float], ...]
 
 MAX_LEVELS = 20  # different words in a column that is an input
 LONGEST = 30  # characters of a name or a cell in a message
-_DATE = r"\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d.*)?"
+DOTTED_DATE = r"\d\d?\.\d\d?\.\d{4}"
+_DATES = {r"\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d.*)?": "ISO8601", DOTTED_DATE: "%d.%m.%Y"}
 _MOST = 8  # problems, columns or rows in a message
 _BY_COLUMN = (Identity, GaussianNoise, Permutation, SignChange, Composition, FiniteProduct)
 
@@ -152,12 +153,13 @@ def plain(column: Series) -> Series:
 
 
 def in_days(column: Series) -> Series:
-    """Words that are dates, such as 2026-05-01, as days since 1970; other columns as they are."""
+    """Words that are dates, such as 2026-05-01 or 1.5.2026, as days since 1970; other columns as they are."""
     import pandas
 
-    if not is_words(column) or not column.dropna().str.fullmatch(_DATE).all():
+    formats = [f for date, f in _DATES.items() if is_words(column) and column.dropna().str.fullmatch(date).all()]
+    if not formats:
         return column
-    dates = pandas.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
+    dates = pandas.to_datetime(column, errors="coerce", utc=True, format=formats[0])
     days = (dates - pandas.Timestamp(0, tz="UTC")) / pandas.Timedelta(days=1)
     return column if days.isna().sum() > column.isna().sum() else days
 

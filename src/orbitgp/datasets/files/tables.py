@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.datasets.columns import LONGEST, first_few, in_days, is_words, plain, said_rows, too_many_words
+from orbitgp.datasets.columns import DOTTED_DATE, LONGEST, first_few, in_days, is_words, plain, said_rows, too_many_words
 from orbitgp.datasets.files.data import PANDAS, Data, ReadOptions
 from orbitgp.orbits.description import listed
 
@@ -135,6 +135,10 @@ def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
             given["header"] = None  # as in the signal archive
         elif twice := [cell for cell in cells if cells.count(cell) > 1]:
             raise DatasetError(f"{path} has two columns of the name {twice[0][:LONGEST]!r}.")
+    if asked.get("thousands") == ".":  # 1.5.2026 would become the number 152026
+        text = pandas.read_csv(path, **given, dtype=str, nrows=100, index_col=False)
+        dates = [name for name in text if text[name].str.strip().str.fullmatch(DOTTED_DATE).any()]
+        more = {"dtype": dict.fromkeys(dates, str), **more}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
         frame: DataFrame = pandas.read_csv(path, **given, **more, index_col=False, low_memory=False)

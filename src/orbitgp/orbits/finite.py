@@ -18,12 +18,11 @@ _MAX_GROUP = 100_000  # elements: an orbit of more cannot be averaged over in an
 
 
 class Permutation(FiniteOrbit):
-    """The input with its coordinates permuted: f(x) = f(x[p]) for every permutation p in the set.
+    """The input with its coordinates permuted: f(x) is the mean of g(x[p]) over the permutations p in the set.
 
     Args:
-        permutations: any set of permutations of D coordinates, (P, D).
-        close: whether to close the set into the group that it generates, which makes the invariance strict. The identity is
-            then among the permutations.
+        permutations: any set of permutations of D coordinates, (P, D). If it is a group, f(x) = f(x[p]).
+        close: whether to close the set into the group that it generates. The identity is then among the permutations.
         names: what the coordinates are called that are exchanged, for people.
         any_length: whether vectors may have more than D coordinates; those beyond the first D then stay where they are.
     """

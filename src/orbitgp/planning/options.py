@@ -109,8 +109,8 @@ class TrainerSettings(TrainingOptions):
     """All that a :class:`~orbitgp.training.trainer.Trainer` needs to know: the options, the budget, the samples and the seed.
 
     Args:
-        max_steps: training ends after so many steps (estimators have a default of their own, ``training.budget``),
-        max_seconds: or after so many seconds, whichever is first.
+        max_steps: stochastic steps, or evaluations of the bound, after which training ends.
+        max_seconds: seconds after which it ends, if that is sooner.
         batch_size: data for each gradient.
         num_samples: orbit samples of each of them. None where a finite orbit is enumerated.
         posterior_samples: orbit samples of each datum that a refit of q(u) sees. None: ``num_samples``.

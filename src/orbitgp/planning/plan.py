@@ -26,9 +26,7 @@ from orbitgp.planning.sparse import EVALUATIONS, ROWS_A_POINT, SLOW_FIT_FACTOR
 InferenceName = Literal["auto", "exact", "sparse"]
 
 NUM_INDUCING = 256
-# Samples over which each inducing variable averages: more gain little and cost as much again. Inducing variables that do not
-# average are as many for each of few data.
-INDUCING_SAMPLES = 8
+INDUCING_SAMPLES = 8  # over which an inducing variable averages, or variables for each of few rows: more gain little
 _CANDIDATES = 4  # that climb the first rung, for each learned reach; and as many at most on later ones
 _CLIMB = 12  # evaluations of one climb
 

@@ -41,7 +41,7 @@ class LearnedVector:
         )
         points = model.sparse.inducing if isinstance(model, CollapsedGP) else None
         self.is_point: Bool[np.ndarray, " parameters"] = _flat([torch.full_like(p, p is points) for p in self.parameters]) > 0
-        # Where a reach takes in everything; infinite where it never does, and for all else.
+        # Where the orbit of a reach is the whole one; infinite where it never is, and for all else.
         self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
 
         self.origin = self.get()

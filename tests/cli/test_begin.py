@@ -174,24 +174,6 @@ def test_a_model_that_cannot_be_written_goes_elsewhere(some, here, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_before_the_model_without_invariance_is_done(some, here, monkeypatch):
-    save, write = InvariantGPRegressor.save, CommandRun.write_json
-
-    def full(self, path, *args):
-        if Path(path).name in ("baseline.json", "model.safetensors") and Path(path).parent.name == "run":
-            raise OSError(28, "No space left on device", str(path))
-        (write if isinstance(self, CommandRun) else save)(self, path, *args)
-
-    monkeypatch.setattr(CommandRun, "write_json", lambda self, path, content, new=False: full(self, path, content, new))
-    monkeypatch.setattr(InvariantGPRegressor, "save", full)
-    monkeypatch.setattr("tempfile.tempdir", str(here))
-    result = call("learn", some / "table.csv", "--target", "sum", "-q", "-o", "swap(0, 1)", "--out", "run")
-    assert result.exit_code == 1
-    (elsewhere,) = here.glob("orbitgp-*/model.safetensors")
-    assert f"the model is in {elsewhere}" in result.stderr
-
-
-@pytest.mark.slow
 def test_ctrl_c_ends_a_comparison_and_leaves_nothing(some, here):
     arguments = ["compare", str(some / "few.npz"), "--jobs", "2", "--max-steps", "5000", "--out", "stopped"]
     process = run(*arguments)

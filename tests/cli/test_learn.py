@@ -30,7 +30,7 @@ def test_learn_writes_a_run_and_says_what_it_learned(learned):
     assert "no invariance" in result.stdout
     assert "test error" in result.stdout
     names = {path.name for path in run.iterdir()}
-    assert names == {"config.json", "history.json", "result.json", "baseline.json", "model.safetensors", "report.html"}
+    assert names == {"config.json", "history.json", "result.json", "model.safetensors", "report.html"}
     found = json.loads((run / "result.json").read_text())
     assert found["evidence"] > -1e6
     assert found["units"] == {"degrees": "°"}

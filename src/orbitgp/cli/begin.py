@@ -68,7 +68,7 @@ def stoppable(run: Run) -> Iterator[None]:
         yield
     except BaseException as error:
         models = list(run.models.glob("*"))
-        if not any(path.exists() for path in (run.model, run.checkpoint, run.baseline, *models)):
+        if not any(path.exists() for path in (run.model, run.checkpoint, *models)):
             with suppress(OSError):
                 (run.path / "config.json").unlink(missing_ok=True)
                 if run.models.is_dir():

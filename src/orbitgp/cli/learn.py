@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import suppress
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,13 +12,12 @@ from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
 from orbitgp.cli.begin import INTERRUPTED, begin, stoppable
 from orbitgp.cli.models import estimator_for, tell_estimate, teller
-from orbitgp.cli.processes import leave, own_rows, process_group, rank
+from orbitgp.cli.processes import leave, own_rows, process_group
 from orbitgp.cli.results import finish, print_result
-from orbitgp.cli.run import Run, orbit_for, read_json
+from orbitgp.cli.run import Run, orbit_for
 
 if TYPE_CHECKING:
-    from orbitgp.inference.evidence import Evidence
-    from orbitgp.training.progress import Progress
+    pass
 
 _BASELINE_HELP = "Train without invariance too, to say what it is worth."
 
@@ -82,8 +79,11 @@ def _train(run: Run, begun: float) -> None:
         if wants_plain and left is not None and left <= 0:
             run.say("there is no time left for the model without invariance: raise --max-seconds")
             wants_plain = False
-        changed = {"ard": model.ard_, "max_seconds": left}
-        plain = _plain_evidence(run, bar, changed) if wants_plain and not model.interrupted_ else None
+        plain = None
+        if wants_plain and not model.interrupted_:
+            other = estimator_for(config, None, ard=model.ard_, max_seconds=left)
+            other.fit(*rows, callback=teller(bar, "no invariance"))
+            plain = None if other.interrupted_ else other.evidence_
     if not leave():
         return
     certain = plain is None or is_certain(model.evidence_, plain)
@@ -99,20 +99,3 @@ def _train(run: Run, begun: float) -> None:
         when = after if model.interrupted_ else "before the end of the model without invariance"
         typer.echo(f"stopped {when}: go on with {run.resume_command()}", err=True)
         raise typer.Exit(INTERRUPTED)
-
-
-def _plain_evidence(run: Run, bar: Progress, changed: dict[str, Any]) -> Evidence | None:
-    """The evidence of the model without invariance, which an earlier part of the run may have trained; None if stopped."""
-    from orbitgp.inference.evidence import Evidence
-
-    if run.baseline.is_file():
-        return Evidence(**read_json(run.baseline, Evidence))
-    model = estimator_for(run.config, None, **changed)
-    model.fit(own_rows(run.data.x), own_rows(run.data.y), callback=teller(bar, "no invariance"))
-    if model.interrupted_:
-        return None
-    if rank() == 0:
-        with suppress(OSError):  # a full disk: the model is worth more, and is still to be written
-            run.write_json(run.baseline, asdict(model.evidence_))
-    evidence: Evidence = model.evidence_
-    return evidence

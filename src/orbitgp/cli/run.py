@@ -4,7 +4,6 @@
     checkpoint.safetensors   the state of an unfinished run
     model.safetensors        the model
     history.json             bound and ranges over time
-    baseline.json            the evidence without invariance (``orbitgp learn``)
     report.html              the result for people
     models/                  the models of a comparison that is not finished yet
     result.json              the result for scripts, with the ranking of ``orbitgp compare``; written last
@@ -72,7 +71,6 @@ class Run:
         self.path, self.config, self.quiet = path, config, quiet
         self.checkpoint = path / "checkpoint.safetensors"
         self.model = path / "model.safetensors"
-        self.baseline = path / "baseline.json"
         self.result = path / "result.json"
         self.report = path / "report.html"
         self.models = path / "models"

@@ -72,9 +72,10 @@ class Presents(BaseEstimator):
         intervals = [part.interval for part in self.orbit_.modules() if isinstance(part, SignalWarp)]
         extent = self.input_shape_[-1] * intervals[0] if intervals else float(max(self.input_shape_[-2:]))
         described = self.orbit_.describe().within(extent)
-        pairs = {name: described.quantities[name].anything for name in self.plausible_}
-        known = {name: (ends, pairs[name][0].unit) for name, ends in self.plausible_.items() if ends is not None}
-        pairs |= {name: (Quantity.of(low, unit), Quantity.of(high, unit)) for name, ((low, high), unit) in known.items()}
+        quantities = {name: described.quantities[name] for name in self.plausible_}
+        ends = {name: self.plausible_[name] or (q.neutral, inf) for name, q in quantities.items()}  # or not determined
+        units = {name: q.unit for name, q in quantities.items()}
+        pairs = {name: (Quantity.of(low, units[name]), Quantity.of(high, units[name])) for name, (low, high) in ends.items()}
         return described.with_plausible(pairs)
 
     def summary(self, over_plain: float | None = None) -> str:

@@ -47,23 +47,19 @@ class NegativeBinomial(Likelihood):
     def r(self) -> Tensor:
         return 1 / self.log_overdispersion.exp().clamp_min(_LEAST_OVERDISPERSION)
 
-    @property
-    def _offset(self) -> Tensor:
-        return (self.unit / self.r).log()
-
     @torch.no_grad()
     def local(self, y: Latents, moments: Moments) -> Latents:
-        b = self._offset
+        b = (self.unit / self.r).log()
         return root_second(moments.second + b * (2 * moments.mean + b), moments.mean + b)
 
     def quadratic(self, y: Latents, local: Latents | None) -> Quadratic:
-        c, r, b = required(local), self.r, self._offset
+        c, r, b = required(local), self.r, (self.unit / self.r).log()
         w, kappa = (y + r) * pg_mean(c), 0.5 * (y - r)
         const = self._log_ways(y) + (y + r) * pg_const(c) + b * (kappa - 0.5 * w * b)
         return Quadratic(const[:, 0], kappa - w * b, w)
 
     def log_prob(self, y: Latents, f: Values) -> Float[Tensor, "*samples rows"]:
-        x = f + self._offset
+        x = f + (self.unit / self.r).log()
         return (self._log_ways(y) + y * logsigmoid(x) + self.r * logsigmoid(-x))[..., 0]
 
     def _log_ways(self, y: Latents) -> Latents:
@@ -72,7 +68,7 @@ class NegativeBinomial(Likelihood):
 
     def _slope_and_curvature(self, y: Latents, f: Float[Tensor, "rows *nodes"]) -> tuple[Tensor, Tensor]:
         """The slope of log p in f, and minus its second derivative."""
-        share, total = torch.sigmoid(f + self._offset), y + self.r
+        share, total = torch.sigmoid(f + (self.unit / self.r).log()), y + self.r
         return y - total * share, total * share * (1 - share)
 
     def tilted(self, y: Latents, mean: Latents, variance: Latents) -> Tilted:

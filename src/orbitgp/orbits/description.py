@@ -114,13 +114,6 @@ class Quantity:
         return not isinstance(self.value, tuple) and self.value > self.extent
 
     @property
-    def anything(self) -> tuple[Quantity, Quantity]:
-        """What is plausible of a quantity that the data do not determine."""
-        nothing, everything = self.neutral, (0.0 if self.unit == "×" else -inf, inf)
-        both = ((nothing, nothing), everything) if isinstance(self.value, tuple) else (nothing, inf)
-        return Quantity(both[0], self.unit), Quantity(both[1], self.unit)
-
-    @property
     def may_be_nothing(self) -> bool:
         """Whether it is plausible that nothing happens."""
         return self.plausible is not None and self.plausible[0].is_nothing

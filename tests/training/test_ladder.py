@@ -13,10 +13,11 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_iris
 from torch import Tensor
 
+from orbitgp.datasets import digits
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation, Rotation, TimeShift, Translation
-from orbitgp.planning.rungs import LEAST_DRAWS, MOST_DRAWS, rungs
+from orbitgp.planning.rungs import LEAST_DRAWS, MOST_DRAWS, Rung, rungs
 from orbitgp.training.ladder import DRAWS_TOLERANCE, Ladder
 from orbitgp.training.records import headline
 
@@ -167,6 +168,18 @@ def test_draws_that_are_fixed_stay_and_fresh_ones_tell_their_error():
     assert abs(fixed.draw_shift) > 0.01
     others = fixed.model.fresh_evidence(fixed.likelihood, y, sets=range(10, 20))
     assert fixed.draw_shift == pytest.approx(others.value - value, abs=2 * (fixed.draw_error + others.error))
+
+
+def test_what_the_last_doubling_gained_is_not_yet_certain():
+    """Odd or even digits need more than 16 draws of shifts, so the best parameters of the infinite orbit are not known yet."""
+    data = digits()
+    x, y = torch.from_numpy(data.x_train[:30]).double(), torch.from_numpy(data.y_train[:30, None] % 2 - 0.5).double()
+    climber = make(Translation(2.0).double(), x, y, draws=16, several=False)
+    climber.rungs = [Rung(30, 8), Rung(30, 16)]
+    climber.run()
+    before, after = climber.optima
+    assert after.fresh > before.fresh + DRAWS_TOLERANCE
+    assert climber.draw_error >= 0.5 * (after.fresh - before.fresh)
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ and the model without it (:mod:`orbitgp.training.starts`). Three rules make the 
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
   Parameters may feed on these. So each optimum is scored with fresh draws (``ExactGP.fresh_evidence``). That score ranks the
-  candidates, and draws double until that gains nothing. An optimum that only its own draws support is cut back.
+  candidates, and draws double until that gains little, and own draws are not far from it. An optimum that only its
+  own draws support is cut back.
 - **Neighbours are tried.** On one rung reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
 - **None is a candidate**: an orbit that contains the model without it does not end below it.
 """
@@ -40,7 +41,7 @@ from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
-DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
+DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away; they may add two
 _COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
@@ -73,6 +74,7 @@ class Ladder(Run):
         self.rung = self.rungs[0]
         self.draw_shift = 0.0  # nats that fresh draws add to the evidence of the rows learned from
         self.draw_error = 0.0  # nats; two of them around the shift hold it in 95 %
+        self.draw_gain = 0.0  # nats that the last doubling of draws gained, where it was the last that may be
         self.condition_seconds = 0.0  # that the posterior of the rows learned from took
         self._begin = self.learned.get()
         self.start_records(self.model.kernel, self.model.orbit, self.likelihood)
@@ -134,7 +136,8 @@ class Ladder(Run):
         self.model.num_samples = self.rung.draws
         sets = _LAST_SETS if self.converged else _LAST_SETS[:3]  # at a limit, fewer are soon measured
         with suppress(Stopped):  # draws that chose between candidates are no longer fresh
-            self.draw_shift, self.draw_error = self._fresh_shift(self.learned.get(), self.rung, sets)
+            self.draw_shift, error = self._fresh_shift(self.learned.get(), self.rung, sets)
+            self.draw_error = max(error, 0.5 * self.draw_gain)
 
     def _fresh_shift(self, vector: Vector, rung: Rung, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
         """Nats that fresh draws add to the evidence there, and their error. Some of many rows tell, in proportion."""
@@ -163,9 +166,11 @@ class Ladder(Run):
             if tries_neighbours and rung == for_neighbours(self.rungs):
                 survivors = self._beside_neighbours(survivors, sees_all)
             self.draw_shift = survivors[0].fresh - survivors[0].value
-            if gain < DRAWS_TOLERANCE:
+            if gain < DRAWS_TOLERANCE and abs(self.draw_shift) < 2 * DRAWS_TOLERANCE:
                 break
             reached = survivors[0].fresh if sees_all else -math.inf
+        else:
+            self.draw_gain = gain if math.isfinite(gain) else 0.0
         return survivors[0]
 
     def _climb_each(self, survivors: Sequence[Optimum], before: Rung) -> list[Optimum]:

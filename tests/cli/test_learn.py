@@ -203,6 +203,7 @@ def test_a_lengthscale_for_each_column_where_the_evidence_asks_for_it():
     assert result.exit_code == 0, result.stderr
     assert json.loads(Path("run/config.json").read_text())["decided"] == {"ard": "yes"}
     assert "A lengthscale for each column is used: +" in result.stdout
+    assert "lengthscale" not in call(*arguments, "--drop", "b", "--drop", "c", "--out", "one").stdout  # one column has one
     assert "--ard yes is for" in call("learn", "digits", "--ard", "yes").stderr
     alone = call(*arguments, "--ard", "no", "--out", "alone")
     assert alone.exit_code == 0

@@ -91,10 +91,9 @@ def _lengthscales(model: Any, config: dict[str, Any], scales: Any) -> list[str]:
     """What ``--ard auto`` came to, for a table."""
     from orbitgp.report.words import nats
 
-    if config["settings"]["ard"] != "auto" or scales is None:
+    if config["settings"]["ard"] != "auto" or scales is None or model.ard_gain_ is None:
         return []
-    gain = "" if model.ard_gain_ is None else f": {nats(model.ard_gain_, sign=True)}"
-    return [f"A lengthscale for each column is {'' if model.ard_ else 'not '}used{gain}."]
+    return [f"A lengthscale for each column is {'' if model.ard_ else 'not '}used: {nats(model.ard_gain_, sign=True)}."]
 
 
 def _save_model(model: Any, path: Path) -> None:

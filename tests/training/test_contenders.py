@@ -13,7 +13,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from orbitgp.inference.exact import ExactGP
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Affine, GaussianNoise, LocalDeformation, Orbit, Rotation
-from orbitgp.training.contenders import DRAWS_MARGIN, MOST_CONTENDERS, ROWS_MARGIN, contenders, neighbours
+from orbitgp.planning.rungs import MOST_CONTENDERS
+from orbitgp.training.contenders import DRAWS_MARGIN, ROWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector
 from orbitgp.training.maximise import Optimum
 

@@ -20,14 +20,13 @@ from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.planning.cost import CONDITIONING, Workload, obstacle, workload
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, SKETCH_ROWS, Rung, rungs
+from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, MOST_CONTENDERS, SKETCH_ROWS, Rung, rungs
 from orbitgp.planning.sparse import EVALUATIONS, ROWS_A_POINT, SLOW_FIT_FACTOR
 
 InferenceName = Literal["auto", "exact", "sparse"]
 
 NUM_INDUCING = 256
 INDUCING_SAMPLES = 8  # over which an inducing variable averages, or variables for each of few rows: more gain little
-_CANDIDATES = 4  # that climb the first rung, for each learned reach; and as many at most on later ones
 _CLIMB = 12  # evaluations of one climb
 
 
@@ -226,9 +225,9 @@ def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> floa
         draws = rung.draws or 0
         if draws > LEAST_DRAWS and number and reaches < 2:
             break
-        climbs = min(_CANDIDATES, max(1, reaches)) if draws <= LEAST_DRAWS else 1
+        climbs = min(MOST_CONTENDERS, max(1, reaches)) if draws <= LEAST_DRAWS else 1
         if number == 0:
-            climbs = _CANDIDATES * max(1, reaches)
+            climbs = MOST_CONTENDERS * max(1, reaches)
         elif draws == LEAST_DRAWS:
             climbs += 2  # neighbours of the best
         seconds += climbs * _CLIMB * work.evaluation_seconds(rung.rows, rung.draws)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 FIRST_DRAWS = 16  # of an infinite orbit, on all rungs but the last ones
 LEAST_DRAWS, MOST_DRAWS = 32, 128  # with which learning may end
 SKETCH_ROWS = 50  # that tell starts apart, and three times as many; evidence of fewer rows has other optima
+MOST_CONTENDERS = 4  # optima that climb on, at most; about as many climb the first rung, for each learned reach
 LEAST_ROWS = 300  # fewer say too little to learn an orbit from; enough to try neighbours
 CHECKED_ROWS = 1000  # that tell what fresh draws change
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from orbitgp.planning.rungs import MOST_CONTENDERS
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import Optimum
 
-MOST_CONTENDERS = 4  # optima that climb on, at most
 ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
 _NEAR = 0.3  # natural units by which the parameters of one orbit may differ: few draws make its hill rough

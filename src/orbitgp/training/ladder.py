@@ -34,20 +34,19 @@ from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import CHECKED_ROWS, LEAST_DRAWS, Rung, for_neighbours
-from orbitgp.training.contenders import contenders, neighbours
+from orbitgp.training.contenders import DRAWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector, Vector
 from orbitgp.training.maximise import NOT_FINITE, Optimum, Stopped, maximise
 from orbitgp.training.objective import Objective, representative_order
 from orbitgp.training.run import Run
 from orbitgp.training.starts import kernel_starts, move_kernel, move_to, narrow_start, possible_starts
 
-DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away; they may add two
-_COARSE, _FINE = 1.0, 0.02  # nats an iteration, below which a climb ends: on early rungs, and on the last
+DRAWS_TOLERANCE = 1.0  # nats that the last doubling of draws may gain, and that fresh draws may take away
+_FINE = 0.02  # nats an iteration, below which a climb ends on the last rungs; on others, as many as draws change
 _PER_ROW = 2e-5  # the same for each row: evidence of many rows is not worth as many digits
 _OF_DRAWS = 0.05  # the same, as a share of what fresh draws change
 _ROUNDS = 3  # of neighbours that were higher, after which the evidence counts as rough
 _LAST_SETS = range(3, 8)  # sets of fresh draws that score the end; 1 and 2 have chosen between candidates
-_BACK = (0.25, 0.5, 1.0)  # shares of the way back from an optimum that fresh draws do not support
 
 
 @dataclass(kw_only=True)
@@ -166,7 +165,7 @@ class Ladder(Run):
             if tries_neighbours and rung == for_neighbours(self.rungs):
                 survivors = self._beside_neighbours(survivors, sees_all)
             self.draw_shift = survivors[0].fresh - survivors[0].value
-            if gain < DRAWS_TOLERANCE and abs(self.draw_shift) < 2 * DRAWS_TOLERANCE:
+            if gain < DRAWS_TOLERANCE and abs(self.draw_shift) < DRAWS_MARGIN:
                 break
             reached = survivors[0].fresh if sees_all else -math.inf
         else:
@@ -193,7 +192,7 @@ class Ladder(Run):
         """The optimum on a rung above a point of the rung before, whose inverse Hessian shrinks in proportion to the rows."""
         objective = self.objective(rung, plain)
         inverse_hessian = None if start.inverse_hessian is None else start.inverse_hessian * (before.rows / rung.rows)
-        tolerance = max(self._tolerance(objective, start.vector, rung), _COARSE if rough else 0.0)
+        tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
 
         def evaluate(vector: Vector) -> tuple[float, Vector]:
             return self.evaluate(objective, vector, rung)
@@ -215,7 +214,7 @@ class Ladder(Run):
         found = scored(found)
         if found.value - found.fresh <= max(DRAWS_TOLERANCE, _PER_ROW * rung.rows):
             return found
-        back = [found.vector + share * (start - found.vector) for share in _BACK]
+        back = [found.vector + share * (start - found.vector) for share in (0.25, 0.5, 1.0)]
         points = [scored(Optimum(objective.value_at(vector), vector)) for vector in back]
         return max((found, *points), key=lambda optimum: optimum.fresh)
 
@@ -224,7 +223,7 @@ class Ladder(Run):
         most = self.rungs[-1].draws
         last = rung.rows == self.learn_rows and (rung.draws is None or most is None or rung.draws >= min(LEAST_DRAWS, most))
         self.learned.set(vector)
-        least = _FINE if last or objective.is_plain else _COARSE
+        least = _FINE if last or objective.is_plain else DRAWS_TOLERANCE
         return max(least, _PER_ROW * rung.rows, _OF_DRAWS * abs(self.draw_shift), objective.resolution())
 
     def _candidates(self) -> list[Optimum]:

@@ -27,7 +27,6 @@ MAX_BFGS = 300  # parameters; the inverse Hessian of more is kept in part only (
 NOT_FINITE = "the evidence is not finite at the start: scale the inputs or change the kernel."
 _MAX_LINE_SEARCH = 12  # evaluations of one line search, after which rounding hides any further gain
 _PROBE = 0.1  # natural units, at most, along the slope: where an inherited Hessian is checked before a search ends
-_PENALTY = 1e6  # nats below the best: the value of a point at which the evidence cannot be computed
 
 
 class Stopped(Exception):
@@ -172,7 +171,7 @@ class _Search:
         if math.isinf(value):
             if self.best is None:
                 raise FloatingPointError(NOT_FINITE)
-            return _PENALTY - self.best.value, slope
+            return 1e6 - self.best.value, slope  # nats far below the best, so that a line search turns back
         if self.best is None or -value > self.best.value:
             self.best = Optimum(-value, vector.copy())
         self._seen = vector.copy(), value, slope

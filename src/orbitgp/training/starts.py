@@ -33,11 +33,9 @@ Start = tuple[
 Inputs = Float[Tensor, "rows *features"]
 
 NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
-LENGTHS = (1.0, 0.25, 4.0)  # multiples of the lengthscales to start from
-CONSTANTS = (1 / 3, 3.0)  # multiples of the constants of a feature map
+MULTIPLES = (0.25, 4.0)  # of the lengthscales to start from, and of the constants of a feature map
 CLOSE_TO_NOTHING = 0.03  # the same, of what a simpler orbit lacks; at zero itself there would be no gradient
 _ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
-_DOUBLINGS = 40
 _GROWS = 1.02  # an orbit that moves inputs by less than this factor more when its reach doubles has come to its end
 _ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
 
@@ -75,7 +73,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
 def kernel_starts(kernel: Kernel | None) -> list[Start]:
     """Multiples of the lengthscales, and of the constants of a feature map if it has any to learn."""
     learned = kernel is not None and any(raw.requires_grad for raw in _constants(kernel))
-    return [*((length, 1.0) for length in LENGTHS), *((1.0, multiple) for multiple in CONSTANTS if learned)]
+    return [(1.0, 1.0), *((length, 1.0) for length in MULTIPLES), *((1.0, multiple) for multiple in MULTIPLES if learned)]
 
 
 def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
@@ -148,14 +146,14 @@ class _Ruler:
         An orbit that never gets so far, such as the whole circle, gets the multiple at which it goes furthest.
         """
         multiple, moved = 1.0, self._moved(kept, 1.0)
-        for _ in range(_DOUBLINGS):
+        for _ in range(40):  # a factor of 1e12
             if moved >= share:
                 break
             further = self._moved(kept, 2 * multiple)
             if further < _GROWS * moved:
                 return 2 * multiple if further > moved / _GROWS**5 else multiple
             multiple, moved = 2 * multiple, further
-        for _ in range(_DOUBLINGS):
+        for _ in range(40):
             if moved <= 1.5 * share:
                 break
             multiple /= 2

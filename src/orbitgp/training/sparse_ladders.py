@@ -114,8 +114,8 @@ def raise_noise(setting: Setting, seed: int) -> None:
 def collapsed_ladder(setting: Setting, options: TrainerSettings, last: Rung) -> Ladder:
     """The climb of a collapsed bound from where the model is to its last rung.
 
-    The first rung is climbed twice. A climb ends when it gains little in comparison with the slack, and the slack is large at
-    the start of the first.
+    A climb ends when it gains little in comparison with the slack, and the slack is large at the start of the first. So a rung
+    that is alone is climbed twice.
     """
     model, likelihood, x, y = setting
     assert isinstance(x, Tensor)
@@ -126,7 +126,7 @@ def collapsed_ladder(setting: Setting, options: TrainerSettings, last: Rung) -> 
         likelihood=likelihood,
         x=x,
         y=y,
-        rungs=[rising[0], *rising],
+        rungs=rising if len(rising) > 1 else 2 * rising,
         options=options,
         several=False,
         limit=TimeLimit(options.max_seconds),

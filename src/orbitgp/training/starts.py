@@ -33,7 +33,8 @@ Start = tuple[
 Inputs = Float[Tensor, "rows *features"]
 
 NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
-MULTIPLES = (0.25, 4.0)  # of the lengthscales to start from, and of the constants of a feature map
+LENGTHS = (0.25, 4.0)  # multiples of the lengthscales to start from
+CONSTANTS = (1 / 3, 3.0)  # multiples of the constants of a feature map; farther ones end four nats lower
 CLOSE_TO_NOTHING = 0.03  # the same, of what a simpler orbit lacks; at zero itself there would be no gradient
 _ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
 _GROWS = 1.02  # an orbit that moves inputs by less than this factor more when its reach doubles has come to its end
@@ -73,7 +74,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
 def kernel_starts(kernel: Kernel | None) -> list[Start]:
     """Multiples of the lengthscales, and of the constants of a feature map if it has any to learn."""
     learned = kernel is not None and any(raw.requires_grad for raw in _constants(kernel))
-    return [(1.0, 1.0), *((length, 1.0) for length in MULTIPLES), *((1.0, multiple) for multiple in MULTIPLES if learned)]
+    return [(1.0, 1.0), *((length, 1.0) for length in LENGTHS), *((1.0, multiple) for multiple in CONSTANTS if learned)]
 
 
 def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:

@@ -266,28 +266,30 @@ class Ladder(Run):
         return np.where(self.learned.is_reach, reaches, others)
 
     def _beside_neighbours(self, survivors: list[Optimum], sees_all: bool) -> list[Optimum]:
-        """The same and what is higher near the best, on the present rung. Rough climbs tell which neighbours may be that.
+        """The same and contenders near the best, on the present rung. Rough climbs tell which neighbours are these.
 
         What an orbit learns beside reaches may have been misled by few draws, so the best begins again with that as given.
         """
         rung, objective = self.rung, self.objective(self.rung)
 
-        def climbed(starts: list[Vector], **how: bool) -> list[Optimum]:
-            return [self.climb_once(self._climb, survivors[0]._replace(vector=start), rung, rung, **how) for start in starts]
+        def climbed(starts: list[Optimum], **how: bool) -> list[Optimum]:
+            return [self.climb_once(self._climb, start, rung, rung, **how) for start in starts]
 
         def among(more: list[Optimum]) -> list[Optimum]:
             return contenders([*survivors, *more], sees_all, self.learned, objective.value_at)
 
         try:
             if self.learned.is_shape.any():
-                survivors = among(climbed([np.where(self.learned.is_shape, self._begin, survivors[0].vector)]))
+                as_given = np.where(self.learned.is_shape, self._begin, survivors[0].vector)
+                survivors = among(climbed([Optimum(-math.inf, as_given)]))
             for _ in range(_ROUNDS):
                 best = survivors[0]
                 starts, others = neighbours(best.vector, self.learned)
                 starts += [vector for vector in others if objective.value_at(vector) > best.value]
-                rough = climbed(starts, rough=True)
-                survivors = among(climbed([one.vector for one in rough if one.fresh > best.fresh]))
-                if survivors[0].fresh <= best.fresh + _FINE:
+                # Without the Hessian of the best: its steps are long enough to pass the next hill.
+                rough = climbed([Optimum(-math.inf, start) for start in starts], rough=True)
+                survivors = among(climbed([one for one in among(rough) if any(one is found for found in rough)]))
+                if survivors[0].fresh <= best.fresh + DRAWS_TOLERANCE / 2:
                     break
         except Stopped:
             self.learned.set(survivors[0].vector)

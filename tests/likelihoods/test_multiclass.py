@@ -84,11 +84,12 @@ def test_names() -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "bouchard", "bohning", "one-vs-each", "logistic-softmax", "student-t"])
 def test_an_unknown_name_is_answered_with_the_known_ones(name: str) -> None:
-    message = f"a likelihood for classification is one of bernoulli, gaussian, dirichlet, stick-breaking, got {name!r}."
+    message = f"a likelihood for classification is one of bernoulli, gaussian, dirichlet, stick-breaking, got {name!r}"
     with pytest.raises(ValueError, match=re.escape(message)):
         make_likelihood(name, num_classes=3)
 
 
 def test_classes_are_no_regression() -> None:
-    with pytest.raises(ValueError, match="regression is one of gaussian, heteroscedastic, student-t, laplace, got 'dirichlet'"):
+    known = "gaussian, heteroscedastic, student-t, laplace, negative-binomial"
+    with pytest.raises(ValueError, match=f"regression is one of {known}, got 'dirichlet'"):
         make_likelihood("dirichlet")

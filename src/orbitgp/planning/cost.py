@@ -167,7 +167,7 @@ class Workload:
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim
         block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
-        memory = rows**2 * (number + squares) + number * (samples + 4 * block + kept) + self.tables
+        memory = rows**2 * (number + squares) + number * (samples + 5 * block + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double
         return Cost(memory, seconds)

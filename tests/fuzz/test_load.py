@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests import new_process
-from tests.fuzz.load import predict, steps
-
-
-def measure(rows: int, result: Path) -> None:
-    result.write_text(str(predict(rows)["more_mb"]))
+from tests.fuzz.load import steps
 
 
 @pytest.mark.slow
-def test_predictions_of_many_rows_take_flat_memory(tmp_path, monkeypatch):
+def test_predictions_of_many_rows_take_flat_memory():
     """A quarter of the rows fills one chunk. Large blocks go back to the system at once, or their heap would be measured."""
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(2**20))
-    process = new_process.start(measure, 400_000, tmp_path / "megabytes")
-    process.join(300)
-    assert float((tmp_path / "megabytes").read_text()) < 60
+    words = [sys.executable, "-c", "from tests.fuzz.load import predict; print(predict(400_000)['more_mb'])"]
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
+    done = subprocess.run(words, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 60
 
 
 @pytest.mark.slow

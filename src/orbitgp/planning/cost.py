@@ -112,7 +112,7 @@ class Workload:
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
         kept = kept_elements(rows, self.samples, self.dim, self.device)
-        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, kept=kept)
+        return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, blocks=5.0, kept=kept)
 
     def evaluation_seconds(self, rows: int, samples: int | None = None) -> float:
         """The same with this number of draws, and with what does not depend on the size of the data."""
@@ -121,7 +121,7 @@ class Workload:
 
     def conditioning(self, rows: int) -> Cost:
         """The posterior and its evidence, without a gradient."""
-        return self._cost(rows, products=1.0, algebra=0.5 if self.one_noise else 2.0, squares=16.0, copies=6.0)
+        return self._cost(rows, products=1.0, algebra=0.5 if self.one_noise else 2.0, squares=16.0, copies=6.0, blocks=4.0)
 
     def learning(self, rows: int) -> Cost:
         """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows, and cost little."""
@@ -161,13 +161,15 @@ class Workload:
         numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * self.dim * (rows * self.samples + points)
         return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
 
-    def _cost(self, rows: int, products: float, algebra: float, squares: float, copies: float, kept: int = 0) -> Cost:
+    def _cost(
+        self, rows: int, products: float, algebra: float, squares: float, copies: float, blocks: float, kept: int = 0
+    ) -> Cost:
         single, double = nominal_speed(self.device)
         kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim
         block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
-        memory = rows**2 * (number + squares) + number * (samples + 5 * block + kept) + self.tables
+        memory = rows**2 * (number + squares) + number * (samples + blocks * block + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double
         return Cost(memory, seconds)

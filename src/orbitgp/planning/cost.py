@@ -9,7 +9,8 @@ Where local parameters and the posterior take turns, each turn after the first t
 inverse. Conditioning computes k_g once, and has no gradient. Bytes: K_f once in the precision of the inputs, and matrices of
 N x N in double precision (the matrix and its factor; for a gradient its inverse, too). For large inputs most of the memory goes
 into copies of all samples: as drawn, centred, scaled, and gradients on their way back. Their number was measured, as were the
-four blocks of values of k_g that are there at a time. With few rows all are kept for the gradient, which saves one product.
+four blocks of values of k_g that are there at a time, five with a gradient. With few rows all are kept for it, which saves one
+product.
 
 Seconds follow from what the device is, not from a measurement or the number of threads: the same data get the same inference on
 every day, and in every worker process. Plans are made at a nominal speed: that of two cores, or of a GPU. A slower GPU has its

@@ -32,19 +32,16 @@ class LearnedVector:
         self.parameters = [p for p in learned if p.requires_grad and p is not model.prior_mean.bias]
         self.units: Vector = _flat(self._natural_units(model))
         widest = {id(r): end for r, end in zip(model.orbit.reaches(), model.orbit.widest_reaches(), strict=True)}
-        self.is_reach: Bool[np.ndarray, " parameters"] = (
-            _flat([torch.full_like(p, id(p) in widest) for p in self.parameters]) > 0
-        )
-        shapes = {id(p) for p in model.orbit.parameters()} - set(widest)
-        self.is_shape: Bool[np.ndarray, " parameters"] = (  # what else is learned of the orbit
-            _flat([torch.full_like(p, id(p) in shapes) for p in self.parameters]) > 0
-        )
-        points = model.sparse.inducing if isinstance(model, CollapsedGP) else None
-        self.is_point: Bool[np.ndarray, " parameters"] = _flat([torch.full_like(p, p is points) for p in self.parameters]) > 0
+        self.is_reach = self._belongs_to(set(widest))
+        self.is_shape = self._belongs_to({id(p) for p in model.orbit.parameters()} - set(widest))  # the rest of the orbit
+        self.is_point = self._belongs_to({id(model.sparse.inducing)} if isinstance(model, CollapsedGP) else set())
         # Where the orbit of a reach is the whole one; infinite where it never is, and for all else.
         self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
-
         self.origin = self.get()
+
+    def _belongs_to(self, chosen: set[int]) -> Bool[np.ndarray, " parameters"]:
+        """Which entries are those of these parameters, told by their ids."""
+        return np.asarray(_flat([torch.full_like(p, id(p) in chosen) for p in self.parameters]) > 0)
 
     def _natural_units(self, model: ExactGP | CollapsedGP) -> list[Tensor]:
         reaches = zip(model.orbit.reaches(), natural_units(model.orbit, model.x), strict=True)

@@ -40,7 +40,7 @@ class Work:
     def count(self, model: ExactGP, products: int, algebra: float) -> None:
         orbit = model.orbit
         samples = orbit.size if isinstance(orbit, FiniteOrbit) else model.num_samples or 1
-        self.products += products * model.x[0].numel() * (len(model.x) * samples) ** 2
+        self.products += products * model.x[0].numel() * len(model.x) ** 2 * model.vectors.pairs(samples)
         self.algebra += algebra * len(model.x) ** 3
         self.evaluations += products == 4
 

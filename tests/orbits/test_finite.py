@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import chain, permutations
 
 import pytest
 import torch
 
-from orbitgp.orbits import FiniteProduct, Flip, GaussianNoise, Identity, Pairing, Permutation, Rotate90, SignChange
+from orbitgp.orbits import (
+    ChannelPermutation,
+    FiniteProduct,
+    Flip,
+    GaussianNoise,
+    Identity,
+    Pairing,
+    Permutation,
+    Rotate90,
+    Shuffle,
+    SignChange,
+)
 
 
 def test_identity():
@@ -75,6 +86,39 @@ def test_closure_makes_the_group():
     assert {tuple(row) for row in group.index.tolist()} == set(permutations(range(3)))
     assert Permutation([transposition, cycle]).size == 2
     assert Permutation([(1, 2, 3, 0)], close=True).size == 4
+
+
+def test_groups_by_name():
+    def rows(orbit):
+        return sorted(tuple(row) for row in orbit.index.tolist())
+
+    assert rows(Permutation.all(3)) == sorted(permutations(range(3)))
+    assert rows(Permutation.all(0, 2)) == [(0, 1, 2), (2, 1, 0)]
+    assert rows(Permutation.cyclic(4)) == [(0, 1, 2, 3), (1, 2, 3, 0), (2, 3, 0, 1), (3, 0, 1, 2)]
+    square = {(0, 1, 2, 3), (1, 2, 3, 0), (2, 3, 0, 1), (3, 0, 1, 2), (3, 2, 1, 0), (0, 3, 2, 1), (1, 0, 3, 2), (2, 1, 0, 3)}
+    assert set(rows(Permutation.dihedral(4))) == square
+    assert rows(Permutation.cyclic(1, 3)) == [(0, 1, 2, 3), (0, 3, 2, 1)]
+    x = torch.arange(1.0, 8.0)[None]  # three points in the plane, and a number
+    points = Permutation.blocks(3, 2).elements(x)[0].tolist()
+    assert sorted(points) == sorted([*chain(*order), 7] for order in permutations([[1, 2], [3, 4], [5, 6]]))
+    assert ChannelPermutation.cyclic(3).elements(torch.rand(2, 3, 8)).shape == (2, 3, 3, 8)
+
+
+def test_many_items_are_drawn_uniformly_and_never_enumerated():
+    orbit = Permutation.all(10)
+    assert isinstance(orbit, Shuffle)
+    assert orbit.shared_samples(torch.rand(2, 11), 64).points.shape == (2, 1, 64, 11)
+    x = torch.tensor([[10.0, 0.0, 1.0, 2.0]]).expand(4000, 4)
+    three = Shuffle([[1], [2], [3]])
+    for sampler in ("iid", "qmc"):
+        drawn = three.sample(x, 4, sampler=sampler, generator=torch.Generator().manual_seed(0)).points.reshape(-1, 4)
+        assert (drawn[:, 0] == 10).all()
+        codes, counts = torch.unique(drawn[:, 1:] @ torch.tensor([9.0, 3.0, 1.0]), return_counts=True)
+        assert len(codes) == 6
+        assert ((counts.double() - len(drawn) / 6) ** 2 / (len(drawn) / 6)).sum() < 21  # five degrees of freedom
+    pairs = Permutation.blocks(9, 2).shared_samples(torch.arange(20.0)[None], 5).points[0, 0]
+    assert (pairs[:, 1:18:2] - pairs[:, 0:18:2] == 1).all()  # the coordinates of an item stay together
+    assert pairs[:, 18:].tolist() == [[18.0, 19.0]] * 5
 
 
 def test_a_closed_orbit_is_strictly_invariant():
@@ -147,6 +191,10 @@ def test_prediction_uses_the_same_elements_for_every_row():
         (lambda: Permutation([]), "at least one permutation"),
         (lambda: Permutation([(0, 0)]), "each of 0..1 once"),
         (lambda: Permutation.swap(1, 1), "two different coordinates"),
+        (lambda: Permutation.cyclic(0, 0), "different coordinates, counted from 0, got"),
+        (lambda: Permutation.blocks(1, 3), "at least 2 items"),
+        (lambda: Shuffle([[0], [1, 2]]), "items of equally many coordinates"),
+        (lambda: Permutation.all(8).check(torch.Size((5,))), "vectors of at least 8 coordinates"),
         (lambda: Flip(horizontal=False), "at least one of horizontal and vertical"),
         (lambda: Rotate90().check(torch.Size((4, 5))), "square images"),
         (lambda: Flip().check(torch.Size((16,))), "acts on images"),

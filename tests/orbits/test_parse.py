@@ -96,7 +96,7 @@ def test_a_quantity_is_held_fixed_and_the_rest_is_learned():
 
 def test_every_quantity_of_every_name_can_be_fixed():
     for name in NAMES:
-        if name in ("swap", "sign"):
+        if name in ("swap", "sign", "permutations", "cyclic", "dihedral", "blocks"):  # arguments they cannot be without
             continue
         described = make_orbit(name).describe()
         for quantity in quantity_names(name):
@@ -137,3 +137,16 @@ def test_columns_by_name():
         make_orbit("swap(left, top)", columns=("age", "left"))
     with pytest.raises(ValueError, match="the inputs have no named columns, so count them from 0"):
         make_orbit("swap(left, right)")
+
+
+def test_groups_of_columns_by_name():
+    columns = ("age", "a", "b", "c")
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    turned = make_orbit("cyclic(a, b, c)", (4,), columns)
+    assert turned.elements(x)[0].tolist() == [[1, 2, 3, 4], [1, 3, 4, 2], [1, 4, 2, 3]]
+    assert turned.describe().title == "Permutation of a, b and c"
+    sizes = {text: make_orbit(text, (4,), columns).size for text in ("permutations(4)", "dihedral(4)", "blocks(2, 2)")}
+    assert sizes == {"permutations(4)": 24, "dihedral(4)": 8, "blocks(2, 2)": 2}
+    assert make_orbit("permutations(a, c)*sign(age)", (4,), columns).size == 4
+    with pytest.raises(ValueError, match="a number from 2 on, or different coordinates"):
+        make_orbit("permutations(1)")

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from orbitgp.datasets.base import DatasetError
-from orbitgp.orbits import Composition, FiniteProduct, GaussianNoise, Identity, Orbit, Permutation, SignChange
+from orbitgp.orbits import Composition, FiniteProduct, GaussianNoise, Identity, Orbit, Permutation, Shuffle, SignChange
 from orbitgp.orbits.description import listed
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ LONGEST = 30  # characters of a name or a cell in a message
 DOTTED_DATE = r"\d\d?\.\d\d?\.\d{4}"
 _DATES = {r"\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d.*)?": "ISO8601", DOTTED_DATE: "%d.%m.%Y"}
 _MOST = 8  # problems, columns or rows in a message
-_BY_COLUMN = (Identity, GaussianNoise, Permutation, SignChange, Composition, FiniteProduct)
+_BY_COLUMN = (Identity, GaussianNoise, Permutation, Shuffle, SignChange, Composition, FiniteProduct)
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def column_scales(x: Shaped[np.ndarray, "rows columns"], names: Sequence[str], o
         return None
     group = np.arange(len(names))
     for part in parts:
-        if isinstance(part, Permutation):
-            moved = group[np.flatnonzero((part.index != part.index.sort(1).values).any(0).numpy())]
+        if isinstance(part, Permutation | Shuffle):
+            moved = group[part.moved]
             group[np.isin(group, moved)] = moved.min(initial=len(names))
     signed = {column for part in parts if isinstance(part, SignChange) for column in part.coordinates}
     scales = []

@@ -24,9 +24,10 @@ from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Soluti
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
-from orbitgp.inference.prior import EXACT, MeanName, Means, PriorMean, single_is_enough
+from orbitgp.inference.prior import MeanName, Means, PriorMean, single_is_enough
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
+from orbitgp.kernels.orbit_average import averaged, single_sum
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements, in_parts, in_smaller_chunks
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
@@ -67,6 +68,7 @@ class ExactGP(nn.Module):
         self.register_buffer("weights", torch.zeros(len(x), num_latents, dtype=torch.float64))
         self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
         self._inverted: dict[torch.device, NoisyCovariance] = {}
+        self._single_sum = single_sum(kernel, orbit, x)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
@@ -91,15 +93,19 @@ class ExactGP(nn.Module):
 
     @property
     def vectors(self) -> Covariance:
-        """The covariance whose mean over pairs of what g sees of two finite orbits is k_f."""
-        return self._closed_form or self.covariance.of_features
+        """The covariance whose mean over pairs of what g sees of two finite orbits is k_f; or a single sum of them."""
+        vectors = self._closed_form or self.covariance.of_features
+        if not isinstance(self.orbit, FiniteOrbit) or 0 < (self.num_samples or 0) < self.orbit.size:
+            return vectors
+        return averaged(vectors, self.orbit, self._single_sum)
 
     def restricted(self, x: Inputs, num_samples: int | None, orbit: Orbit | None = None, seed: int | None = None) -> ExactGP:
         """The same model of other data, draws or another orbit. Parameters are shared; it has no posterior of its own."""
         view = copy(self)
         view._modules, view._buffers = dict(self._modules), dict(self._buffers)
         view.x, view.num_samples, view._inverted = x, num_samples, {}
-        view.orbit = self.orbit if orbit is None else orbit
+        if orbit is not None:
+            view.orbit, view._single_sum = orbit, single_sum(self.kernel, orbit, x)
         view.seed = self.seed if seed is None else seed
         return view
 
@@ -136,7 +142,7 @@ class ExactGP(nn.Module):
         """What g sees, in double precision where the noise is not far above the rounding of K_f."""
         if seen.dtype == torch.float64:
             return seen
-        variance = self.vectors.expectations(seen[:4, None].detach(), seen[:1, 0].detach(), EXACT)[1]
+        variance = self.vectors.between(seen[:4].detach(), seen[:1].detach())[1]
         return seen if single_is_enough(noise, variance, seen.dtype) else seen.double()
 
     @torch.no_grad()
@@ -213,7 +219,7 @@ class ExactGP(nn.Module):
         """Mean and variance of f, each row on its own, streamed."""
         system, means, variances = self._posterior(), [], []
         for other, prior, cross in self._with_data(x):
-            own = self.vectors.expectations(other[:, None], other[:1, 0], EXACT)[1].double()
+            own = self.vectors.between(other, other[:1])[1].double()
             means.append(prior + cross @ self.weights)
             variance = own[:, None] - system.explained(cross.mT)
             variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))

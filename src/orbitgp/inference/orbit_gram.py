@@ -2,8 +2,9 @@
 
     K_f(n, m) = mean over a, b of k_g(x_na, x_mb)
 
-There are (N S)^2 values of k_g and N^2 of K_f, so blocks of k_g are averaged at once. For the gradient they are kept where data
-are few, which takes one product of matrices less, and else computed again. Kuu of inducing variables that average g is the same
+There are (N S)^2 values of k_g, or N^2 S where a single sum is enough (:mod:`orbitgp.kernels.orbit_average`), and
+N^2 of K_f. So blocks of k_g are averaged at once. For the gradient they are kept where data are few, which takes one product of
+matrices less, and else computed again. Kuu of inducing variables that average g is the same
 matrix of other points.
 """
 
@@ -20,7 +21,6 @@ from torch.utils.checkpoint import checkpoint
 
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.machine import chunk_elements, in_smaller_chunks
-from orbitgp.orbits import Pairing
 
 Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
@@ -33,19 +33,19 @@ _KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the g
 def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     """K_f of all data, in the dtype of the samples. The kernel is one of vectors that g sees."""
     rows, samples, dim = seen.shape
-    elements = min(chunk_elements(seen.device), max(_LEAST_BLOCK[seen.is_cuda], (rows * samples) ** 2 // 8))
-    step = max(1, elements // max(1, samples * samples * rows))
+    pairs = covariance.pairs(samples)
+    elements = min(chunk_elements(seen.device), max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8))
+    step = max(1, elements // max(1, pairs * rows))
     strip: Callable[..., Tensor] = partial(_strip, covariance, seen)
-    if torch.is_grad_enabled() and not kept_elements(rows, samples, dim, seen.device):
+    if torch.is_grad_enabled() and not kept_elements(rows, samples, dim, pairs, seen.device):
         strip = partial(checkpoint, strip, use_reentrant=False, preserve_rng_state=False)
     mirrored: Tensor = _Mirrored.apply(*(strip(start, min(start + step, rows)) for start in range(0, rows, step)))
     return mirrored
 
 
-def kept_elements(rows: int, samples: int, dim: int, device: torch.device) -> int:
-    """How many numbers are kept for the gradient: all values of k_g where data are few, else none."""
-    points = rows * samples
-    numbers = points**2 // 2 + 3 * points * dim  # each block has copies of what g sees of its columns
+def kept_elements(rows: int, samples: int, dim: int, pairs: int, device: torch.device) -> int:
+    """How many numbers are kept for the gradient: all values of k_g (``pairs`` for one of K_f) if data are few, else none."""
+    numbers = rows**2 * pairs // 2 + 3 * rows * samples * dim  # each block has copies of what g sees of its columns
     return numbers if numbers <= _KEPT_CHUNKS * chunk_elements(device) else 0
 
 
@@ -53,14 +53,14 @@ def kept_elements(rows: int, samples: int, dim: int, device: torch.device) -> in
 @torch.no_grad()
 def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "rows others"]:
     """K_f between data and others."""
-    step = max(1, chunk_elements(seen.device) // max(1, seen.shape[1] ** 2 * len(others)))
+    step = max(1, chunk_elements(seen.device) // max(1, covariance.pairs(seen.shape[1]) * len(others)))
     return torch.cat([covariance.cross(part, others) for part in seen.split(step)])
 
 
 def _strip(covariance: Covariance, seen: Seen, start: int, stop: int) -> Float[Tensor, "some columns"]:
     """Some rows of K_f, up to the diagonal. A datum with itself is exact: no distance is rounded."""
-    means, own = covariance.expectations(seen[start:stop, None], seen[:stop].flatten(0, 1), Pairing.exact())
-    return torch.diagonal_scatter(means[:, 0].unflatten(1, (-1, seen.shape[1])).mean(-1), own, offset=start)
+    means, own = covariance.between(seen[start:stop], seen[:stop])
+    return torch.diagonal_scatter(means, own, offset=start)
 
 
 class _Mirrored(torch.autograd.Function):

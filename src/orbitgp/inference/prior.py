@@ -8,12 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits import Pairing
-
 MeanName = Literal["zero", "constant", "linear"]
 Means = Float[Tensor, "rows latents"]
 
-EXACT = Pairing.exact()
 _NOISE_OVER_ROUNDING = 1e3  # the least noise, in units of the rounding of a kernel, that single precision is enough for
 
 

@@ -89,10 +89,24 @@ class Covariance(nn.Module):
         kfu = self._dense(xa.reshape(-1, dim), z).reshape(rows, blocks, size, -1).mean(2)
         return kfu, (self._dense(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
 
+    def between(
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]
+    ) -> tuple[Float[Tensor, "rows others"], Float[Tensor, " rows"]]:
+        """k_f between data and others with finite orbits (the mean over all pairs), and of each datum with itself."""
+        block, own = self.expectations(xa[:, None], xb.flatten(0, 1), Pairing.exact())
+        return block.reshape(len(xa), len(xb), -1).mean(-1), own
+
     def cross(self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]) -> Float[Tensor, "rows others"]:
-        """k_f between different data whose samples are finite orbits: the mean over all pairs of samples."""
-        block = self.expectations(xa[:, None], xb.flatten(0, 1), Pairing.exact())[0]
-        return block.reshape(len(xa), len(xb), -1).mean(-1)
+        """k_f between different data."""
+        return self.between(xa, xb)[0]
+
+    def pairs(self, samples: int) -> int:
+        """How many values of k_g one of k_f takes, where orbits have this number of elements."""
+        return samples * samples
+
+    def values(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
+        """k_g itself."""
+        return self._dense(a, b)
 
     def _dense(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
         """In double precision: noise may be a 1e-8 of the kernel."""
@@ -150,6 +164,10 @@ class Stationary(Covariance):
         left, right = pair_sides(x, pairing)
         kff = evaluate(left, None if left is right else right, 1) * pair_weights(x, pairing)
         return (kfu * (variance / size)).to(xa.dtype), (kff.sum((-2, -1)) * variance).to(xa.dtype)
+
+    def values(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
+        (left, right), evaluate, variance = self._prepared(b.detach().reshape(-1, b.shape[-1]).mean(0), a, b)
+        return (evaluate(left, right, 1) * variance).to(a.dtype)
 
     def _prepared(
         self, centre: Float[Tensor, " dim"], *points: Tensor

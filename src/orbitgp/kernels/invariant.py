@@ -11,11 +11,14 @@ used (``ExactGP``, BoTorch's ``SingleTaskGP``, sums and products with other kern
     kernel = InvariantKernel(ScaleKernel(RBFKernel()), Permutation.swap(0, 1))
     model = SingleTaskGP(X, y, covar_module=kernel)
 
-It costs P^2 evaluations of k_g for each entry. Where that is too much, or the orbit is infinite, the estimators take samples.
+It costs P^2 evaluations of k_g for each entry. Where the orbit is a group that k_g does not notice, it costs P of them, because
+one sum then stands for two (:mod:`orbitgp.kernels.orbit_average` says how that is found out). Where that is too much, or the
+orbit is infinite, the estimators take samples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,10 +28,11 @@ from linear_operator import to_dense
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from orbitgp.kernels.orbit_average import SingleSum, element_weights, single_sum
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.orbits.images.warps import as_inputs
 
-Elements1 = Float[Tensor, "*batch1 n size dim"]
+Elements1 = Float[Tensor, "*batch1 n chosen dim"]
 Elements2 = Float[Tensor, "*batch2 m size dim"]
 
 
@@ -50,6 +54,8 @@ class InvariantKernel(Kernel):
         active_dims: the features of x that this kernel, and so the orbit, sees.
         max_entries: how many values of k_g to hold at once. Larger matrices are computed a few rows at a time, and those rows
             again for their gradient.
+        single_sum: None takes the single sum where it is right. True claims that it is, and an error says where it is not;
+            False takes the double sum.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class InvariantKernel(Kernel):
         image_shape: tuple[int, ...] | None = None,
         active_dims: tuple[int, ...] | None = None,
         max_entries: int = 2**25,
+        single_sum: bool | None = None,
     ) -> None:
         if not isinstance(orbit, FiniteOrbit):
             raise TypeError(
@@ -72,6 +79,8 @@ class InvariantKernel(Kernel):
         self.normalise = normalise
         self.image_shape = image_shape
         self.max_entries = max_entries
+        self.single_sum = single_sum
+        self._single_sums: dict[tuple[int, ...], SingleSum] = {}  # by the shape of one input
 
     @property
     def dtype(self) -> torch.dtype:
@@ -87,14 +96,15 @@ class InvariantKernel(Kernel):
             )
         # Equal inputs share their elements, unless each needs a gradient of its own.
         same = x1 is x2 or (not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2))
-        xa1 = self._elements(x1)
-        xa2 = xa1 if same else self._elements(x2)
-        covariance = self._double_mean(xa1, xa2, diag, params)
+        xa2 = self._elements(x2)
+        chosen, *weights = self._weights(x2, params)
+        xa1 = xa2 if same else self._elements(x1)
+        covariance = self._mean(xa1[..., chosen, :], xa2, weights, diag, params)
         if self.normalise:
             # A function that is zero at x has covariance zero with every other: 0 / 0 must not be NaN.
             tiny = torch.finfo(covariance.dtype).tiny
-            scale1 = self._double_mean(xa1, xa1, True, params).clamp_min(tiny).rsqrt()
-            scale2 = scale1 if same else self._double_mean(xa2, xa2, True, params).clamp_min(tiny).rsqrt()
+            own = [self._mean(xa[..., chosen, :], xa, weights, True, params) for xa in ([xa1] if same else [xa1, xa2])]
+            scale1, scale2 = (own[i].clamp_min(tiny).rsqrt() for i in (0, -1))
             covariance = covariance * (scale1 * scale2 if diag else scale1[..., :, None] * scale2[..., None, :])
         # The order of summation differs above and below the diagonal; the mean makes the covariance exactly symmetric.
         return 0.5 * (covariance + covariance.mT) if same and not diag else covariance
@@ -106,27 +116,50 @@ class InvariantKernel(Kernel):
         xa = self.orbit.elements(rows)
         return xa.reshape(*x.shape[:-1], xa.shape[1], x.shape[-1])
 
-    def _double_mean(self, xa1: Elements1, xa2: Elements2, diag: bool, params: dict[str, Any]) -> Float[Tensor, "..."]:
+    def _weights(self, x: Float[Tensor, "*batch n dim"], params: dict[str, Any]) -> tuple[slice, Tensor, Tensor]:
+        """The elements that stand on the left of k_g, their weights, and those of all elements on the right."""
+        rows = as_inputs(x, self.image_shape)
+        shape = tuple(rows.shape[1:])
+        if self.single_sum is False or any(params.values()):  # these may make another kernel of k_g
+            found = SingleSum(obstacle="nobody has tried")
+        else:
+            found = self._single_sums.get(shape) or single_sum(self.base_kernel, self.orbit, rows)
+            self._single_sums[shape] = found
+            if self.single_sum and found.obstacle:
+                raise ValueError(f"single_sum=True is not possible, because {found.obstacle}: leave it out.")
+        chosen, left, right = element_weights(self.orbit, found)
+        return chosen, left.to(x), right.to(x)
+
+    def _mean(
+        self, xa1: Elements1, xa2: Elements2, weights: Sequence[Tensor], diag: bool, params: dict[str, Any]
+    ) -> Float[Tensor, "..."]:
         """k_f between all rows (n, m), or with ``diag`` between equal rows (n,), at most ``max_entries`` values at once."""
         batch = torch.broadcast_shapes(xa1.shape[:-3], xa2.shape[:-3], self.batch_shape)
         columns = xa1.shape[-2] * xa2.shape[-2] * (1 if diag else xa2.shape[-3])
         rows = max(1, self.max_entries // max(1, columns * batch.numel()))
-        double_mean = self._diagonal if diag else self._matrix
+        mean = self._diagonal if diag else self._matrix
         if rows >= xa1.shape[-3]:
-            return double_mean(xa1, xa2, params)
+            return mean(xa1, xa2, weights, params)
         pieces1 = xa1.split(rows, dim=-3)
         pieces2 = xa2.split(rows, dim=-3) if diag else (xa2,) * len(pieces1)
         # Without checkpoints, autograd would keep all pieces in memory.
-        pieces = [checkpoint(double_mean, a, b, params, use_reentrant=False) for a, b in zip(pieces1, pieces2, strict=True)]
+        pairs = zip(pieces1, pieces2, strict=True)
+        pieces = [checkpoint(mean, a, b, weights, params, use_reentrant=False) for a, b in pairs]
         return torch.cat(pieces, dim=-1 if diag else -2)
 
-    def _matrix(self, xa1: Elements1, xa2: Elements2, params: dict[str, Any]) -> Float[Tensor, "*out n m"]:
-        kg = to_dense(self.base_kernel(xa1.flatten(-3, -2), xa2.flatten(-3, -2), **params))  # (…, n P, m P)
-        return kg.unflatten(-1, xa2.shape[-3:-1]).unflatten(-3, xa1.shape[-3:-1]).mean(dim=(-3, -1))
+    def _matrix(
+        self, xa1: Elements1, xa2: Elements2, weights: Sequence[Tensor], params: dict[str, Any]
+    ) -> Float[Tensor, "*out n m"]:
+        left, right = weights
+        kg = to_dense(self.base_kernel(xa1.flatten(-3, -2), xa2.flatten(-3, -2), **params))  # (…, n L, m P)
+        return left @ (kg.unflatten(-1, xa2.shape[-3:-1]) @ right).unflatten(-2, xa1.shape[-3:-1])
 
-    def _diagonal(self, xa1: Elements1, xa2: Elements2, params: dict[str, Any]) -> Float[Tensor, "*out n"]:
+    def _diagonal(
+        self, xa1: Elements1, xa2: Elements2, weights: Sequence[Tensor], params: dict[str, Any]
+    ) -> Float[Tensor, "*out n"]:
         # The rows become the first batch axis, in front of those of the parameters of k_g.
         axes = max(xa1.ndim - 3, xa2.ndim - 3, len(self.batch_shape))
         first, second = (xa.reshape((1,) * (axes + 3 - xa.ndim) + xa.shape).movedim(-3, 0) for xa in (xa1, xa2))
-        kg = to_dense(self.base_kernel(first, second, **params))  # (n, …, P, P)
-        return kg.mean(dim=(-2, -1)).movedim(0, -1)
+        kg = to_dense(self.base_kernel(first, second, **params))  # (n, …, L, P)
+        left, right = weights
+        return (kg @ right @ left).movedim(0, -1)

@@ -2,7 +2,7 @@
 
 from orbitgp.orbits.base import Composition, FiniteOrbit, FiniteProduct, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.finite import ChannelPermutation, Flip, Permutation, Reversal, Rotate90, SignChange
+from orbitgp.orbits.finite import ChannelPermutation, Flip, Permutation, Reversal, Rotate90, Shuffle, SignChange
 from orbitgp.orbits.images.affine import Affine, Rotation, Scale, Shear, Translation
 from orbitgp.orbits.images.deformation import LocalDeformation
 from orbitgp.orbits.images.strokes import TangentDeformation, Thickness
@@ -16,6 +16,6 @@ __all__ = [
     "Affine", "Baseline", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Description", "Dropout",
     "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "GaussianNoise", "Identity", "ImageOrbit", "LocalDeformation",
     "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity", "Reversal", "Rotate90", "Rotation", "Samples",
-    "Scale", "Shear", "SignChange", "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "TangentDeformation",
-    "Thickness", "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct",
+    "Scale", "Shear", "Shuffle", "SignChange", "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing",
+    "TangentDeformation", "Thickness", "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct",
 ]  # fmt: skip

@@ -1,20 +1,29 @@
-"""Finite orbits: exchanged coordinates and channels, changed signs, mirror images, quarter turns, signals backwards."""
+"""Finite orbits: exchanged coordinates and channels, changed signs, mirror images, quarter turns, signals backwards.
+
+Most are groups. Exact inference and :class:`~orbitgp.InvariantKernel` then need a single sum over the elements instead of a
+double one, wherever the kernel allows that (:mod:`orbitgp.kernels.orbit_average`). From a group that is too large to be
+enumerated, elements are drawn uniformly (:class:`Shuffle`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import permutations as orders
+from math import factorial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from orbitgp.orbits.base import FiniteOrbit
+from orbitgp.orbits.base import FiniteOrbit, Orbit
+from orbitgp.orbits.description import Description, listed
 from orbitgp.orbits.images.warps import ImageOrbit
-from orbitgp.orbits.sampling import Elements, Inputs
+from orbitgp.orbits.sampling import Draws, Elements, Inputs, Transformed
 from orbitgp.orbits.signals.warps import SignalOrbit
 
 _MAX_GROUP = 100_000  # elements: an orbit of more cannot be averaged over in any time
+_MAX_ENUMERATED = 5_040  # orders of seven things; those of more are drawn
 
 
 class Permutation(FiniteOrbit):
@@ -52,11 +61,50 @@ class Permutation(FiniteOrbit):
         swapped = [{i: j, j: i}.get(k, k) for k in range(count)]
         return cls([range(count), swapped], any_length=dim is None, names=names)
 
+    @classmethod
+    def all(cls, *coordinates: int, names: Sequence[str] = ()) -> Orbit:
+        """These coordinates in every order, or the first n if n is a single number. More than seven are drawn (``Shuffle``)."""
+        return cls._exchanging([[i] for i in _several("Permutation.all", coordinates)], names)
+
+    @classmethod
+    def cyclic(cls, *coordinates: int, names: Sequence[str] = ()) -> Permutation:
+        """These coordinates moved round in a circle, or the first n if n is a single number: a group of n elements."""
+        places = _several("Permutation.cyclic", coordinates)
+        return cls(_closure([_moved(places, [*places[1:], places[0]])]), any_length=True, names=names)
+
+    @classmethod
+    def dihedral(cls, *coordinates: int, names: Sequence[str] = ()) -> Permutation:
+        """The same, and backwards: the symmetries of a polygon whose corners are these coordinates, 2 n of them."""
+        places = _several("Permutation.dihedral", coordinates)
+        generators = [_moved(places, [*places[1:], places[0]]), _moved(places, places[::-1])]
+        return cls(_closure(generators), any_length=True, names=names)
+
+    @classmethod
+    def blocks(cls, items: int, size: int) -> Orbit:
+        """Things of ``size`` coordinates each, one after the other, in every order: points (x, y) are blocks of size two."""
+        if items < 2 or size < 1:
+            raise ValueError(f"blocks needs at least 2 items of at least 1 coordinate, got {items} of {size}.")
+        return cls._exchanging([list(range(i * size, (i + 1) * size)) for i in range(items)])
+
+    @classmethod
+    def _exchanging(cls, items: list[list[int]], names: Sequence[str] = ()) -> Orbit:
+        """Items, each with its coordinates, in every order: enumerated, or drawn where they are many."""
+        if factorial(len(items)) > _MAX_ENUMERATED:
+            return Shuffle(items, names)
+        places = [i for item in items for i in item]
+        rows = [_moved(places, [i for item in order for i in item]) for order in orders(items)]
+        return cls(rows, any_length=True, names=names)
+
     def check(self, features: torch.Size) -> None:
         count = self.index.shape[1]
         if len(features) != 1 or features[0] < count or (features[0] > count and not self.any_length):
             length = f"at least {count}" if self.any_length else count
             raise ValueError(f"Permutation acts on vectors of {length} coordinates, but inputs have shape {tuple(features)}.")
+
+    @property
+    def moved(self) -> list[int]:
+        """The coordinates that do not always stay where they are."""
+        return (self.index != torch.arange(self.index.shape[1]).to(self.index)).any(0).nonzero()[:, 0].tolist()
 
     def elements(self, x: Inputs) -> Elements:
         return x[:, self._index_for(x)]
@@ -74,6 +122,20 @@ class Permutation(FiniteOrbit):
         return {**super().saved_arguments(), "permutations": self.index.tolist()}
 
 
+def _several(name: str, coordinates: Sequence[int]) -> list[int]:
+    """Coordinates as given, or the first n."""
+    places = list(range(coordinates[0])) if len(coordinates) == 1 else [int(i) for i in coordinates]
+    if len(places) < 2 or len(set(places)) < len(places) or min(places) < 0:
+        raise ValueError(f"{name} needs a number from 2 on, or different coordinates, counted from 0, got {list(coordinates)}.")
+    return places
+
+
+def _moved(places: Sequence[int], sources: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that fills these places from those, and leaves all others alone."""
+    source = dict(zip(places, sources, strict=True))
+    return tuple(source.get(i, i) for i in range(max(places) + 1))
+
+
 def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The group generated by permutations: products with generators until nothing new appears."""
     identity = tuple(range(len(generators[0])))
@@ -87,11 +149,48 @@ def _closure(generators: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return sorted(group)
 
 
+class Shuffle(Orbit):
+    """Items in a random order, each of the n! as likely as any other: the order of n uniform base draws.
+
+    Nothing is enumerated, so n may be large. Draws are unbiased, and predictions are insensitive to the order as far as the
+    number of draws allows. ``Permutation.all`` and ``Permutation.blocks`` give this orbit for more than seven items.
+
+    Args:
+        items: the coordinates of each item, equally many.
+        names: what the items are called, for people.
+    """
+
+    def __init__(self, items: Sequence[Sequence[int]], names: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.items, self.names = [[int(i) for i in item] for item in items], tuple(names)
+        places = [i for item in self.items for i in item]
+        if len({len(item) for item in self.items}) != 1 or len(set(places)) < len(places) or min(places, default=0) < 0:
+            raise ValueError(f"Shuffle needs items of equally many coordinates, all different, got {self.items}.")
+        self.num_draws = len(self.items)
+
+    @property
+    def moved(self) -> list[int]:
+        """The coordinates that do not always stay where they are."""
+        return sorted(i for item in self.items for i in item)
+
+    def check(self, features: torch.Size) -> None:
+        needed = max(map(max, self.items)) + 1
+        if len(features) != 1 or features[0] < needed:
+            raise ValueError(f"Shuffle acts on vectors of at least {needed} coordinates, but inputs have {tuple(features)}.")
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        items = torch.tensor(self.items, device=x.device)
+        sources = torch.arange(x.shape[1], device=x.device).repeat(*u.shape[:2], 1)
+        sources[..., items.flatten()] = items[u.argsort(-1)].flatten(2)
+        return x[:, None].expand(-1, u.shape[1], -1).gather(2, sources)
+
+    def describe(self) -> Description:
+        return Description(f"Shuffle of {listed(self.names) or f'{len(self.items)} items'}")
+
+
 class ChannelPermutation(Permutation, SignalOrbit):
     """The signal with its channels permuted; arguments as for :class:`orbitgp.orbits.Permutation`, of channels."""
-
-    def __init__(self, permutations: Iterable[Sequence[int]], close: bool = False) -> None:
-        super().__init__(permutations, close)
 
     def check(self, features: torch.Size) -> None:
         channels, shape = self.index.shape[1], tuple(features)

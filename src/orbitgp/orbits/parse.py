@@ -36,8 +36,12 @@ NAMES: dict[str, Callable[..., Orbit]] = {
     "circularshift": partial(orbits.TimeShift, border="circular"),
     "swap": orbits.Permutation.swap,
     "sign": orbits.SignChange,
+    "permutations": orbits.Permutation.all,
+    "cyclic": orbits.Permutation.cyclic,
+    "dihedral": orbits.Permutation.dihedral,
+    "blocks": orbits.Permutation.blocks,
 }
-_OF_COLUMNS = ("swap", "sign")  # their arguments may be names of columns
+_OF_COLUMNS = ("swap", "sign", "permutations", "cyclic", "dihedral")  # their arguments may be names of columns
 
 
 class Factor(NamedTuple):

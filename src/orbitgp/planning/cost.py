@@ -91,7 +91,8 @@ class Workload:
     ``dim`` is the size of what the kernel compares, ``samples`` that of the finite orbit. ``covariances`` have noises of their
     own, and each of them is factorised once in each of the ``turns`` of local parameters and posterior (1 where there are no
     local parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: the
-    noise of a datum is the same for all latent functions, so that a factor is all that the posterior needs.
+    noise of a datum is the same for all latent functions, so that a factor is all that the posterior needs. ``single_sum``: one
+    value of K_f takes as many values of k_g as there are samples, and not as many pairs of them.
     """
 
     samples: int
@@ -102,17 +103,25 @@ class Workload:
     double: bool = False
     tables: float = 0.0
     one_noise: bool = False
+    single_sum: bool = False
 
     @classmethod
     def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: Inputs, samples: int) -> Workload:
         """That of exact inference with this likelihood and these data, and the kernel and orbit of a model."""
         one_noise = not likelihood.num_locals and (likelihood.shares_curvature or likelihood.num_latents == 1)
         dim, tables = model.covariance.num_features(first(x, 1)), model.orbit.table_bytes(x.shape[1:])
-        return cls(samples, dim, x.device, *covariances_and_turns(likelihood), x.dtype == torch.float64, tables, one_noise)
+        counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
+        single = isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2
+        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single)
+
+    @property
+    def pairs(self) -> int:
+        """Values of k_g for one of K_f."""
+        return self.samples if self.single_sum else self.samples**2
 
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
-        kept = kept_elements(rows, self.samples, self.dim, self.device)
+        kept = kept_elements(rows, self.samples, self.dim, self.pairs, self.device)
         return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, blocks=5.0, kept=kept)
 
     def evaluation_seconds(self, rows: int, samples: int | None = None) -> float:
@@ -166,10 +175,10 @@ class Workload:
         self, rows: int, products: float, algebra: float, squares: float, copies: float, blocks: float, kept: int = 0
     ) -> Cost:
         single, double = nominal_speed(self.device)
-        kernel = products * (self.dim + 8) * (rows * self.samples) ** 2
+        kernel = products * (self.dim + 8) * rows**2 * self.pairs
         number = 8 if self.double else 4
         samples = copies * rows * self.samples * self.dim
-        block = min(chunk_elements(self.device), (rows * self.samples) ** 2)
+        block = min(chunk_elements(self.device), rows**2 * self.pairs)
         memory = rows**2 * (number + squares) + number * (samples + blocks * block + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3
         seconds = kernel / (double if self.double else single) + algebra / double

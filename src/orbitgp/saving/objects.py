@@ -43,9 +43,9 @@ from orbitgp.saving.container import SavedFileError, Tensors
 Arguments = dict[str, Any]
 Kind = TypeVar("Kind")
 
-# PyTorch's own, how a kernel prints, where a constraint let its parameter start (of no use once there is a value), and a note
-# of GPyTorch's to itself.
-_PASSING = {*vars(nn.Module()), "extra_repr", "_initial_value", "distance_module"}
+# PyTorch's own, how a kernel prints, where a constraint let its parameter start (of no use once there is a value), and notes
+# of GPyTorch and of InvariantKernel to themselves.
+_PASSING = {*vars(nn.Module()), "extra_repr", "_initial_value", "distance_module", "_single_sums"}
 _UNUSED = ("validate_args", "initial_value")  # arguments that were checked before, and the start of a constraint
 
 _builders: dict[str, Any] = {}

@@ -1,0 +1,122 @@
+"""k_f of a finite orbit whose pairs of elements do not all count alike, and where one sum stands for two.
+
+If the elements of an orbit are a group G, and k_g does not change when one of them acts on both of its arguments, then
+
+    1/|G|^2 sum_g sum_h k_g(g x, h x')  =  1/|G|^2 sum_g sum_h k_g(x, g^-1 h x')  =  1/|G| sum_g k_g(x, g x'),
+
+because g^-1 h runs through the group once for every g. The single sum costs |G| values of k_g instead of |G|^2.
+
+Whether that holds is found by trial (:func:`single_sum`). So there is no list of kernels and orbits, and new ones are
+recognised. A set S of maps with an inverse is a group if S h = S for each h in S: the elements of each element of a random
+input must be the elements of that input. And k_g(h x, h x') must equal k_g(x, x') for each element h, for random pairs that
+differ in all or in some coordinates, at scales from 1e-6 to 1e6. All parameters of k_g are random in this trial: lengthscales
+that are equal by chance, as those of columns are before learning, would make the values of both sums equal but not their
+gradients. So permuted columns with lengthscales of their own take the double sum, and changed signs do not.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.settings import lazily_evaluate_kernels
+from jaxtyping import Float
+from linear_operator import to_dense
+from torch import Tensor
+
+from orbitgp.kernels.covariance import Covariance
+from orbitgp.orbits import FiniteOrbit, Orbit
+from orbitgp.orbits.sampling import Inputs, Pairing
+
+_MOST_TRIED = 2**28  # numbers in the elements of all elements, beyond which nobody tries whether they are a group
+_AT_ONCE = 2**22  # of these
+_CLOSE = 1e-9  # differences in double precision that are rounding
+
+
+class SingleSum(NamedTuple):
+    """What makes two sums one: the index of the identity, or why they are not."""
+
+    identity: int = 0
+    obstacle: str = ""
+
+
+@torch.no_grad()
+def single_sum(kernel: Kernel, orbit: Orbit, x: Inputs) -> SingleSum:
+    """Whether a single sum over the orbit is k_f for inputs like these, whatever the parameters of k_g are."""
+    if not isinstance(orbit, FiniteOrbit) or orbit.size == 1:
+        return SingleSum(obstacle="the orbit is not a finite group of several elements")
+    generator = torch.Generator().manual_seed(0)
+    point, other, direction = torch.randn(3, *x.shape[1:], generator=generator, dtype=torch.float64).to(x.device)
+    elements = orbit.elements(point[None])[0]
+    if elements.numel() * orbit.size > _MOST_TRIED:
+        return SingleSum(obstacle=f"its {orbit.size:,} elements are too many to try whether they are a group")
+    marks = _marks(elements[None], direction)[0]
+    for part in elements.split(max(1, _AT_ONCE // elements.numel())):
+        same = torch.isclose(_marks(orbit.elements(part), direction), marks, rtol=0.0, atol=_CLOSE).all(1)
+        if not same.all():
+            return SingleSum(obstacle="its elements are not a group: one after another gives one that is not among them")
+    if not _is_invariant(kernel, orbit, point, other, generator):
+        return SingleSum(obstacle="the kernel is not the same when an element acts on both of its arguments")
+    return SingleSum(int((elements - point).flatten(1).square().sum(1).argmin()))
+
+
+def _marks(elements: Float[Tensor, "rows size *features"], direction: Float[Tensor, "*features"]) -> Float[Tensor, "rows size"]:
+    """A number for each element, in order: equal sets have equal numbers."""
+    return (elements.flatten(2) @ direction.flatten()).sort(1).values
+
+
+def _is_invariant(kernel: Kernel, orbit: FiniteOrbit, point: Tensor, other: Tensor, generator: torch.Generator) -> bool:
+    """Whether k_g(h x, h x') = k_g(x, x') for all elements h, for pairs at several scales, at random parameters."""
+    kernel = deepcopy(kernel).double()
+    for parameter in kernel.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter))
+    shared = torch.rand(4, *point.shape, generator=generator).to(point.device) < torch.tensor([0.0, 0.3, 0.5, 0.7]).to(
+        point.device
+    ).reshape(4, *[1] * point.ndim)
+    scales = torch.logspace(-6, 6, 25, dtype=torch.float64, device=point.device).reshape(-1, *[1] * (point.ndim + 1))
+    left = (scales * point.expand(shared.shape)).flatten(0, 1)
+    right = (scales * torch.where(shared, point, other)).flatten(0, 1)
+
+    def values(a: Tensor, b: Tensor) -> Tensor:
+        with lazily_evaluate_kernels(False):
+            return to_dense(kernel(a.flatten(1), b.flatten(1), diag=True))
+
+    before, size = values(left, right), (values(left, left) * values(right, right)).sqrt()
+    moved = values(orbit.elements(left).flatten(0, 1), orbit.elements(right).flatten(0, 1)).unflatten(-1, (len(left), -1))
+    varies = (before.abs() > 0.05 * size) & (before.abs() < 0.95 * size)
+    return bool(((moved - before[..., None]).abs() <= _CLOSE * size[..., None]).all() and varies.any())
+
+
+class WeightedCovariance(Covariance):
+    """k_f(x, x') = sum_l sum_p left_l right_p k_g(x_l, x'_p), where only some elements, ``chosen``, stand on the left."""
+
+    def __init__(self, base: Covariance, chosen: slice, left: Float[Tensor, " chosen"], right: Float[Tensor, " size"]) -> None:
+        super().__init__(base.kernel)
+        self.base, self.chosen, self.left, self.right = base, chosen, left, right
+
+    def pairs(self, samples: int) -> int:
+        return len(self.left) * samples
+
+    def between(
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]
+    ) -> tuple[Float[Tensor, "rows others"], Float[Tensor, " rows"]]:
+        some = xa[:, self.chosen]
+        values = self.base.expectations(some[:, :, None], xb.flatten(0, 1), Pairing.exact())[0].unflatten(2, (len(xb), -1))
+        left, right = self.left.to(values), self.right.to(values)
+        own = self.base.values(some, xa) @ right @ left
+        return torch.einsum("rlo,l->ro", values @ right, left), own
+
+
+def element_weights(orbit: FiniteOrbit, single: SingleSum) -> tuple[slice, Float[Tensor, " chosen"], Float[Tensor, " size"]]:
+    """Which elements stand on the left of k_g, their weights, and those of all elements, which stand on the right."""
+    equal = torch.full((orbit.size,), 1 / orbit.size, dtype=torch.float64)
+    if single.obstacle:
+        return slice(None), equal, equal
+    return slice(single.identity, single.identity + 1), torch.ones(1, dtype=torch.float64), equal
+
+
+def averaged(base: Covariance, orbit: FiniteOrbit, single: SingleSum) -> Covariance:
+    """The covariance of f between orbits that are enumerated: by the single sum where that is k_f."""
+    return base if single.obstacle else WeightedCovariance(base, *element_weights(orbit, single))

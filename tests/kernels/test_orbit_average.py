@@ -1,0 +1,142 @@
+"""The single sum over a group against the double sum of loops, and where it may not be used."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
+
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.orbit_gram import gram
+from orbitgp.kernels import FeatureMapKernel, InvariantKernel
+from orbitgp.kernels.orbit_average import single_sum
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import FiniteOrbit, Flip, GaussianNoise, Identity, Permutation, Rotate90, SignChange
+
+pytestmark = pytest.mark.usefixtures("double")
+
+LOPSIDED = Permutation([[0, 1, 2], [1, 0, 2], [2, 1, 0]])  # no group
+SIGNS = SignChange(0) * SignChange(2)
+
+
+def double_sum(kernel, orbit, x, y):
+    """One pair of elements at a time."""
+    out = torch.zeros(len(x), len(y))
+    a, b = orbit.elements(x), orbit.elements(y)
+    for i in range(a.shape[1]):
+        for j in range(b.shape[1]):
+            out += kernel(a[:, i].flatten(1), b[:, j].flatten(1)).to_dense()
+    return out / (a.shape[1] * b.shape[1])
+
+
+def ard(*lengthscales):
+    kernel = RBFKernel(ard_num_dims=len(lengthscales))
+    kernel.lengthscale = torch.tensor(lengthscales)
+    return kernel
+
+
+def is_single(kernel, orbit, *features):
+    return not single_sum(kernel, orbit, torch.rand(1, *features)).obstacle
+
+
+@pytest.mark.parametrize(
+    ("kernel", "orbit", "single"),
+    [
+        (RBFKernel(), Permutation.all(3), True),
+        (ScaleKernel(MaternKernel(1.5)) + LinearKernel(), Permutation.cyclic(3), True),
+        (RQKernel() * PeriodicKernel(), Permutation.dihedral(3), True),
+        (RBFKernel(), SIGNS, True),
+        (ard(0.5, 1.0, 2.0), SIGNS, True),
+        (ard(0.5, 1.0, 2.0), Permutation.swap(0, 1), False),
+        (ard(1.0, 1.0, 1.0), Permutation.swap(0, 1), False),  # learning would make them differ
+        (RBFKernel(active_dims=(0, 1)), Permutation.swap(0, 1), True),
+        (RBFKernel(active_dims=(1, 2)), Permutation.swap(0, 1), False),
+        (RBFKernel(), LOPSIDED, False),
+        (RBFKernel(), Permutation.swap(0, 1) * SignChange(0), False),  # swap after sign is not among the elements
+        (RBFKernel(), Permutation.swap(0, 1) * SignChange(2), True),
+        (RBFKernel(), Permutation.swap(0, 1) * Permutation.swap(0, 1), True),  # each element twice
+        (RBFKernel(), Permutation.all(3) * SignChange(0) * SignChange(1) * SignChange(2), True),
+        (FeatureMapKernel(RBFKernel(), torch.nn.Linear(3, 2)), Permutation.all(3), False),
+    ],
+)
+def test_one_sum_stands_for_two_where_it_may(kernel, orbit, single):
+    assert is_single(kernel, orbit, 3) == single
+    x, y = torch.randn(5, 3), torch.randn(4, 3)
+    with torch.no_grad():
+        truth, square = double_sum(kernel, orbit, x, y), double_sum(kernel, orbit, x, x)
+        found = InvariantKernel(kernel, orbit)
+        torch.testing.assert_close(found(x, y).to_dense(), truth)
+        torch.testing.assert_close(found(x).to_dense(), square)
+        torch.testing.assert_close(found(x, diag=True), square.diagonal())
+        model = ExactGP(kernel, orbit, x)
+        assert (model.vectors.pairs(orbit.size) == orbit.size) == single
+        torch.testing.assert_close(model.gram(), square, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(model.vectors.cross(model.features(y), model.features(x)), truth.mT, rtol=1e-6, atol=1e-8)
+
+
+def test_images_and_orbits_without_a_group():
+    assert is_single(RBFKernel(), Flip(True, True) * Rotate90(), 5, 5)
+    assert is_single(RBFKernel(lengthscale=1e-4), Rotate90(), 28, 28)
+    assert not is_single(RBFKernel(), GaussianNoise(), 3)
+    assert not is_single(RBFKernel(), Identity(), 3)
+
+
+def test_gradients_are_those_of_the_double_sum():
+    x, y = torch.randn(8, 3), torch.randn(8, 1)
+    kernel, orbit, likelihood = ScaleKernel(RBFKernel()), Permutation.all(3), Gaussian(1)
+    model = ExactGP(kernel, orbit, x)
+    value = model.evidence_with_gradient(likelihood, y).log_evidence
+    found = [p.grad.clone() for p in kernel.parameters()]
+    torch.autograd.gradcheck(lambda x: InvariantKernel(kernel, orbit)(x).to_dense(), x[:3].clone().requires_grad_())
+    truth = double_sum(kernel, orbit, x, x) + likelihood.noise.detach() * torch.eye(8)
+    one, residual = torch.ones(8, 1), y
+    solved = torch.linalg.solve(truth, torch.cat([one, residual], 1))
+    residual = y - (one.mT @ solved[:, 1:]) / (one.mT @ solved[:, :1])
+    law = torch.distributions.MultivariateNormal(residual.detach()[:, 0] * 0, truth)
+    expected = law.log_prob(residual[:, 0])
+    assert value == pytest.approx(float(expected.detach()), abs=1e-8)
+    for one_found, gradient in zip(found, torch.autograd.grad(expected, list(kernel.parameters())), strict=True):
+        torch.testing.assert_close(one_found, gradient)
+
+
+def test_a_false_claim_is_an_error_and_a_true_one_is_not():
+    x = torch.randn(4, 3)
+    with pytest.raises(ValueError, match="single_sum=True is not possible, because its elements are not a group"):
+        InvariantKernel(RBFKernel(), LOPSIDED, single_sum=True)(x).to_dense()
+    with pytest.raises(ValueError, match="because the kernel is not the same when an element acts on both"):
+        InvariantKernel(ard(1.0, 2.0, 3.0), Permutation.all(3), single_sum=True)(x).to_dense()
+    claimed, double = (InvariantKernel(RBFKernel(), Permutation.all(3), single_sum=one) for one in (True, False))
+    torch.testing.assert_close(claimed(x).to_dense(), double(x).to_dense())
+
+
+def test_a_group_of_ones_own_is_recognised():
+    class Turns(FiniteOrbit):
+        """The plane turned by thirds: a group, and no permutation of coordinates. Scaled, it is none."""
+
+        size = 3
+
+        def __init__(self, scale=1.0):
+            super().__init__()
+            self.scale = scale
+
+        def elements(self, x):
+            angles = torch.arange(3) * (2 * torch.pi / 3)
+            turns = torch.stack([angles.cos(), -angles.sin(), angles.sin(), angles.cos()], -1).reshape(3, 2, 2)
+            return torch.einsum("pij,nj->npi", turns.to(x) * self.scale, x)
+
+    assert is_single(RBFKernel(), Turns(), 2)
+    assert not is_single(ard(1.0, 2.0), Turns(), 2)
+    assert not is_single(RBFKernel(), Turns(1.1), 2)
+
+
+def test_s6_takes_one_sum():
+    x = torch.rand(3, 6)
+    orders = torch.tensor(list(permutations(range(6))))
+    truth = torch.exp(-0.5 * (x[:, None, None] - x[:, orders][None]).square().sum(-1) / 0.25).mean(-1)
+    kernel = RBFKernel()
+    kernel.lengthscale = 0.5
+    torch.testing.assert_close(InvariantKernel(kernel, Permutation.all(6))(x).to_dense().detach(), truth)
+    model = ExactGP(kernel, Permutation.all(6), x)
+    torch.testing.assert_close(gram(model.vectors, model.features(x)).detach(), truth)

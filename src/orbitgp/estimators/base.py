@@ -55,6 +55,7 @@ from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.exact_predictions import NeedsVariance
 from orbitgp.inference.prior import MeanName
 from orbitgp.inference.rows import first
 from orbitgp.kernels.covariance import show_values
@@ -268,9 +269,12 @@ class InvariantEstimator(Presents, ChecksData):
         self.history_ = [{**record, "bound": record["bound"] - problem.shift} for record in history]
         self.converged_, self.diagnostics_ = engine.converged, engine.summary()
 
-    def _latent(self, X: Any) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
-        """Mean and variance of f at X, each row on its own."""
-        found = self._for_parts(X, lambda model, *given: [values.cpu() for values in model.predict(*given)])
+    def _latent(
+        self, X: Any, needs_variance: NeedsVariance | None = None
+    ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
+        """Mean and variance of f at X, each row on its own; upper bounds of variances that are not needed."""
+        asked = {"needs_variance": needs_variance}
+        found = self._for_parts(X, lambda model, *given: [values.cpu() for values in model.predict(*given, **asked)])
         means, variances = zip(*found, strict=True)
         return torch.cat(means), torch.cat(variances)
 

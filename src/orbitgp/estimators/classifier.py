@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Shaped
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from orbitgp.estimators.base import InvariantEstimator
@@ -49,9 +50,12 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         return law.probs.numpy()
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " rows"]:
-        """The most probable class in each row."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(1)]
+        """The most probable class in each row. Variances are computed only for rows whose class may depend on them."""
+        check_is_fitted(self)
+        likelihood = self.likelihood_
+        assert isinstance(likelihood, Classification)
+        latent = self._latent(X, lambda mean, most: ~likelihood.is_sure(mean, most))
+        return self.classes_[likelihood.most_probable(*latent).numpy()]
 
     def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
         if targets.dtype == object and any(label is None for label in targets):

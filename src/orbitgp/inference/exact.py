@@ -10,17 +10,18 @@ through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from copy import copy, deepcopy
+from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from orbitgp.inference import orbit_gram
 from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Solution, Targets, quadratic_at, solve
+from orbitgp.inference.exact_predictions import ExactPredictions
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
@@ -29,12 +30,12 @@ from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
 from orbitgp.kernels.orbit_average import averaged, single_sum
 from orbitgp.likelihoods import Likelihood
-from orbitgp.machine import chunk_elements, in_parts, in_smaller_chunks
+from orbitgp.machine import chunk_elements, in_parts
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.sampling import Inputs
 
 
-class ExactGP(nn.Module):
+class ExactGP(ExactPredictions):
     """A Gaussian process that is insensitive to an orbit, conditioned on all data exactly.
 
     ``num_samples`` fixed draws (seeded by ``seed``) stand for an infinite orbit, or for a finite one with more elements; None
@@ -43,10 +44,6 @@ class ExactGP(nn.Module):
     where expectation propagation is possible. :meth:`condition` must be called before predictions, and again after any
     parameter has changed.
     """
-
-    x: Tensor
-    weights: Tensor
-    noise: Tensor
 
     def __init__(
         self,
@@ -107,6 +104,12 @@ class ExactGP(nn.Module):
         if orbit is not None:
             view.orbit, view._single_sum = orbit, single_sum(self.kernel, orbit, x)
         view.seed = self.seed if seed is None else seed
+        return view
+
+    def of_first(self, rows: int) -> ExactGP:
+        """A model with the same parameters and the weights of the first data alone, for checks that must not take long."""
+        view = self.restricted(self.x[:rows], self.num_samples)
+        view.weights, view.noise = self.weights[:rows], self.noise[:rows]
         return view
 
     def samples(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
@@ -212,81 +215,3 @@ class ExactGP(nn.Module):
         if learned:
             torch.autograd.backward([output for output, _ in learned], [slope.to(output.dtype) for output, slope in learned])
         return solution
-
-    @in_smaller_chunks
-    @torch.no_grad()
-    def predict(self, x: Inputs, *_: Any, **__: Any) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "others latents"]]:
-        """Mean and variance of f, each row on its own, streamed."""
-        system, means, variances = self._posterior(), [], []
-        for other, prior, cross in self._with_data(x):
-            own = self.vectors.between(other, other[:1])[1].double()
-            means.append(prior + cross @ self.weights)
-            variance = own[:, None] - system.explained(cross.mT)
-            variances.append(variance.clamp_min(0.0).expand(-1, self.num_latents))
-        return torch.cat(means), torch.cat(variances)
-
-    @in_smaller_chunks
-    @torch.no_grad()
-    def predict_mean(self, x: Inputs, *_: Any, **__: Any) -> Float[Tensor, "others latents"]:
-        """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
-        return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x)])
-
-    def _with_data(self, x: Inputs) -> Iterator[tuple[Seen, Means, Float[Tensor, "rows data"]]]:
-        """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
-        seen = self._conditioned_on()
-        for part in x.split(max(1, min(self.rows_at_once(x), chunk_elements(x.device) // len(self.x)))):
-            other, prior = self.seen_and_means(part)
-            other = other.to(seen.dtype)
-            yield other, prior, orbit_gram.cross(self.vectors, other, seen).double()
-
-    def mean_gradient(self, x: Inputs) -> Float[Tensor, "latents others *features"]:
-        """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
-        vectors, seen, found = self.vectors, self._conditioned_on(), []
-        for row in x.split(1):
-            row = row.detach().requires_grad_()
-            with torch.enable_grad():
-                other, prior = self.seen_and_means(row)
-                mean = prior[0] + (vectors.cross(other.to(seen.dtype), seen).double() @ self.weights)[0]
-                found.append(torch.stack([torch.autograd.grad(one, row, retain_graph=True)[0][0] for one in mean]))
-        return torch.stack(found, 1)
-
-    @torch.no_grad()
-    def joint(
-        self, x: Inputs, *_: Any, **__: Any
-    ) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
-        """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        vectors, seen, system = self.vectors, self._conditioned_on(), self._posterior()
-        other, prior = self.seen_and_means(x)
-        other = other.to(seen.dtype)
-        cross = orbit_gram.cross(vectors, other, seen).double()
-        prior_covariance = orbit_gram.gram(vectors, other).double()
-        solved = system.solve(cross.mT[:, None].repeat(1, system.noise.shape[1], 1))
-        return prior + cross @ self.weights, prior_covariance - cross @ solved.transpose(0, 1)
-
-    def _conditioned_on(self) -> Seen:
-        """What g sees of the data, in the precision in which they were conditioned on."""
-        return self.precise(self.features(self.x), self.noise)
-
-    def _posterior(self) -> NoisyCovariance:
-        """The inverses; made again where they are not at hand, as after loading from a file, or on another device."""
-        if self.x.device not in self._inverted:
-            gram = orbit_gram.gram(self.vectors, self._conditioned_on())
-            self._inverted[self.x.device] = NoisyCovariance(gram, self.noise)
-        return self._inverted[self.x.device]
-
-    def copied_to(self, device: torch.device) -> ExactGP:
-        """A copy on this device. What either of them inverts serves both: for many data that takes long, and much memory."""
-        other = deepcopy(self).to(device)
-        other._inverted = self._inverted
-        return other
-
-    def forget_posterior(self) -> None:
-        """Give back the memory of what was inverted; the next prediction inverts it again."""
-        self._inverted.clear()
-
-    @torch.no_grad()
-    def probe(self) -> tuple[Float[Tensor, "few latents"], Float[Tensor, "few latents"]]:
-        """Numbers that tell one orbit, kernel or feature map from another, computed from four rows, without the posterior."""
-        seen, means = self.seen_and_means(self.x[:4])
-        gram = orbit_gram.gram(self.vectors, seen).double()
-        return means + gram @ self.weights[:4], gram.diagonal()[:, None].expand(-1, self.num_latents)

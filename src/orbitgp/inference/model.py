@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -182,8 +183,12 @@ class InvariantGP(nn.Module):
         x: Float[Tensor, "rows *features"],
         num_samples: int | None = 64,
         seed: int = 0,
+        needs_variance: Any = None,
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "rows latents"]]:
-        """Mean and variance of f, streamed. All rows share the same draws, a finite orbit, so no row depends on the others."""
+        """Mean and variance of f, streamed. All rows share the same draws, a finite orbit, so no row depends on the others.
+
+        Variances cost little here, so all rows have them, whichever need them.
+        """
         means, variances = [], []
         with self.cached_inducing_features():
             factor = self.factor()

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from orbitgp.likelihoods.base import Latents, Likelihood, LogProbs, Values
 from orbitgp.likelihoods.predictive import Categorical
 
 Labels = Int[Tensor, " rows"]
+Sure = Bool[Tensor, " rows"]
 ClassTargets = Float[Tensor, "rows outputs"]
 ClassProbs = Float[Tensor, "rows classes"]
 ClassLogProbs = Float[Tensor, "*samples rows classes"]
@@ -68,6 +69,20 @@ class Classification(Likelihood):
     def predict_proba(self, mean: Latents, variance: Latents) -> ClassProbs:
         """Class probabilities, averaged over f ~ N(mean, diag variance). Rows sum to one."""
         return normal_average(lambda f: self.log_probs(f).exp(), mean, variance)
+
+    def is_sure(self, mean: Latents, most: Latents) -> Sure:
+        """Whether the most probable class of a row is that at f = mean, for all variances up to ``most``.
+
+        It is never said of a class that this does not hold for; by default it is said of none.
+        """
+        return torch.zeros(len(mean), dtype=torch.bool, device=mean.device)
+
+    @torch.no_grad()
+    def most_probable(self, mean: Latents, variance: Latents) -> Labels:
+        """The class of the largest probability. Only rows that are not sure need an average over f."""
+        labels, unsure = self.log_probs(mean).argmax(-1), ~self.is_sure(mean, variance)
+        labels[unsure] = self.predict_proba(mean[unsure], variance[unsure]).argmax(-1)
+        return labels
 
     def predictive(self, mean: Latents, variance: Latents) -> Categorical:
         return Categorical(self.predict_proba(mean, variance))

@@ -23,13 +23,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from orbitgp.kernels.cholesky import cholesky
-from orbitgp.likelihoods.base import Locals, LogProbs, Quadratic, Values, log_normal
-from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels
+from orbitgp.likelihoods.base import Latents, Locals, LogProbs, Quadratic, Values, log_normal
+from orbitgp.likelihoods.classification import Classification, ClassLogProbs, ClassProbs, ClassTargets, Labels, Sure
+from orbitgp.likelihoods.tilted import logistic_mean
 
 _CHOICES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 _MAX_ROWS = 256
 _LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the median distance
 _VARIANCES = (0.3, 1.0, 3.0)  # in units of the variance of the targets
+_NODE_ERROR = 0.01  # of a probability that is computed with fixed nodes, at most
 _CONCENTRATION = 1e-4  # used until ``prepare`` chooses one from the data
 
 Observations = tuple[ClassProbs, ClassProbs]  # targets and noise variances, or means and variances
@@ -90,6 +92,17 @@ class Dirichlet(Classification):
 
     def log_probs(self, f: Values) -> ClassLogProbs:
         return torch.log_softmax(f, -1)
+
+    @torch.no_grad()
+    def is_sure(self, mean: Latents, most: Latents) -> Sure:
+        """Whether the largest mean f_i surely has more than half of the probability.
+
+        The others have sum_j E softmax_j <= sum_j E sigma(f_j - f_i), because softmax_j has more than two terms in its
+        denominator. f_j - f_i has the variance v_i + v_j at most, and its mean is negative, so that E sigma grows with it.
+        """
+        top = mean.argmax(-1, keepdim=True)
+        against = logistic_mean(mean - mean.gather(-1, top), most + most.gather(-1, top)).scatter(-1, top, 0.0)
+        return against.sum(-1) < 0.5 - _NODE_ERROR
 
     def log_prob(self, y: ClassTargets, f: Values) -> LogProbs:
         """The log density of the targets."""

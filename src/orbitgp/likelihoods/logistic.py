@@ -25,10 +25,12 @@ from orbitgp.likelihoods.classification import (
     ClassProbs,
     ClassTargets,
     Labels,
+    Sure,
     normal_average,
 )
-from orbitgp.likelihoods.tilted import Tilted, logistic_as_probits, tilted_by_probits
+from orbitgp.likelihoods.tilted import Tilted, logistic_as_probits, logistic_mean, tilted_by_probits
 
+_ROUNDING = 1e-6  # of a log probability
 _SERIES_BELOW = 0.1  # |c| under which w is a series
 
 
@@ -80,6 +82,10 @@ class Bernoulli(Classification):
         signs = mean.new_tensor([-1.0, 1.0])
         return torch.cat([self.tilted(sign.expand_as(mean), mean, variance.clamp_min(0.0)).log_z for sign in signs], -1).exp()
 
+    def is_sure(self, mean: Latents, most: Latents) -> Sure:
+        """Always: E sigma(f) lies above 1/2 where the mean lies above 0."""
+        return torch.ones(len(mean), dtype=torch.bool, device=mean.device)
+
     def log_probs(self, f: Values) -> ClassLogProbs:
         return logsigmoid(torch.cat([-f, f], -1))
 
@@ -128,6 +134,15 @@ class StickBreaking(Classification):
         m, v = (mean + self.offset.to(mean.dtype)).reshape(-1, 1), variance.reshape(-1, 1)
         take, leave = (normal_average(torch.sigmoid, sign * m, v).reshape(mean.shape).log() for sign in (1.0, -1.0))
         return self._break(take, leave).exp()
+
+    @torch.no_grad()
+    def is_sure(self, mean: Latents, most: Latents) -> Sure:
+        """Each E sigma(x_j) lies between its values at variances 0 and ``most``, and so does each product of them."""
+        x, top = mean + self.offset.to(mean), self.log_probs(mean).argmax(-1, keepdim=True)
+        take, leave = (torch.stack([torch.sigmoid(side), logistic_mean(side, most)]).log() for side in (x, -x))
+        least, largest = self._break(take.amin(0), leave.amin(0)), self._break(take.amax(0), leave.amax(0))
+        others = largest.scatter(-1, top, -torch.inf).amax(-1)
+        return least.gather(-1, top)[:, 0] > others + _ROUNDING
 
     @staticmethod
     def _reached(y: ClassProbs) -> Latents:

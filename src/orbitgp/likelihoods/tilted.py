@@ -47,6 +47,12 @@ def tilted_by_probits(
     return Tilted(log_z, slope, slope.square() + (first * z / root).sum(-1, keepdim=True))
 
 
+def logistic_mean(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """E 1 / (1 + exp(-f)) for f ~ N(mean, variance). It moves towards 1/2 as the variance grows, as each Phi does."""
+    weights, scales = (part.to(mean) for part in logistic_as_probits())
+    return torch.special.ndtr(mean[..., None] / (scales.square() + variance[..., None]).sqrt()) @ weights
+
+
 @lru_cache(maxsize=1)
 def logistic_as_probits() -> tuple[Float[Tensor, " parts"], Float[Tensor, " parts"]]:
     """Weights and scales with 1 / (1 + exp(-f)) = sum_i weights_i Phi(f / scales_i), off by less than 1e-9 of it for f > -100.

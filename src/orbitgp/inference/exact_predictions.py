@@ -1,0 +1,150 @@
+"""Predictions of the exact model: the mean from the weights of the data, the variance from the factor of their covariance.
+
+With cross-covariances k between a new row and the data,
+
+    E f = m + k^T alpha        var f = k_f(x, x) - k^T C^-1 k
+
+The mean needs no factor, so a model that comes from a file makes one only where a variance is asked for. The label of a row may
+be sure without its variance (``Classification.is_sure``). Given a few of the data, the variance of f is no smaller than given
+all of them. This bound costs little, and most labels are sure with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from orbitgp.inference import orbit_gram
+from orbitgp.inference.noisy_covariance import NoisyCovariance
+from orbitgp.inference.orbit_gram import Seen
+from orbitgp.inference.prior import Means
+from orbitgp.kernels import Covariance
+from orbitgp.machine import chunk_elements, in_smaller_chunks
+from orbitgp.orbits.sampling import Inputs
+
+Latents = Float[Tensor, "others latents"]
+NeedsVariance = Callable[[Latents, Latents], Bool[Tensor, " others"]]
+
+
+Model = TypeVar("Model", bound="ExactPredictions")
+
+
+class ExactPredictions(nn.Module):
+    """What an exact model says of new rows; the model itself is :class:`orbitgp.inference.exact.ExactGP`."""
+
+    x: Tensor
+    weights: Tensor
+    noise: Tensor
+    num_latents: int
+    _inverted: dict[torch.device, NoisyCovariance]
+
+    if TYPE_CHECKING:
+
+        @property
+        def vectors(self) -> Covariance: ...
+        def seen_and_means(self, x: Inputs) -> tuple[Seen, Means]: ...
+        def features(self, x: Inputs) -> Seen: ...
+        def precise(self, seen: Seen, noise: Float[Tensor, "rows anylatents"]) -> Seen: ...
+        def rows_at_once(self, x: Inputs) -> int: ...
+
+    @in_smaller_chunks
+    @torch.no_grad()
+    def predict(self, x: Inputs, *_: Any, needs_variance: NeedsVariance | None = None) -> tuple[Latents, Latents]:
+        """Mean and variance of f, each row on its own, streamed.
+
+        ``needs_variance(mean, most)`` says of some rows which need their variance, if not all do. It is given an upper bound of
+        the variance, and rows that it does not ask for keep this bound.
+        """
+        seen, means, variances = self._conditioned_on(), [], []
+        few = torch.arange(0, len(seen), max(1, len(seen) // 64), device=seen.device)  # evenly spaced: 64 make most rows sure
+        of_few = None if needs_variance is None else NoisyCovariance(orbit_gram.gram(self.vectors, seen[few]), self.noise[few])
+        for other, prior, cross in self._with_data(x, seen):
+            own = self.vectors.between(other, other[:1])[1].double()
+            means.append(prior + cross @ self.weights)
+            if needs_variance is None or of_few is None:
+                variances.append(self._left(own, cross, self._posterior()))
+                continue
+            variances.append(self._left(own, cross[:, few], of_few))
+            rows = needs_variance(means[-1], variances[-1])
+            if rows.any():
+                variances[-1][rows] = self._left(own[rows], cross[rows], self._posterior())
+        return torch.cat(means), torch.cat(variances)
+
+    def _left(
+        self, own: Float[Tensor, " others"], cross: Float[Tensor, "others data"], system: NoisyCovariance
+    ) -> Float[Tensor, "others latents"]:
+        """The variance that is left of each latent function, given data."""
+        left = (own[:, None] - system.explained(cross.mT)).clamp_min(0.0)
+        return left.repeat(1, self.num_latents // left.shape[1])
+
+    @in_smaller_chunks
+    @torch.no_grad()
+    def predict_mean(self, x: Inputs, *_: Any, **__: Any) -> Float[Tensor, "others latents"]:
+        """The mean of f alone, each row on its own, streamed: it needs no factor, and no variance of the prior."""
+        return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x, self._conditioned_on())])
+
+    def _with_data(
+        self, x: Inputs, seen: Float[Tensor, "data samples dim"]
+    ) -> Iterator[tuple[Seen, Means, Float[Tensor, "rows data"]]]:
+        """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
+        for part in x.split(max(1, min(self.rows_at_once(x), chunk_elements(x.device) // len(self.x)))):
+            other, prior = self.seen_and_means(part)
+            other = other.to(seen.dtype)
+            yield other, prior, orbit_gram.cross(self.vectors, other, seen).double()
+
+    def mean_gradient(self, x: Inputs) -> Float[Tensor, "latents others *features"]:
+        """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
+        vectors, seen, found = self.vectors, self._conditioned_on(), []
+        for row in x.split(1):
+            row = row.detach().requires_grad_()
+            with torch.enable_grad():
+                other, prior = self.seen_and_means(row)
+                mean = prior[0] + (vectors.cross(other.to(seen.dtype), seen).double() @ self.weights)[0]
+                found.append(torch.stack([torch.autograd.grad(one, row, retain_graph=True)[0][0] for one in mean]))
+        return torch.stack(found, 1)
+
+    @torch.no_grad()
+    def joint(
+        self, x: Inputs, *_: Any, **__: Any
+    ) -> tuple[Float[Tensor, "others latents"], Float[Tensor, "anylatents others others"]]:
+        """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
+        vectors, seen, system = self.vectors, self._conditioned_on(), self._posterior()
+        other, prior = self.seen_and_means(x)
+        other = other.to(seen.dtype)
+        cross = orbit_gram.cross(vectors, other, seen).double()
+        prior_covariance = orbit_gram.gram(vectors, other).double()
+        solved = system.solve(cross.mT[:, None].repeat(1, system.noise.shape[1], 1))
+        return prior + cross @ self.weights, prior_covariance - cross @ solved.transpose(0, 1)
+
+    def _conditioned_on(self) -> Seen:
+        """What g sees of the data, in the precision in which they were conditioned on."""
+        return self.precise(self.features(self.x), self.noise)
+
+    def _posterior(self) -> NoisyCovariance:
+        """The inverses; made again where they are not at hand, as after loading from a file, or on another device."""
+        if self.x.device not in self._inverted:
+            gram = orbit_gram.gram(self.vectors, self._conditioned_on())
+            self._inverted[self.x.device] = NoisyCovariance(gram, self.noise)
+        return self._inverted[self.x.device]
+
+    def copied_to(self: Model, device: torch.device) -> Model:
+        """A copy on this device. What either of them inverts serves both: for many data that takes long, and much memory."""
+        other = deepcopy(self).to(device)
+        other._inverted = self._inverted
+        return other
+
+    def forget_posterior(self) -> None:
+        """Give back the memory of what was inverted; the next prediction inverts it again."""
+        self._inverted.clear()
+
+    @torch.no_grad()
+    def probe(self) -> tuple[Float[Tensor, "few latents"], Float[Tensor, "few latents"]]:
+        """Numbers that tell one orbit, kernel or feature map from another, computed from four rows, without the posterior."""
+        seen, means = self.seen_and_means(self.x[:4])
+        gram = orbit_gram.gram(self.vectors, seen).double()
+        return means + gram @ self.weights[:4], gram.diagonal()[:, None].expand(-1, self.num_latents)

@@ -1,0 +1,77 @@
+"""Predictions of the exact model that leave variances out, against those that compute them all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from torch import Tensor
+
+from orbitgp.inference.exact import ExactGP
+from orbitgp.likelihoods import Dirichlet, Gaussian, Likelihood
+from orbitgp.orbits import Permutation
+
+ROWS = 150
+
+
+def conditioned(likelihood: Likelihood, y: Tensor) -> ExactGP:
+    kernel = ScaleKernel(RBFKernel()).double()
+    kernel.base_kernel.lengthscale, kernel.outputscale = 1.0, 5.0
+    orbit = Permutation([(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+    model = ExactGP(kernel, orbit, torch.randn(ROWS, 3, dtype=torch.float64), num_latents=likelihood.num_latents)
+    model.condition(likelihood, y)
+    return model
+
+
+@pytest.fixture
+def of_classes() -> ExactGP:
+    likelihood = Dirichlet(3, 0.01)
+    return conditioned(likelihood, likelihood.encode(torch.randint(3, (ROWS,))))
+
+
+def test_rows_that_ask_get_their_variance_and_others_an_upper_bound(of_classes):
+    new, asked = torch.randn(40, 3, dtype=torch.float64), []
+
+    def needs(mean: Tensor, most: Tensor) -> Tensor:
+        asked.append((mean, most))
+        return torch.arange(len(mean)) % 3 == 0
+
+    mean, variance = of_classes.predict(new)
+    same, some = of_classes.predict(new, needs_variance=needs)
+    (told, most), rows = asked[0], torch.arange(40) % 3 == 0
+    assert torch.equal(mean, same)
+    assert torch.equal(mean, told)
+    torch.testing.assert_close(some[rows], variance[rows], rtol=1e-10, atol=1e-12)
+    assert torch.equal(some[~rows], most[~rows])
+    assert (most >= variance - 1e-10).all()
+    elements = of_classes.samples(new)
+    prior = torch.stack([of_classes.kernel(row, row).to_dense().mean() for row in elements]).detach()
+    assert (most < 0.9 * prior[:, None]).double().mean() > 0.5  # a few data already say something
+
+
+def test_the_bound_is_the_variance_given_those_few_data(of_classes):
+    """Conditioned on every second of 150 rows, by a plain solve."""
+    new = torch.randn(10, 3, dtype=torch.float64)
+    bound = of_classes.predict(new, needs_variance=lambda mean, most: torch.zeros(len(mean), dtype=torch.bool))[1]
+    few = torch.arange(0, ROWS, 2)
+    gram, noise = of_classes.gram()[few][:, few], of_classes.noise[few]
+    points = torch.cat([of_classes.x[few], new])
+    seen = of_classes.samples(points)
+    k = of_classes.kernel(seen.flatten(0, 1), seen.flatten(0, 1)).to_dense().detach()
+    k = k.reshape(len(points), 3, len(points), 3).mean((1, 3))
+    for latent in range(3):
+        covariance = gram + noise[:, latent].diag()
+        explained = (k[:75, 75:] * torch.linalg.solve(covariance, k[:75, 75:])).sum(0)
+        torch.testing.assert_close(bound[:, latent], k.diagonal()[75:] - explained, rtol=1e-8, atol=1e-10)
+
+
+def test_no_factor_is_made_where_no_variance_is_needed():
+    model = conditioned(Gaussian(), torch.randn(ROWS, 1, dtype=torch.float64))
+    new, expected = torch.randn(5, 3, dtype=torch.float64), model.predict(torch.zeros(1, 3, dtype=torch.float64))
+    model.forget_posterior()
+    model.predict_mean(new)
+    model.predict(new, needs_variance=lambda mean, most: torch.zeros(len(mean), dtype=torch.bool))
+    assert not model._inverted
+    for again, before in zip(model.predict(torch.zeros(1, 3, dtype=torch.float64)), expected, strict=True):
+        torch.testing.assert_close(again, before)
+    assert model._inverted

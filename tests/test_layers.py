@@ -31,6 +31,7 @@ LAYERS = (
     "report",
     "estimators",
     "comparison",
+    "botorch",
     "cli",
 )
 ENTRANCES = ("__init__", "__main__")  # these name everything and hold nothing

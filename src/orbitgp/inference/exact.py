@@ -5,7 +5,7 @@ Orbits are finite: enumerated, or S fixed draws that all data share, or of one e
 exactly for a Gaussian or Dirichlet likelihood, by expectation propagation for two classes, and for the others as the bound that
 their quadratic gives. With C_l = K_f + diag(noise_l), targets t and prior mean m, its gradient in K_f is
 G = 1/2 sum_l (alpha_l alpha_l^T - C_l^-1) with alpha_l = C_l^-1 (t_l - m_l), and goes on into kernel, feature map and orbit
-through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`).
+through the blocks of K_f (:mod:`orbitgp.inference.orbit_gram`, and :mod:`orbitgp.inference.streamed` for very many features).
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference import orbit_gram
+from orbitgp.inference import streamed
 from orbitgp.inference.dense_posterior import Gram, Locals, Observations, Solution, Targets, quadratic_at, solve
 from orbitgp.inference.exact_predictions import ExactPredictions
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
 from orbitgp.inference.prior import MeanName, Means, PriorMean, single_is_enough
+from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
 from orbitgp.kernels.orbit_average import averaged, single_sum
@@ -131,21 +132,30 @@ class ExactGP(ExactPredictions):
         """How many rows are transformed and mapped at once."""
         return max(1, chunk_elements(x.device) // (16 * x[0].numel() * (self.num_samples or 1)))
 
+    def means(self, x: Inputs) -> Means:
+        """The prior mean of f at these rows."""
+        return torch.cat([self.prior_mean(self.samples(part)[:, None])[:, 0] for part in x.split(self.rows_at_once(x))])
+
     @torch.no_grad()
-    def features(self, x: Inputs) -> Seen:
-        """What g sees of the finite orbit of each row."""
-        return self.seen_and_means(x)[0]
+    def features(self, x: Inputs) -> Seen | Streamed:
+        """What g sees of the finite orbit of each row; of many rows, it is computed when it is asked for."""
+        samples = self.samples(x[:1])
+        numbers = samples.shape[1] * self.covariance.features(samples).shape[-1]
+        if len(x) * numbers <= held_elements(x.device):
+            return self.seen_and_means(x)[0]
+        return Streamed(lambda part: self.seen_and_means(part)[0], x, numbers, x.dtype)
 
     @torch.no_grad()
     def gram(self) -> Gram:
         """K_f of the data."""
-        return orbit_gram.gram(self.vectors, self.features(self.x))
+        return streamed.gram(self.vectors, self.features(self.x))
 
-    def precise(self, seen: Seen, noise: Float[Tensor, "rows anylatents"]) -> Seen:
+    def precise(self, seen: Seen | Streamed, noise: Float[Tensor, "rows anylatents"]) -> Seen | Streamed:
         """What g sees, in double precision where the noise is not far above the rounding of K_f."""
         if seen.dtype == torch.float64:
             return seen
-        variance = self.vectors.between(seen[:4].detach(), seen[:1].detach())[1]
+        few = seen[:4].detach()
+        variance = self.vectors.between(few, few[:1])[1]
         return seen if single_is_enough(noise, variance, seen.dtype) else seen.double()
 
     @torch.no_grad()
@@ -170,7 +180,7 @@ class ExactGP(ExactPredictions):
         if self.num_samples is None:
             return FreshEvidence(self.log_evidence(likelihood, y, local), 0.0)
         views = [self.restricted(self.x, self.num_samples, seed=self.seed + number) for number in sets]
-        seen, means = [view.features(self.x) for view in views], self.prior_mean.without_bias(self.seen_and_means(self.x)[1])
+        seen, means = [view.seen_and_means(self.x)[0] for view in views], self.prior_mean.without_bias(self.means(self.x))
         if not likelihood.num_locals:
             noise = Observations.of(likelihood.quadratic(y, None)).noise
             seen = [one.to(self.precise(seen[0], noise).dtype) for one in seen]
@@ -181,12 +191,14 @@ class ExactGP(ExactPredictions):
         self, likelihood: Likelihood, y: Targets, local: Locals | None, invert: bool = False
     ) -> tuple[Gram, Means, Solution]:
         """K_f in the precision that the solution needs, the prior means, and the solution, which has no gradient."""
-        seen, means = self.seen_and_means(self.x)
+        seen: Seen | Streamed
+        learns = torch.is_grad_enabled()
+        seen, means = self.seen_and_means(self.x) if learns else (self.features(self.x), self.means(self.x))
         if not likelihood.num_locals:
             seen = self.precise(seen, Observations.of(likelihood.quadratic(y, None)).noise)
         given = self.prior_mean.without_bias(means).detach(), likelihood, y, local, self.prior_mean.bias.requires_grad
         while True:
-            gram = orbit_gram.gram(self.vectors, seen)
+            gram = streamed.gram(self.vectors, seen)
             try:
                 solution = solve(gram.detach(), *given, invert=invert, by_bound=self.by_bound)
                 precise = self.precise(seen, solution.system.noise)

@@ -19,10 +19,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from orbitgp.inference import orbit_gram
+from orbitgp.inference import streamed
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
 from orbitgp.inference.prior import Means
+from orbitgp.inference.streamed import Streamed
 from orbitgp.kernels import Covariance
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Inputs
@@ -48,8 +49,8 @@ class ExactPredictions(nn.Module):
         @property
         def vectors(self) -> Covariance: ...
         def seen_and_means(self, x: Inputs) -> tuple[Seen, Means]: ...
-        def features(self, x: Inputs) -> Seen: ...
-        def precise(self, seen: Seen, noise: Float[Tensor, "rows anylatents"]) -> Seen: ...
+        def features(self, x: Inputs) -> Seen | Streamed: ...
+        def precise(self, seen: Seen | Streamed, noise: Float[Tensor, "rows anylatents"]) -> Seen | Streamed: ...
         def rows_at_once(self, x: Inputs) -> int: ...
 
     @in_smaller_chunks
@@ -62,7 +63,7 @@ class ExactPredictions(nn.Module):
         """
         seen, means, variances = self._conditioned_on(), [], []
         few = torch.arange(0, len(seen), max(1, len(seen) // 64), device=seen.device)  # evenly spaced: 64 make most rows sure
-        of_few = None if needs_variance is None else NoisyCovariance(orbit_gram.gram(self.vectors, seen[few]), self.noise[few])
+        of_few = None if needs_variance is None else NoisyCovariance(streamed.gram(self.vectors, seen[few]), self.noise[few])
         for other, prior, cross in self._with_data(x, seen):
             own = self.vectors.between(other, other[:1])[1].double()
             means.append(prior + cross @ self.weights)
@@ -89,13 +90,13 @@ class ExactPredictions(nn.Module):
         return torch.cat([prior + cross @ self.weights for _, prior, cross in self._with_data(x, self._conditioned_on())])
 
     def _with_data(
-        self, x: Inputs, seen: Float[Tensor, "data samples dim"]
+        self, x: Inputs, seen: Float[Tensor, "data samples dim"] | Streamed
     ) -> Iterator[tuple[Seen, Means, Float[Tensor, "rows data"]]]:
         """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
         for part in x.split(max(1, min(self.rows_at_once(x), chunk_elements(x.device) // len(self.x)))):
             other, prior = self.seen_and_means(part)
             other = other.to(seen.dtype)
-            yield other, prior, orbit_gram.cross(self.vectors, other, seen).double()
+            yield other, prior, streamed.cross(self.vectors, other, seen).double()
 
     def mean_gradient(self, x: Inputs) -> Float[Tensor, "latents others *features"]:
         """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
@@ -104,7 +105,8 @@ class ExactPredictions(nn.Module):
             row = row.detach().requires_grad_()
             with torch.enable_grad():
                 other, prior = self.seen_and_means(row)
-                mean = prior[0] + (vectors.cross(other.to(seen.dtype), seen).double() @ self.weights)[0]
+                cross = torch.cat([vectors.cross(other.to(seen.dtype), block) for block in streamed.blocks(seen)], 1)
+                mean = prior[0] + (cross.double() @ self.weights)[0]
                 found.append(torch.stack([torch.autograd.grad(one, row, retain_graph=True)[0][0] for one in mean]))
         return torch.stack(found, 1)
 
@@ -116,19 +118,19 @@ class ExactPredictions(nn.Module):
         vectors, seen, system = self.vectors, self._conditioned_on(), self._posterior()
         other, prior = self.seen_and_means(x)
         other = other.to(seen.dtype)
-        cross = orbit_gram.cross(vectors, other, seen).double()
-        prior_covariance = orbit_gram.gram(vectors, other).double()
+        cross = streamed.cross(vectors, other, seen).double()
+        prior_covariance = streamed.gram(vectors, other).double()
         solved = system.solve(cross.mT[:, None].repeat(1, system.noise.shape[1], 1))
         return prior + cross @ self.weights, prior_covariance - cross @ solved.transpose(0, 1)
 
-    def _conditioned_on(self) -> Seen:
+    def _conditioned_on(self) -> Seen | Streamed:
         """What g sees of the data, in the precision in which they were conditioned on."""
         return self.precise(self.features(self.x), self.noise)
 
     def _posterior(self) -> NoisyCovariance:
         """The inverses; made again where they are not at hand, as after loading from a file, or on another device."""
         if self.x.device not in self._inverted:
-            gram = orbit_gram.gram(self.vectors, self._conditioned_on())
+            gram = streamed.gram(self.vectors, self._conditioned_on())
             self._inverted[self.x.device] = NoisyCovariance(gram, self.noise)
         return self._inverted[self.x.device]
 
@@ -146,5 +148,5 @@ class ExactPredictions(nn.Module):
     def probe(self) -> tuple[Float[Tensor, "few latents"], Float[Tensor, "few latents"]]:
         """Numbers that tell one orbit, kernel or feature map from another, computed from four rows, without the posterior."""
         seen, means = self.seen_and_means(self.x[:4])
-        gram = orbit_gram.gram(self.vectors, seen).double()
+        gram = streamed.gram(self.vectors, seen).double()
         return means + gram @ self.weights[:4], gram.diagonal()[:, None].expand(-1, self.num_latents)

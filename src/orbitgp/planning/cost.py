@@ -32,6 +32,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import kept_elements
 from orbitgp.inference.rows import RowSource, first
+from orbitgp.inference.streamed import held_elements
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements
 from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS
@@ -131,7 +132,8 @@ class Workload:
 
     def conditioning(self, rows: int) -> Cost:
         """The posterior and its evidence, without a gradient."""
-        return self._cost(rows, products=1.0, algebra=0.5 if self.one_noise else 2.0, squares=16.0, copies=6.0, blocks=4.0)
+        algebra, held = 0.5 if self.one_noise else 2.0, float(held_elements(self.device))
+        return self._cost(rows, products=1.0, algebra=algebra, squares=16.0, copies=6.0, blocks=4.0, held=held)
 
     def learning(self, rows: int) -> Cost:
         """All evaluations of a fit: most with few draws, some with all of them. Starts see few rows, and cost little."""
@@ -172,12 +174,20 @@ class Workload:
         return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
 
     def _cost(
-        self, rows: int, products: float, algebra: float, squares: float, copies: float, blocks: float, kept: int = 0
+        self,
+        rows: int,
+        products: float,
+        algebra: float,
+        squares: float,
+        copies: float,
+        blocks: float,
+        kept: int = 0,
+        held: float = math.inf,
     ) -> Cost:
         single, double = nominal_speed(self.device)
         kernel = products * (self.dim + 8) * rows**2 * self.pairs
         number = 8 if self.double else 4
-        samples = copies * rows * self.samples * self.dim
+        samples = copies * min(rows * self.samples * self.dim, held)
         block = min(chunk_elements(self.device), rows**2 * self.pairs)
         memory = rows**2 * (number + squares) + number * (samples + blocks * block + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from orbitgp.training.run import Engine
 
 # Classes of orbitgp.kernels, the outer one first. They are not imported: help and completion must not wait for torch.
-OF_IMAGES = {"gradients": ["OrientedGradients"], "framed-gradients": ["Frame", "OrientedGradients"], "frame": ["Frame"]}
+OF_IMAGES = {
+    "gradients": ["OrientedGradients"],
+    "framed-gradients": ["Frame", "OrientedGradients"],
+    "frame": ["Frame"],
+    "patches": ["PatchDictionary"],
+}
 OF_SIGNALS = {"shapes": ["ShapeHistograms"], "derivative": ["SmoothDerivative"]}
 _FORM = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?P<arguments>\(.*\))?", re.DOTALL)
 _LONG = 10.0  # seconds, above which a person is told beforehand

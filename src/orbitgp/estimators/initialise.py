@@ -28,7 +28,7 @@ from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import fetch, first
-from orbitgp.kernels.feature_maps import FeatureMapKernel
+from orbitgp.kernels.feature_maps import FeatureMapKernel, prepare
 from orbitgp.likelihoods import Likelihood
 from orbitgp.orbits import FiniteOrbit, GaussianNoise, Orbit
 from orbitgp.planning.cost import workload
@@ -114,16 +114,18 @@ def initial_kernel(
     ard: bool = False,
 ) -> Kernel:
     """A copy of the user's kernel, checked on two rows, or the default one; of mapped inputs, if there is a feature map."""
-    rows = (first(x, 2) if kernel is not None else _random_rows(x, generator)).flatten(1).double()
+    some = first(x, 2) if kernel is not None and feature_map is None else _random_rows(x, generator)
+    rows = some.flatten(1).double()
     if ard:
         return _ard_kernel(rows, variance)
     if feature_map is None:
         return _kernel_of_vectors(kernel, rows, variance)
     shape = tuple(x.shape[1:]) if x.ndim > 2 else None
     mapped = FeatureMapKernel(RBFKernel(), deepcopy(feature_map), shape).double().to(x.device)
+    prepare(mapped.feature_map, some)
     with torch.no_grad():
         check_map(mapped.feature_map, first(x, 2))
-        rows = mapped.map(rows)
+        rows = mapped.map(rows if kernel is None else rows[:2])
     # Features are rounded as the inputs are: those of nearly equal inputs differ by chance.
     mapped.base_kernel = _kernel_of_vectors(kernel, rows, variance, rounding=10 * torch.finfo(x.dtype).eps)
     return mapped

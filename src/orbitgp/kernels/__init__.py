@@ -4,9 +4,10 @@ from orbitgp.kernels.covariance import Covariance, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.image_maps import Frame, OrientedGradients
 from orbitgp.kernels.invariant import InvariantKernel
+from orbitgp.kernels.patches import PatchDictionary
 from orbitgp.kernels.signal_maps import SNV, SavitzkyGolay, ShapeHistograms, SmoothDerivative
 
 __all__ = [
-    "SNV", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel", "OrientedGradients", "SavitzkyGolay",
-    "ShapeHistograms", "SideBySide", "SmoothDerivative", "covariance",
+    "SNV", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel", "OrientedGradients", "PatchDictionary",
+    "SavitzkyGolay", "ShapeHistograms", "SideBySide", "SmoothDerivative", "covariance",
 ]  # fmt: skip

@@ -7,8 +7,10 @@ map phi with a wider view makes a better prior. The evidence says by how much, b
 same targets. The orbit acts on the inputs, before phi, and inducing points are inputs too.
 
 Any ``nn.Module`` serves that maps rows of inputs (N, ...) to rows of vectors (N, D), each row on its own and deterministically.
-:class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs. For images there is
-:class:`orbitgp.kernels.OrientedGradients`. :class:`SideBySide` makes one map of several.
+A map that has a method ``prepare(x)`` sees some training inputs once, before learning (:func:`prepare`).
+:class:`FeatureMapKernel` turns it and a kernel of vectors into a kernel of inputs. For images there are
+:class:`orbitgp.kernels.OrientedGradients` and :class:`orbitgp.kernels.PatchDictionary`. :class:`SideBySide` makes one map of
+several.
 """
 
 from __future__ import annotations
@@ -87,8 +89,26 @@ class SideBySide(Module):
         weights = torch.softmax(2 * self.log_weights, 0).sqrt().to(x.dtype)
         return torch.cat([weight * part(x).flatten(1) for weight, part in zip(weights, self.maps, strict=True)], 1)
 
+    def prepare(self, x: Float[Tensor, "rows *shape"]) -> None:
+        """Let every map see these inputs."""
+        for part in self.maps:
+            prepare(part, x)
+
     def saved_arguments(self) -> dict[str, Any]:
         return {"*": list(self.maps)}
+
+
+@torch.no_grad()
+def prepare(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:
+    """Let a feature map with a method ``prepare`` see training inputs. Parts of a sequence see what those before them yield."""
+    if isinstance(feature_map, nn.Sequential):
+        *earlier, last = feature_map
+        for part in earlier:
+            prepare(part, x)
+            x = part(x)
+        prepare(last, x)
+    elif callable(own := getattr(feature_map, "prepare", None)):
+        own(x)
 
 
 _PART = {False: 2**18, True: 2**25}  # numbers mapped at once: few on a CPU, with its small cache, and more on a GPU

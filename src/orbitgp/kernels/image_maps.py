@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orbitgp.kernels.feature_maps import prepare
 from orbitgp.kernels.learned_constants import LearnedConstants, by_direction, windows
 from orbitgp.machine import constant
 
@@ -55,7 +56,7 @@ class OrientedGradients(LearnedConstants):
         self.orientations, self.cell = orientations, cell
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        _check_images(self, x)
+        check_images(self, x)
         window, smoothing, sharpness, power, floor = self.constants(x.dtype)
         height, width = x.shape[-2:]
         cell = self.cell or max(min(height, width) / 7, 2.0)
@@ -87,18 +88,26 @@ class Frame(LearnedConstants):
         super().__init__(learn, width=width, height=height)
         self.feature_map = feature_map
 
-    def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
-        _check_images(self, x)
+    def prepare(self, x: Float[Tensor, "rows *shape"]) -> None:
+        """Let the map see that part of these images."""
+        if self.feature_map is not None:
+            prepare(self.feature_map, self._framed(x))
+
+    def _framed(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
+        check_images(self, x)
         width, height = self.constants(x.dtype)
         down, across = _cubic(x.shape[-2], height), _cubic(x.shape[-1], width)
-        seen = down @ (x @ across.mT)
+        return down @ (x @ across.mT)
+
+    def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows mapped"]:
+        seen = self._framed(x)
         return seen.flatten(1) if self.feature_map is None else self.feature_map(seen)
 
     def saved_arguments(self) -> dict[str, Any]:
         return {"feature_map": self.feature_map, "learn": self.learn}
 
 
-def _check_images(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:
+def check_images(feature_map: nn.Module, x: Float[Tensor, "rows *shape"]) -> None:
     """Refuse rows that are no images."""
     if x.ndim not in (3, 4) or 0 in x.shape[1:]:
         expected, shape = f"{type(feature_map).__name__} takes images (H, W) or (C, H, W)", tuple(x.shape[1:])

@@ -7,7 +7,9 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
+from orbitgp.inference import orbit_gram
 from orbitgp.inference.exact import ExactGP
+from orbitgp.kernels import InvariantKernel, covariance
 from orbitgp.likelihoods import Dirichlet, Gaussian, Likelihood
 from orbitgp.orbits import Permutation
 
@@ -75,3 +77,18 @@ def test_no_factor_is_made_where_no_variance_is_needed():
     for again, before in zip(model.predict(torch.zeros(1, 3, dtype=torch.float64)), expected, strict=True):
         torch.testing.assert_close(again, before)
     assert model._inverted
+
+
+def test_tiles_make_the_same_covariances(monkeypatch, of_classes):
+    """Against the double mean of GPyTorch's kernel, with tiles of a few rows and columns that do not divide the data."""
+    monkeypatch.setitem(orbit_gram._LEAST_BLOCK, False, 9 * 49)
+    new = torch.randn(23, 3, dtype=torch.float64)
+    kernel = InvariantKernel(of_classes.kernel, Permutation([(0, 1, 2), (1, 2, 0), (2, 0, 1)]))
+    plain = covariance(of_classes.kernel)  # of all pairs, not a single sum
+    with torch.no_grad():
+        found = orbit_gram.cross(plain, of_classes.samples(new), of_classes.samples(of_classes.x))
+        gram = orbit_gram.gram(plain, of_classes.samples(new))
+        torch.testing.assert_close(found, kernel(new, of_classes.x).to_dense(), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(gram, kernel(new).to_dense(), rtol=1e-10, atol=1e-12)
+    with torch.enable_grad():
+        torch.testing.assert_close(orbit_gram.gram(plain, of_classes.samples(new)), gram)

@@ -93,7 +93,9 @@ class ExactPredictions(nn.Module):
         self, x: Inputs, seen: Float[Tensor, "data samples dim"] | Streamed
     ) -> Iterator[tuple[Seen, Means, Float[Tensor, "rows data"]]]:
         """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
-        for part in x.split(max(1, min(self.rows_at_once(x), chunk_elements(x.device) // len(self.x)))):
+        # Data that are mapped anew for each part of the new rows ask for large parts.
+        at_once = chunk_elements(x.device) // seen.numbers if isinstance(seen, Streamed) else self.rows_at_once(x)
+        for part in x.split(max(1, min(at_once, chunk_elements(x.device) // len(self.x)))):
             other, prior = self.seen_and_means(part)
             other = other.to(seen.dtype)
             yield other, prior, streamed.cross(self.vectors, other, seen).double()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import isqrt
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     rows, samples, dim = seen.shape
     pairs = covariance.pairs(samples)
     elements = min(chunk_elements(seen.device), max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8))
-    step = max(1, elements // max(1, pairs * rows))
+    step = max(1, elements // max(1, pairs * rows)) if torch.is_grad_enabled() else _tile(covariance, seen)
     strip: Callable[..., Tensor] = partial(_strip, covariance, seen)
     if torch.is_grad_enabled() and not kept_elements(rows, samples, dim, pairs, seen.device):
         strip = partial(checkpoint, strip, use_reentrant=False, preserve_rng_state=False)
@@ -52,14 +53,26 @@ def kept_elements(rows: int, samples: int, dim: int, pairs: int, device: torch.d
 @in_smaller_chunks
 @torch.no_grad()
 def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "rows others"]:
-    """K_f between data and others."""
-    step = max(1, chunk_elements(seen.device) // max(1, covariance.pairs(seen.shape[1]) * len(others)))
-    return torch.cat([covariance.cross(part, others) for part in seen.split(step)])
+    """K_f between data and others, by square tiles: a product of narrow ones takes less time than copies of its wide side."""
+    side = _tile(covariance, seen)
+    rows = max(1, min(side, len(seen)))
+    columns = side * side // rows
+    strips = [[covariance.cross(part, some) for some in others.split(columns)] for part in seen.split(rows)]
+    return torch.cat([torch.cat(strip, 1) for strip in strips])
+
+
+def _tile(covariance: Covariance, seen: Seen) -> int:
+    """Rows and columns of a tile of K_f."""
+    return max(1, isqrt(_LEAST_BLOCK[seen.is_cuda] // covariance.pairs(seen.shape[1])))
 
 
 def _strip(covariance: Covariance, seen: Seen, start: int, stop: int) -> Float[Tensor, "some columns"]:
     """Some rows of K_f, up to the diagonal. A datum with itself is exact: no distance is rounded."""
-    means, own = covariance.between(seen[start:stop], seen[:stop])
+    rows = seen[start:stop]
+    if torch.is_grad_enabled():
+        means, own = covariance.between(rows, seen[:stop])
+    else:
+        means, own = cross(covariance, rows, seen[:stop]), covariance.between(rows, seen[:1])[1]
     return torch.diagonal_scatter(means, own, offset=start)
 
 

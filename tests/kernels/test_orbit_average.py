@@ -9,11 +9,12 @@ import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
 
 from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel
 from orbitgp.kernels.orbit_average import single_sum
 from orbitgp.likelihoods import Gaussian
-from orbitgp.orbits import FiniteOrbit, Flip, GaussianNoise, Identity, Permutation, Rotate90, SignChange
+from orbitgp.orbits import FiniteOrbit, Flip, GaussianNoise, Identity, Permutation, Rotate90, SignChange, Weighted
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -140,3 +141,59 @@ def test_s6_takes_one_sum():
     torch.testing.assert_close(InvariantKernel(kernel, Permutation.all(6))(x).to_dense().detach(), truth)
     model = ExactGP(kernel, Permutation.all(6), x)
     torch.testing.assert_close(gram(model.vectors, model.features(x)).detach(), truth)
+
+
+def weighted_sum(kernel, orbit, weights, x, y):
+    """The double sum of two orbits with these probabilities, one pair at a time."""
+    a, b = orbit.elements(x).flatten(2), orbit.elements(y).flatten(2)
+    pairs = [(i, j) for i in range(len(weights)) for j in range(len(weights))]
+    return sum(weights[i] * weights[j] * kernel(a[:, i], b[:, j]).to_dense() for i, j in pairs)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "orbit", "weights"),
+    [
+        (RBFKernel(), Weighted(Permutation.swap(0, 1), 0.2), [0.8, 0.2]),
+        (ard(0.5, 1.0, 2.0), Weighted(Permutation.swap(0, 1), 0.2), [0.8, 0.2]),  # a double sum
+        (RBFKernel(), Weighted(Permutation.cyclic(3), each=True), None),
+        (MaternKernel(2.5), Weighted(SignChange(0), 0.3) * Weighted(Permutation.swap(1, 2), 0.1), [0.63, 0.07, 0.27, 0.03]),
+        (RBFKernel(), Weighted(SignChange(0), 0.3) * SignChange(0), [0.35, 0.35, 0.15, 0.15]),  # elements occur twice
+        (RBFKernel(), Weighted(LOPSIDED, each=True), None),
+    ],
+)
+def test_weighted_pairs_are_those_of_loops(kernel, orbit, weights):
+    x, y = torch.randn(5, 3), torch.randn(4, 3)
+    with torch.no_grad():
+        if weights is None:
+            orbit.root_share.copy_(torch.tensor([0.3, 0.9]))
+            weights = [1 / 1.9, 0.09 / 1.9, 0.81 / 1.9]
+        truth, square = weighted_sum(kernel, orbit, weights, x, y), weighted_sum(kernel, orbit, weights, x, x)
+        found = InvariantKernel(kernel, orbit)
+        torch.testing.assert_close(found(x, y).to_dense(), truth)
+        torch.testing.assert_close(found(x, diag=True), square.diagonal())
+        model = ExactGP(kernel, orbit, x, mean="linear")
+        torch.testing.assert_close(model.gram(), square, rtol=1e-6, atol=1e-8)
+        model.prior_mean.weight.fill_(1.0)
+        elements = sum(w * orbit.elements(x)[:, i] for i, w in enumerate(weights))
+        expected = ((elements - model.prior_mean.centre) / model.prior_mean.unit).sum(1)
+        torch.testing.assert_close(model.seen_and_means(x)[1][:, 0], expected + model.prior_mean.bias)
+
+
+def test_the_formula_for_two_elements_and_its_gradient():
+    x, y, w = torch.randn(6, 2), torch.randn(6, 1), 0.2
+    kernel, orbit, likelihood = RBFKernel(), Weighted(Permutation.swap(0, 1), w), Gaussian(1)
+    shared = 2 * w * (1 - w)
+    expected = (1 - shared) * kernel(x).to_dense() + shared * kernel(x, x.flip(1)).to_dense()
+    model = ExactGP(kernel, orbit, x)
+    torch.testing.assert_close(model.gram(), expected.detach())
+    model.evidence_with_gradient(likelihood, y)
+    values = []
+    for step in (1e-4, -1e-4):
+        with torch.no_grad():
+            orbit.root_share.add_(step)
+        values.append(model.log_evidence(likelihood, y))
+        with torch.no_grad():
+            orbit.root_share.sub_(step)
+    assert orbit.root_share.grad.item() == pytest.approx((values[0] - values[1]) / 2e-4, rel=1e-4)
+    with pytest.raises(ValueError, match="weights need exact inference"):
+        InvariantGP(kernel, orbit, x)

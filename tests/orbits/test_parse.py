@@ -18,7 +18,7 @@ from orbitgp.orbits import (
     Translation,
     WarpProduct,
 )
-from orbitgp.orbits.parse import NAMES, make_orbit, quantity_names, with_fixed
+from orbitgp.orbits.parse import NAMES, make_orbit, parse, quantity_names, with_fixed
 
 
 def test_names_arguments_and_products():
@@ -96,8 +96,8 @@ def test_a_quantity_is_held_fixed_and_the_rest_is_learned():
 
 def test_every_quantity_of_every_name_can_be_fixed():
     for name in NAMES:
-        if name in ("swap", "sign", "permutations", "cyclic", "dihedral", "blocks"):  # arguments they cannot be without
-            continue
+        if name in ("swap", "sign", "permutations", "cyclic", "dihedral", "blocks", "weighted"):
+            continue  # they cannot be without arguments
         described = make_orbit(name).describe()
         for quantity in quantity_names(name):
             assert quantity in described
@@ -150,3 +150,16 @@ def test_groups_of_columns_by_name():
     assert make_orbit("permutations(a, c)*sign(age)", (4,), columns).size == 4
     with pytest.raises(ValueError, match="a number from 2 on, or different coordinates"):
         make_orbit("permutations(1)")
+
+
+def test_weights_by_name():
+    columns = ("a", "b", "c")
+    orbit = make_orbit("weighted(swap(a, c), 0.2)*sign(b)", (3,), columns)
+    assert orbit.weights().tolist() == pytest.approx([0.4, 0.4, 0.1, 0.1])
+    assert quantity_names("weighted(swap(a, c))*sign(b)", columns) == ["weight"]
+    fixed = with_fixed("weighted(swap(a, c))*sign(b)", "weight", 0.3, (3,), columns)
+    assert fixed.describe()["weight"] == pytest.approx(0.3)
+    assert not any(p.requires_grad for p in fixed.parameters())
+    assert str(parse("weighted(flip(True, True), each=True)")[0]) == "weighted(flip(True, True), each=True)"
+    with pytest.raises(ValueError, match="Weighted needs a finite orbit of several elements"):
+        make_orbit("weighted(rotation(30))")

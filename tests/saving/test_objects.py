@@ -61,6 +61,7 @@ from orbitgp.orbits import (
     Rotation,
     Scale,
     Shear,
+    Shuffle,
     SignChange,
     Smoothing,
     TangentDeformation,
@@ -69,6 +70,7 @@ from orbitgp.orbits import (
     TimeShift,
     TimeWarp,
     Translation,
+    Weighted,
 )
 from orbitgp.saving.container import read, write
 from orbitgp.saving.objects import decode, encode, pack, unpack
@@ -97,6 +99,8 @@ ORBITS: dict[str, Any] = {
     "Flip": lambda: Flip(horizontal=False, vertical=True),
     "SignChange": lambda: SignChange(3, 1, names=("d", "b")),
     "Permutation": lambda: Permutation([[1, 0, 2, 3, 4, 5], [1, 2, 0, 3, 4, 5]], close=True),
+    "Shuffle": lambda: Shuffle([[0, 1], [4, 3]], names=("a", "b")),
+    "Weighted": lambda: Weighted(Rotate90(), 0.1, each=True),
     "FiniteProduct": lambda: Flip() * Rotate90() * Flip(vertical=True),
     "Rotation": lambda: Rotation(20.0),
     "Scale": lambda: Scale((0.9, 1.3)),
@@ -144,7 +148,11 @@ class TestOrbits:
         orbit = shake(ORBITS[name]()).to(dtype)
         back = through_file(orbit, tmp_path / "orbit.safetensors")
         assert type(back) is type(orbit)
-        x = torch.rand(3, 6, dtype=dtype) if name in ("Permutation", "SignChange") else torch.rand(3, 6, 6, dtype=dtype)
+        x = (
+            torch.rand(3, 6, dtype=dtype)
+            if name in ("Permutation", "Shuffle", "SignChange")
+            else torch.rand(3, 6, 6, dtype=dtype)
+        )
         samples = [
             o.sample(x, None if hasattr(o, "size") else 8, generator=torch.Generator().manual_seed(0)) for o in (orbit, back)
         ]

@@ -32,6 +32,7 @@ ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
     *("baseline", "smoothing", "dropout", "reversal", "swap", "sign", "permutations", "cyclic", "dihedral", "blocks"),
+    "weighted",
 )
 ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "

@@ -123,7 +123,9 @@ class ExactGP(ExactPredictions):
 
         def of_part(x: Inputs) -> tuple[Tensor, Tensor]:
             samples = self.samples(x)
-            return self.covariance.features(samples), self.prior_mean(samples[:, None])[:, 0]
+            weights = self.orbit.weights() if isinstance(self.orbit, FiniteOrbit) else None
+            averaged = samples if weights is None else (weights.to(samples) @ samples)[:, None]  # the prior mean is linear
+            return self.covariance.features(samples), self.prior_mean(averaged[:, None])[:, 0]
 
         seen, means = in_parts(of_part, x.split(self.rows_at_once(x)))
         return seen, means

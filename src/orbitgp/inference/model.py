@@ -63,6 +63,8 @@ class InvariantGP(nn.Module):
         inducing_samples: int = 1,
     ) -> None:
         super().__init__()
+        if isinstance(orbit, FiniteOrbit) and orbit.weights() is not None:
+            raise ValueError('elements with weights need exact inference: give inference="exact", fewer rows, or no Weighted.')
         size = len(inducing)
         self.orbit = orbit
         self.register_buffer(

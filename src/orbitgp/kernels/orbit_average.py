@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.settings import lazily_evaluate_kernels
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -36,10 +36,14 @@ _CLOSE = 1e-9  # differences in double precision that are rounding
 
 
 class SingleSum(NamedTuple):
-    """What makes two sums one: the index of the identity, or why they are not."""
+    """What makes two sums one: the index of the identity, or why they are not.
+
+    ``products``, where elements have weights: [g, i] is the index of g followed by g_i.
+    """
 
     identity: int = 0
     obstacle: str = ""
+    products: Int[Tensor, "size size"] | None = None
 
 
 @torch.no_grad()
@@ -52,19 +56,27 @@ def single_sum(kernel: Kernel, orbit: Orbit, x: Inputs) -> SingleSum:
     elements = orbit.elements(point[None])[0]
     if elements.numel() * orbit.size > _MOST_TRIED:
         return SingleSum(obstacle=f"its {orbit.size:,} elements are too many to try whether they are a group")
-    marks = _marks(elements[None], direction)[0]
+    marks, order = _marks(elements[None], direction)
+    if orbit.weights() is not None and (marks.diff() < _CLOSE).any():
+        return SingleSum(obstacle="an element with a weight occurs twice")
+    products = []
     for part in elements.split(max(1, _AT_ONCE // elements.numel())):
-        same = torch.isclose(_marks(orbit.elements(part), direction), marks, rtol=0.0, atol=_CLOSE).all(1)
-        if not same.all():
+        found, places = _marks(orbit.elements(part), direction)
+        if not torch.isclose(found, marks, rtol=0.0, atol=_CLOSE).all():
             return SingleSum(obstacle="its elements are not a group: one after another gives one that is not among them")
+        products.append(torch.empty_like(places).scatter_(1, places, order.expand_as(places)))
     if not _is_invariant(kernel, orbit, point, other, generator):
         return SingleSum(obstacle="the kernel is not the same when an element acts on both of its arguments")
-    return SingleSum(int((elements - point).flatten(1).square().sum(1).argmin()))
+    identity = int((elements - point).flatten(1).square().sum(1).argmin())
+    return SingleSum(identity, products=None if orbit.weights() is None else torch.cat(products))
 
 
-def _marks(elements: Float[Tensor, "rows size *features"], direction: Float[Tensor, "*features"]) -> Float[Tensor, "rows size"]:
-    """A number for each element, in order: equal sets have equal numbers."""
-    return (elements.flatten(2) @ direction.flatten()).sort(1).values
+def _marks(
+    elements: Float[Tensor, "rows size *features"], direction: Float[Tensor, "*features"]
+) -> tuple[Float[Tensor, "rows size"], Int[Tensor, "rows size"]]:
+    """A number for each element, in order, and whose it is: equal sets have equal numbers."""
+    values, order = (elements.flatten(2) @ direction.flatten()).sort(1)
+    return values, order
 
 
 def _is_invariant(kernel: Kernel, orbit: FiniteOrbit, point: Tensor, other: Tensor, generator: torch.Generator) -> bool:
@@ -110,13 +122,22 @@ class WeightedCovariance(Covariance):
 
 
 def element_weights(orbit: FiniteOrbit, single: SingleSum) -> tuple[slice, Float[Tensor, " chosen"], Float[Tensor, " size"]]:
-    """Which elements stand on the left of k_g, their weights, and those of all elements, which stand on the right."""
-    equal = torch.full((orbit.size,), 1 / orbit.size, dtype=torch.float64)
+    """Which elements stand on the left of k_g, their weights, and those of all elements, which stand on the right.
+
+    A single sum has the identity on the left. With probabilities w of the elements, sum_ij w_i w_j k_g(x, g_i^-1 g_j x') has
+    g_j = g_i g for each g and i, so that g has the weight sum_i w_i w(g_i g): the autocorrelation of w, equal if w is.
+    """
+    weights = orbit.weights()
+    right = torch.full((orbit.size,), 1 / orbit.size, dtype=torch.float64) if weights is None else weights
     if single.obstacle:
-        return slice(None), equal, equal
-    return slice(single.identity, single.identity + 1), torch.ones(1, dtype=torch.float64), equal
+        return slice(None), right, right
+    if single.products is not None:
+        right = right[single.products.to(right.device)] @ right
+    return slice(single.identity, single.identity + 1), torch.ones(1, dtype=torch.float64), right
 
 
 def averaged(base: Covariance, orbit: FiniteOrbit, single: SingleSum) -> Covariance:
     """The covariance of f between orbits that are enumerated: by the single sum where that is k_f."""
-    return base if single.obstacle else WeightedCovariance(base, *element_weights(orbit, single))
+    if single.obstacle and orbit.weights() is None:
+        return base
+    return WeightedCovariance(base, *element_weights(orbit, single))

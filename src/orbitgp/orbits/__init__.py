@@ -1,8 +1,9 @@
 """Orbits: what may happen to an input without changing the answer, their base draws and their composition."""
 
-from orbitgp.orbits.base import Composition, FiniteOrbit, FiniteProduct, Identity, Orbit
+from orbitgp.orbits.base import Composition, FiniteOrbit, Identity, Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.finite import ChannelPermutation, Flip, Permutation, Reversal, Rotate90, Shuffle, SignChange
+from orbitgp.orbits.finite_product import FiniteProduct
 from orbitgp.orbits.images.affine import Affine, Rotation, Scale, Shear, Translation
 from orbitgp.orbits.images.deformation import LocalDeformation
 from orbitgp.orbits.images.strokes import TangentDeformation, Thickness
@@ -11,11 +12,12 @@ from orbitgp.orbits.sampling import Pairing, Samples
 from orbitgp.orbits.signals.timewarp import TimeWarp
 from orbitgp.orbits.signals.warps import SignalOrbit, SignalWarp, SignalWarpProduct, TimeScale, TimeShift
 from orbitgp.orbits.values import Baseline, Brightness, Contrast, Dropout, Gain, GaussianNoise, Offset, Smoothing
+from orbitgp.orbits.weighted import Weighted
 
 __all__ = [
     "Affine", "Baseline", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Description", "Dropout",
     "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "GaussianNoise", "Identity", "ImageOrbit", "LocalDeformation",
     "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity", "Reversal", "Rotate90", "Rotation", "Samples",
     "Scale", "Shear", "Shuffle", "SignChange", "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing",
-    "TangentDeformation", "Thickness", "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct",
+    "TangentDeformation", "Thickness", "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct", "Weighted",
 ]  # fmt: skip

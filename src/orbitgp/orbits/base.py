@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import signature
-from math import inf, prod
+from math import inf
 from typing import Any, ClassVar, cast
 
 import torch
@@ -40,6 +40,7 @@ class Orbit(Portable):
 
     num_draws: int = 0
     reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
+    bounded: ClassVar[tuple[str, ...]] = ()  # names of parameters that are reflected at 0 and at 1, and move no input
     in_units_of_inputs: ClassVar[bool] = False  # whether the parameters are, as the scale of a noise is
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
@@ -154,14 +155,19 @@ class Orbit(Portable):
 
 
 class FiniteOrbit(Orbit):
-    """A set of P transformations, all equally likely. Subclasses set ``size`` and write ``elements``."""
+    """A set of P transformations, all equally likely unless they have weights. Subclasses set ``size``, write ``elements``."""
 
     size: int
     names: Sequence[str] = ()  # what it acts on is called, for people
+    product: ClassVar[Any]  # FiniteProduct, which is a finite orbit itself
 
     def elements(self, x: Inputs) -> Elements:
         """All elements of the orbit of each row of x."""
         raise NotImplementedError(f"{type(self).__name__} must define elements(x).")
+
+    def weights(self) -> Float[Tensor, " size"] | None:
+        """The probability of each element, or None where all are equal."""
+        return None
 
     def select(self, x: Inputs, index: Int[Tensor, "rows samples"]) -> Float[Tensor, "rows samples *features"]:
         """The elements with these indices. Override it where computing all of them first is wasteful."""
@@ -193,6 +199,8 @@ class FiniteOrbit(Orbit):
         """The whole orbit where ``num_samples`` covers it, else a fixed subset that is the same for every row."""
         if num_samples is None or num_samples >= self.size:
             return Samples(self.elements(x)[:, None], Pairing.exact())
+        if self.weights() is not None:
+            raise ValueError(f"elements with weights are enumerated: leave out num_samples={num_samples}.")
         order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
         index = order[:num_samples].to(x.device).expand(len(x), -1)
         return Samples(self.select(x, index)[:, None], Pairing.exact())
@@ -202,7 +210,7 @@ class FiniteOrbit(Orbit):
         return Description(title, {"elements": Quantity(float(self.size))})
 
     def merge(self, other: Orbit) -> Orbit | None:
-        return FiniteProduct([self, other]) if isinstance(other, FiniteOrbit) else None
+        return cast("Orbit", self.product([self, other])) if isinstance(other, FiniteOrbit) else None
 
 
 class Identity(FiniteOrbit):
@@ -251,24 +259,13 @@ class Parts(Orbit):
         return {"parts": list(self.parts)}
 
 
-class FiniteProduct(FiniteOrbit, Parts):
-    """Every element of the first part, followed by every element of the second, and so on."""
-
-    parts: Sequence[FiniteOrbit]
-
-    def __init__(self, parts: Sequence[FiniteOrbit]) -> None:
-        super().__init__(parts)
-        self.size = prod(part.size for part in self.parts)
-
-    def elements(self, x: Inputs) -> Elements:
-        xa = x[:, None]
-        for part in self.parts:
-            xa = part.elements(xa.flatten(0, 1)).reshape(len(x), -1, *x.shape[1:])
-        return xa
-
-
 class Composition(Parts):
     """Orbits that act one after the other."""
+
+    def __init__(self, parts: Sequence[Orbit]) -> None:
+        super().__init__(parts)
+        if any(isinstance(part, FiniteOrbit) and part.weights() is not None for part in self.parts):
+            raise ValueError("elements with weights can be composed with finite orbits alone: leave out Weighted, or the rest.")
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         features = x.shape[1:]

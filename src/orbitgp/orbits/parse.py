@@ -40,6 +40,7 @@ NAMES: dict[str, Callable[..., Orbit]] = {
     "cyclic": orbits.Permutation.cyclic,
     "dihedral": orbits.Permutation.dihedral,
     "blocks": orbits.Permutation.blocks,
+    "weighted": orbits.Weighted,  # of one more factor: weighted(swap(a, b))
 }
 _OF_COLUMNS = ("swap", "sign", "permutations", "cyclic", "dihedral")  # their arguments may be names of columns
 
@@ -57,13 +58,17 @@ class Factor(NamedTuple):
         return {name: p.default for name, p in signature(NAMES[self.name]).parameters.items()}
 
     def __str__(self) -> str:
-        arguments = [repr(value) for value in self.args] + [f"{key}={value!r}" for key, value in self.kwargs.items()]
+        given: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
+        texts = {key: str(value) if isinstance(value, Factor) else repr(value) for key, value in given.items()}
+        arguments = [f"{key}={text}" if isinstance(key, str) else text for key, text in texts.items()]
         return f"{self.name}({', '.join(arguments)})" if arguments else self.name
 
     def make(self) -> Orbit:
         """The orbit, or an error that names this factor."""
         try:
-            return NAMES[self.name](*self.args, **self.kwargs)
+            args = [value.make() if isinstance(value, Factor) else value for value in self.args]
+            kwargs = {key: value.make() if isinstance(value, Factor) else value for key, value in self.kwargs.items()}
+            return NAMES[self.name](*args, **kwargs)
         except ValueError as error:
             raise ValueError(f"{self} is not possible: {error}") from None
         except TypeError:
@@ -101,9 +106,7 @@ def _factors(node: ast.expr, text: str) -> list[Factor]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and all(keyword.arg for keyword in node.keywords):
         name = _known(node.func.id)
         try:
-            # A bare name in these is a text, too: that of a column.
-            named = name in _OF_COLUMNS
-            args = tuple(a.id if named and isinstance(a, ast.Name) else ast.literal_eval(a) for a in node.args)
+            args = tuple(_argument(name, a, text) for a in node.args)
             return [Factor(name, args, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords})]
         except (ValueError, TypeError, SyntaxError):
             raise ValueError(
@@ -112,6 +115,13 @@ def _factors(node: ast.expr, text: str) -> list[Factor]:
     raise ValueError(
         f"cannot read the orbit {text!r}: it is not a product of names such as rotation(30) or affine*deformation."
     )
+
+
+def _argument(name: str, node: ast.expr, text: str) -> Any:
+    """A number or a text, the name of a column, or the factor that is to have weights."""
+    if name == "weighted" and isinstance(node, ast.Name | ast.Call):
+        return _factors(node, text)[0]
+    return node.id if name in _OF_COLUMNS and isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
 def _known(name: str) -> str:
@@ -124,6 +134,8 @@ def _known(name: str) -> str:
 
 
 def _with_columns(factor: Factor, columns: Sequence[str]) -> Factor:
+    if factor.name == "weighted":
+        return factor._replace(args=tuple(_with_columns(a, columns) if isinstance(a, Factor) else a for a in factor.args))
     texts = [argument for argument in factor.args if isinstance(argument, str)]
     if not texts or factor.name not in _OF_COLUMNS:
         return factor

@@ -85,7 +85,7 @@ def check_names(given: Collection[str], owner: str, known: Collection[str]) -> N
             raise ValueError(f"{owner} has no parameter {name!r}: it has {', '.join(known)}.")
 
 
-def reflected(reach: Float[Tensor, ""], widest: float) -> Float[Tensor, ""]:
+def reflected(reach: Float[Tensor, "*shape"], widest: float) -> Float[Tensor, "*shape"]:
     """A reach within [-widest, widest], at whose ends it is reflected: its gradient has size one everywhere."""
     if widest == inf:
         return reach

@@ -35,7 +35,8 @@ class LearnedVector:
         self.is_reach = self._belongs_to(set(widest))
         self.is_shape = self._belongs_to({id(p) for p in model.orbit.parameters()} - set(widest))  # the rest of the orbit
         self.is_point = self._belongs_to({id(model.sparse.inducing)} if isinstance(model, CollapsedGP) else set())
-        # Where the orbit of a reach is the whole one; infinite where it never is, and for all else.
+        widest |= {id(getattr(part, name)): 1.0 for part in model.orbit.modules() for name in getattr(part, "bounded", ())}
+        # Where the orbit of a reach is the whole one, and where other parameters end; infinite where they never do.
         self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
         self.origin = self.get()
 
@@ -78,10 +79,11 @@ class LearnedVector:
             parameter.grad = None
 
     def folded(self, vector: Vector) -> Vector:
-        """The same orbit with every reach between zero and its widest: reaches are reflected at both."""
-        whole = np.where(np.isfinite(self.widest), self.widest, 1.0)
+        """The same orbit with every reach between zero and its widest, and bounded parameters too: both ends reflect them."""
+        ends = np.isfinite(self.widest)
+        whole = np.where(ends, self.widest, 1.0)
         inside = whole - np.abs(whole - np.abs(vector) % (2 * whole))
-        return np.where(self.is_reach, np.where(np.isfinite(self.widest), inside, np.abs(vector)), vector)
+        return np.where(ends, inside, np.where(self.is_reach, np.abs(vector), vector))
 
     def gradient(self) -> Vector:
         """What was added up in the parameters since they were set."""

@@ -52,7 +52,8 @@ def plausible_ranges(climber: Ladder) -> Plausible:
     """
     orbit = {id(p) for p in climber.model.orbit.parameters()}
     indices = [i for i, p in enumerate(p for p in climber.learned.parameters for _ in range(p.numel())) if id(p) in orbit]
-    samples, best = climber.model.num_samples, climber.learned.get()
+    samples, learned, best = climber.model.num_samples, climber.learned, climber.learned.get()
+    best = np.where(learned.is_reach, best, learned.folded(best))  # what is bounded may have been reflected many times
     if not climber.converged or not indices or len(best) > MOST_PARAMETERS:
         return {}
     fewer, rows = None if samples is None else min(samples, FIRST_DRAWS), min(LEAST_ROWS, len(climber.x))
@@ -92,7 +93,8 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
     for index in indices:
         # A reach lies between zero and the widest, or has passed the widest and is reflected there.
         widest, side = learned.widest[index], 1.0 if best[index] >= 0 else -1.0
-        ends = (widest, 2 * widest) if abs(best[index]) > widest else (0.0 if learned.is_reach[index] else -inf, widest)
+        least = 0.0 if learned.is_reach[index] or widest < inf else -inf
+        ends = (widest, 2 * widest) if abs(best[index]) > widest else (least, widest)
         low, high = sorted(side * end for end in ends)
         for bound in (low, high):
             end, fallen = profile_end(function, top, index, bound)

@@ -1,0 +1,83 @@
+"""Finite orbits whose elements are not equally likely: symmetries that hold in part, by as much as the data support.
+
+With probabilities w_i of the elements g_i of an orbit, the first of which is the identity,
+
+    f(x) = sum_i w_i g(g_i x),        k_f(x, x') = sum_i sum_j w_i w_j k_g(g_i x, g_j x').
+
+w = (1, 0, 0, …) is no invariance, and equal probabilities are the whole symmetry. Between them f is a mixture of an invariant
+function and one that is not. For two elements with probabilities 1 - w and w, on a group that k_g does not notice, that is
+
+    k_f(x, x') = (1 - 2 w (1 - w)) k_g(x, x') + 2 w (1 - w) k_g(x, g x'):
+
+at w = 1/2 both terms count alike, and w and 1 - w are the same model. For any such group G the double sum is a single one,
+whose weights are the autocorrelation of w (:mod:`orbitgp.kernels.orbit_average`). It does not change when all g_i are followed
+by one and the same element. So the identity may be taken for the most probable element, and the probability of each other is a
+share a_i = s_i^2 of it:
+
+    w_0 = 1 / (1 + sum_i a_i),    w_i = a_i / (1 + sum_i a_i),    0 <= s_i <= 1.
+
+Both ends are within reach: s is reflected at 0 and at 1, and w is smooth there. Nothing is drawn, so nothing is biased.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orbitgp.orbits.base import FiniteOrbit
+from orbitgp.orbits.description import Description, Quantity
+from orbitgp.orbits.ranges import Number, reflected
+from orbitgp.orbits.sampling import Elements, Inputs
+
+
+class Weighted(FiniteOrbit):
+    """A finite orbit whose other elements have a learned probability, each the same, or with ``each`` one of its own.
+
+    ``Weighted(Flip())`` is a mirror image with a learned weight between 0 (absent) and 1/2 (a full symmetry), and
+    ``Weighted(Permutation.swap(0, 1)) * Weighted(Permutation.swap(2, 3))`` has a probability for each generator. It takes exact
+    inference.
+
+    Args:
+        orbit: a finite orbit of P elements, the first of which is the identity.
+        weight: the probability of each other element at the start, at most 1/P; by default half of that.
+        each: whether each other element has a probability of its own.
+        learn: whether it is learned.
+    """
+
+    bounded = ("root_share",)
+
+    def __init__(self, orbit: FiniteOrbit, weight: Number | None = None, each: bool = False, learn: bool = True) -> None:
+        super().__init__()
+        if not isinstance(orbit, FiniteOrbit) or orbit.size < 2 or orbit.weights() is not None:
+            raise ValueError(f"Weighted needs a finite orbit of several elements without weights, got {orbit!r}.")
+        self.orbit, self.size, self.each = orbit, orbit.size, each
+        weight = 0.5 / self.size if weight is None else float(weight)
+        if not 0 < weight <= 1 / self.size:
+            raise ValueError(f"weight must lie above 0 and be at most 1/{self.size}, the share of each element, got {weight}.")
+        share = weight / (1 - (self.size - 1) * weight)
+        start = torch.full((self.size - 1,) if each else (), share, dtype=torch.float64).sqrt()
+        self.root_share = nn.Parameter(start, requires_grad=learn)
+
+    def check(self, features: torch.Size) -> None:
+        self.orbit.check(features)
+        x = torch.rand(1, *features, generator=torch.Generator().manual_seed(0)).to(self.root_share.device)
+        if not torch.equal(self.orbit.elements(x)[:, 0], x):
+            raise ValueError(f"the first element of {self.orbit!r} must be the identity for weights: put it first.")
+
+    def elements(self, x: Inputs) -> Elements:
+        return self.orbit.elements(x)
+
+    def weights(self) -> Float[Tensor, " size"]:
+        shares = reflected(self.root_share, 1.0).square().expand(self.size - 1)
+        return torch.cat([shares.new_ones(1), shares]) / (1 + shares.sum())
+
+    def describe(self) -> Description:
+        others = self.weights().tolist()[1:]
+        values = {f"weight_{i}": w for i, w in enumerate(others, 1)} if self.each else {"weight": others[0]}
+        return Description(f"Weighted {self.orbit.describe().title}", {name: Quantity(w) for name, w in values.items()})
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return {"orbit": self.orbit, "each": self.each}

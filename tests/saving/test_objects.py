@@ -110,6 +110,12 @@ ORBITS: dict[str, Any] = {
     "Brightness": lambda: Brightness(0.2),
     "Contrast": lambda: Contrast(pivot=0),
     "Thickness": lambda: Thickness((-0.2, 0.8)),
+    "Saturation": lambda: orbits.Saturation((0.7, 1.2)),
+    "Hue": lambda: orbits.Hue(20),
+    "Gamma": lambda: orbits.Gamma(1.3, white=255),
+    "Blur": lambda: orbits.Blur(1.5),
+    "Stain": lambda: orbits.Stain(1.3, (0.8, 1.1), frozen=("eosin",)),
+    "Cutout": lambda: orbits.Cutout(2.0),
     "GaussianNoise": lambda: GaussianNoise(0.2, num_features=36, columns=(1, 35)),
     "LocalDeformation": lambda: LocalDeformation([0.5, 1.0], [3.0, 6.0], per_axis=True, finest=2.0),
     "TangentDeformation": lambda: TangentDeformation(thickness=None, blur=1.1, smoothness=4.0),
@@ -127,6 +133,8 @@ ORBITS: dict[str, Any] = {
     "SignalWarpProduct": lambda: TimeShift() * TimeWarp(0.5, 4.0) * TimeScale(),
     "Composition": lambda: Flip() * Rotation(10.0) * Brightness() * GaussianNoise(),
 }
+
+COLOUR = ("Saturation", "Hue", "Stain")
 
 
 class TestOrbits:
@@ -148,11 +156,8 @@ class TestOrbits:
         orbit = shake(ORBITS[name]()).to(dtype)
         back = through_file(orbit, tmp_path / "orbit.safetensors")
         assert type(back) is type(orbit)
-        x = (
-            torch.rand(3, 6, dtype=dtype)
-            if name in ("Permutation", "Shuffle", "SignChange")
-            else torch.rand(3, 6, 6, dtype=dtype)
-        )
+        shape = (6,) if name in ("Permutation", "SignChange", "Shuffle") else (3, 6, 6) if name in COLOUR else (6, 6)
+        x = torch.rand(3, *shape, dtype=dtype)
         samples = [
             o.sample(x, None if hasattr(o, "size") else 8, generator=torch.Generator().manual_seed(0)) for o in (orbit, back)
         ]

@@ -30,7 +30,8 @@ DATA_NAMES = {
 # Here, and not from orbitgp.orbits.parse: completion must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
-    *("contrast", "noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
+    *("contrast", "saturation", "hue", "gamma", "blur", "stain", "cutout"),
+    *("noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
     *("baseline", "smoothing", "dropout", "reversal", "swap", "sign", "permutations", "cyclic", "dihedral", "blocks"),
     "weighted",
 )

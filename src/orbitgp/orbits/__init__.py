@@ -5,6 +5,7 @@ from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.finite import ChannelPermutation, Flip, Permutation, Reversal, Rotate90, Shuffle, SignChange
 from orbitgp.orbits.finite_product import FiniteProduct
 from orbitgp.orbits.images.affine import Affine, Rotation, Scale, Shear, Translation
+from orbitgp.orbits.images.colour import Blur, Cutout, Gamma, Hue, Saturation, Stain
 from orbitgp.orbits.images.deformation import LocalDeformation
 from orbitgp.orbits.images.strokes import TangentDeformation, Thickness
 from orbitgp.orbits.images.warps import ImageOrbit, Points, Warp, WarpProduct
@@ -15,9 +16,10 @@ from orbitgp.orbits.values import Baseline, Brightness, Contrast, Dropout, Gain,
 from orbitgp.orbits.weighted import Weighted
 
 __all__ = [
-    "Affine", "Baseline", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Description", "Dropout",
-    "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "GaussianNoise", "Identity", "ImageOrbit", "LocalDeformation",
-    "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity", "Reversal", "Rotate90", "Rotation", "Samples",
-    "Scale", "Shear", "Shuffle", "SignChange", "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing",
-    "TangentDeformation", "Thickness", "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct", "Weighted",
+    "Affine", "Baseline", "Blur", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Cutout",
+    "Description", "Dropout", "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "Gamma", "GaussianNoise", "Hue",
+    "Identity", "ImageOrbit", "LocalDeformation", "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity",
+    "Reversal", "Rotate90", "Rotation", "Samples", "Saturation", "Scale", "Shear", "Shuffle", "SignChange",
+    "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "Stain", "TangentDeformation", "Thickness",
+    "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct", "Weighted",
 ]  # fmt: skip

@@ -189,8 +189,7 @@ class Smoothing(SignalOrbit):
         (rows, samples, _), length = u.shape, x.shape[-1]
         width = PIXELS * self.width(u).abs()  # (N, S, 1)
         reach = 1 + ceil(5 * PIXELS * max(abs(end) for end in self.width.ends()))
-        distance = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
-        weights = torch.softmax(-0.5 * (distance / (width + 1e-3)) ** 2, -1)  # a thousandth of a sample keeps it finite
+        weights = bells(width, reach)
         signals = F.pad(x.reshape(rows, -1, length), (reach, reach), mode="replicate")
         xa = torch.einsum("nsk,nctk->nsct", weights, signals.unfold(2, 2 * reach + 1, 1))
         return xa.reshape(rows, samples, *x.shape[1:])
@@ -222,9 +221,21 @@ class Dropout(SignalOrbit):
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         self.check(x.shape[1:])
-        t = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device)
-        centre, half = x.shape[-1] * u[..., :1] - 0.5, 0.5 * PIXELS * self.gap(u[..., 1:]).abs()
-        low, high = torch.maximum(t - 0.5, centre - half), torch.minimum(t + 0.5, centre + half)
-        covered = (high - low).clamp(min=0).reshape(*u.shape[:2], *[1] * (x.ndim - 2), x.shape[-1])
+        hidden = covered(x.shape[-1], u[..., :1], 0.5 * PIXELS * self.gap(u[..., 1:]).abs())
         fill = x.mean(-1, keepdim=True) if isinstance(self.fill, str) else self.fill
-        return x[:, None] + covered * (fill - x)[:, None]
+        return x[:, None] + hidden.reshape(*u.shape[:2], *[1] * (x.ndim - 2), -1) * (fill - x)[:, None]
+
+
+def bells(width: Float[Tensor, "rows samples 1"], reach: int) -> Float[Tensor, "rows samples steps"]:
+    """Weights of Gaussians of these standard deviations, at whole steps up to ``reach`` to either side; they sum to one."""
+    distance = torch.arange(-reach, reach + 1, dtype=width.dtype, device=width.device)
+    return torch.softmax(-0.5 * (distance / (width + 1e-3)) ** 2, -1)  # a thousandth of a step keeps it finite
+
+
+def covered(
+    length: int, u: Float[Tensor, "rows samples 1"], half: Float[Tensor, "rows samples 1"]
+) -> Float[Tensor, "rows samples length"]:
+    """The share of each of this number of steps that a gap covers, centred at the share u of their length."""
+    t = torch.arange(length, dtype=u.dtype, device=u.device)
+    centre = length * u - 0.5
+    return (torch.minimum(t + 0.5, centre + half) - torch.maximum(t - 0.5, centre - half)).clamp(min=0)

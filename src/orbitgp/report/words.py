@@ -15,6 +15,11 @@ _RANGES = {
     "thickness": "changes of stroke width",
     "brightness": "changes of brightness",
     "contrast": "changes of contrast",
+    "saturation": "changes of saturation",
+    "hue": "changes of hue",
+    "gamma": "changes of gamma",
+    "haematoxylin": "changes of haematoxylin",
+    "eosin": "changes of eosin",
     "stretch": "stretching in time",
     "gain": "changes of gain",
     "offset": "offsets",
@@ -25,6 +30,8 @@ _SIZES = {
     ("Smoothing", "width"): ("smoothing up to", "smoothing: width"),
     ("Dropout", "gap"): ("gaps up to", "dropout: gap"),
     ("Baseline", "baseline"): ("baselines of", "baseline: baseline"),
+    ("Blur", "width"): ("blur up to", "blur: width"),
+    ("Cutout", "side"): ("missing squares up to", "cutout: side"),
 }
 _FIELDS = {"amplitude": "local displacements", "smoothness": "smoothness of displacements"}
 _SETS = {

@@ -1,0 +1,193 @@
+"""Orbits of colour and of sharpness: what light, camera and stain do to a picture. Brightness and contrast are
+:class:`orbitgp.orbits.Brightness` and :class:`orbitgp.orbits.Contrast`; a random crop that is enlarged again is
+:class:`orbitgp.orbits.Affine`.
+
+Nothing is clipped, so gradients never vanish, and each leaves the picture exactly as it is at the value that changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import ceil, inf, sqrt
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from orbitgp.machine import constant
+from orbitgp.orbits.images.warps import ImageOrbit
+from orbitgp.orbits.ranges import DEGREES, FACTOR, LENGTH, PIXELS, Given, Number, Range, check_names
+from orbitgp.orbits.sampling import Draws, Inputs, Transformed
+from orbitgp.orbits.values import bells, covered
+
+_DARK = 1 / 255  # of white: a power or logarithm of darker pixels counts as that of this value
+_FROM_ZERO = LENGTH._replace(from_zero=True)
+
+
+class ColourOrbit(ImageOrbit):
+    """An orbit of images (3, H, W): red, green and blue."""
+
+    def check(self, features: torch.Size) -> None:
+        if len(features) != 3 or features[0] != 3:
+            name, shape = type(self).__name__, tuple(features)
+            raise ValueError(f"{name} acts on colour images (3, H, W), but the inputs have shape {shape}.")
+
+
+class Saturation(ColourOrbit):
+    """x_a = grey + s (x - grey) with the factor s uniform, in its logarithm, in a learned range.
+
+    ``grey`` is the luma of each pixel, 0.299 red + 0.587 green + 0.114 blue. ``saturation`` is a factor, 1.3 for 1/1.3 to 1.3,
+    or a (min, max) pair of factors.
+    """
+
+    num_draws = 1
+
+    def __init__(self, saturation: Given = 1.3, learn: bool = True) -> None:
+        super().__init__()
+        self.saturation = Range(saturation, FACTOR, "saturation", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        grey = torch.einsum("c,nchw->nhw", _luma(dtype=x.dtype, device=x.device), x)[:, None]
+        return x[:, None] + self.saturation(u)[..., None, None].expm1() * (x - grey)[:, None]
+
+
+class Hue(ColourOrbit):
+    """Colours turned about the axis of greys, by an angle uniform in a learned range; lightness and greys stay.
+
+    ``hue`` is a half-width or a (min, max) pair, in degrees. Red becomes green at 120°.
+    """
+
+    num_draws = 1
+
+    def __init__(self, hue: Given = 10.0, learn: bool = True) -> None:
+        super().__init__()
+        self.hue = Range(hue, DEGREES, "hue", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        """Rodrigues' formula: x + sin(h) k × x + (1 - cos(h)) k × (k × x), with the unit vector k of greys."""
+        self.check(x.shape[1:])
+        angle = self.hue(u)[..., None, None]
+        once = (x.roll(1, 1) - x.roll(2, 1)) / sqrt(3)
+        twice = (once.roll(1, 1) - once.roll(2, 1)) / sqrt(3)
+        # 1 - cos h as a square: a small angle keeps its digits.
+        return x[:, None] + angle.sin() * once[:, None] + 2 * (angle / 2).sin().square() * twice[:, None]
+
+
+class Gamma(ImageOrbit):
+    """x_a = x (x / white)^(g - 1) with the exponent g uniform, in its logarithm, in a learned range: black and white stay.
+
+    ``gamma`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of exponents. ``white`` is the value of white pixels, 1 or
+    255. Pixels darker than 1/255 of it are scaled as that is, so the slope at black is finite.
+    """
+
+    num_draws = 1
+
+    def __init__(self, gamma: Given = 1.2, white: Number = 1.0, learn: bool = True) -> None:
+        super().__init__()
+        self.white = _checked(white)
+        self.gamma = Range(gamma, FACTOR, "gamma", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        less_one = self.gamma(u).expm1().reshape(*u.shape[:2], *[1] * (x.ndim - 1))
+        return x[:, None] * (less_one * (x / self.white).clamp_min(_DARK).log()[:, None]).exp()
+
+
+class Blur(ImageOrbit):
+    """The picture under a Gaussian whose standard deviation is uniform between zero and a learned width.
+
+    ``width`` is the largest standard deviation in pixels, or a (0, max) pair. The edge goes on outside. Below a third of a
+    pixel nothing happens, because the Gaussian then has a single pixel.
+    """
+
+    num_draws = 1
+
+    def __init__(self, width: Given = 1.0, learn: bool = True) -> None:
+        super().__init__()
+        self.width = Range(width, _FROM_ZERO, "width", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        reach = 1 + ceil(5 * PIXELS * max(abs(end) for end in self.width.ends()))
+        weights = bells(PIXELS * self.width(u).abs(), reach)
+        images = x.reshape(len(x), -1, *x.shape[-2:])
+        padded = F.pad(images, (reach,) * 4, mode="replicate")
+        across = torch.einsum("nsk,nchwk->nschw", weights, padded.unfold(3, 2 * reach + 1, 1))
+        blurred = torch.einsum("nsk,nschwk->nschw", weights, across.unfold(3, 2 * reach + 1, 1))
+        return blurred.reshape(*u.shape[:2], *x.shape[1:])
+
+
+class Stain(ColourOrbit):
+    """More or less of two dyes in a stained section: haematoxylin and eosin, each times a factor of its own.
+
+    Dyes absorb light in proportion to their amount (Beer and Lambert), so with white = 1
+
+        -log x = sum_i c_i m_i,    x_a = exp(-sum_i f_i c_i m_i) = x exp(-sum_i (f_i - 1) c_i m_i)
+
+    with the colours m_i of the dyes, and of a third that is orthogonal to them (Ruifrok and Johnston, 2001). The logarithms of
+    the factors f are uniform in learned ranges.
+
+    Args:
+        haematoxylin, eosin: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors.
+        white: the value of white pixels, 1 or 255.
+        frozen: which of ``"haematoxylin"`` and ``"eosin"`` are not learned.
+    """
+
+    num_draws = 2
+
+    def __init__(
+        self, haematoxylin: Given = 1.2, eosin: Given = 1.2, white: Number = 1.0, frozen: Collection[str] = ()
+    ) -> None:
+        super().__init__()
+        check_names(frozen, "Stain", ("haematoxylin", "eosin"))
+        self.white, self.frozen = _checked(white), frozen
+        self.haematoxylin = Range(haematoxylin, FACTOR, "haematoxylin", "haematoxylin" not in frozen)
+        self.eosin = Range(eosin, FACTOR, "eosin", "eosin" not in frozen)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        colours = _dyes(dtype=x.dtype, device=x.device)
+        amounts = torch.einsum("nchw,ci->nihw", -(x / self.white).clamp_min(_DARK).log(), torch.linalg.inv(colours))[:, :2]
+        more = torch.stack([self.haematoxylin(u[..., 0]), self.eosin(u[..., 1])], -1).expm1()
+        return x[:, None] * torch.einsum("nsi,nihw,ic->nschw", -more, amounts, colours[:2]).exp()
+
+
+class Cutout(ImageOrbit):
+    """The picture with a square missing: its place is uniform, its side uniform between zero and a learned length.
+
+    The mean of each channel stands there instead. A pixel that the square covers in part is replaced in part, so the result is
+    differentiable in the length. ``side`` is the longest side in pixels, or a (0, max) pair.
+    """
+
+    num_draws = 3
+
+    def __init__(self, side: Given = 5.0, learn: bool = True) -> None:
+        super().__init__()
+        self.side = Range(side, _FROM_ZERO, "side", learn)
+
+    def transform(self, x: Inputs, u: Draws) -> Transformed:
+        self.check(x.shape[1:])
+        half = 0.5 * PIXELS * self.side(u[..., 2:]).abs()
+        down, across = (covered(x.shape[axis - 2], u[..., axis : axis + 1], half) for axis in (0, 1))
+        hidden = (down[..., :, None] * across[..., None, :]).reshape(*u.shape[:2], *[1] * (x.ndim - 3), *x.shape[-2:])
+        return x[:, None] + hidden * (x.mean((-2, -1), keepdim=True) - x)[:, None]
+
+
+def _checked(white: Number) -> Number:
+    if not 0 < white < inf:
+        raise ValueError(f"white must be positive and finite, got {white}.")
+    return white
+
+
+@constant
+def _luma() -> Float[Tensor, " 3"]:
+    return torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
+
+
+@constant
+def _dyes() -> Float[Tensor, "3 3"]:
+    """Absorbances of red, green and blue: of haematoxylin, of eosin, and what is orthogonal to both; each of length one."""
+    dyes = torch.tensor([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11]], dtype=torch.float64)
+    return F.normalize(torch.cat([dyes, torch.linalg.cross(dyes[0], dyes[1])[None]]), dim=1)

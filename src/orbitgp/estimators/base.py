@@ -22,6 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from orbitgp.estimators.compact import Compacts
 from orbitgp.estimators.data import SOME_ROWS, ChecksData, Inputs, check_images
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
 from orbitgp.estimators.initialise import (
@@ -78,7 +79,7 @@ Estimator = TypeVar("Estimator", bound="InvariantEstimator")
 
 
 @dataclass(eq=False, repr=False)
-class InvariantEstimator(Presents, ChecksData):
+class InvariantEstimator(Presents, Compacts, ChecksData):
     """The arguments, ``fit`` and the latent predictions of both estimators."""
 
     orbit: Orbit | str | None = None
@@ -260,6 +261,7 @@ class InvariantEstimator(Presents, ChecksData):
     def _keep(self, engine: Engine, evidence: Evidence, problem: Problem) -> None:
         """The fitted attributes; on the CPU, so that a pickle opens anywhere, and in the units that y came in."""
         model, likelihood = engine.model, engine.likelihood
+        self.__dict__.pop("compact_change_", None)  # of another fit
         assert not isinstance(model, CollapsedGP)
         for module in (model, likelihood):
             module.cpu().zero_grad()

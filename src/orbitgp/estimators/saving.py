@@ -157,7 +157,8 @@ def _model_arguments(model: InvariantGP | ExactGP) -> dict[str, Any]:
         return {"exact": True, "arguments": {**common, "num_samples": model.num_samples, "seed": model.seed}}
     shared, samples = len(model.q_sqrt) == 1, model.inducing_samples
     arguments = {**common, "shared_covariance": shared, "jitter": model.jitter, "inducing_samples": samples}
-    return {"exact": False, "arguments": arguments}
+    draws = {} if model.fixed_draws is None else {"fixed_draws": list(model.fixed_draws)}
+    return {"exact": False, "arguments": {**arguments, **draws}}
 
 
 def _load_model(packed: Mapping[str, Any], tensors: Tensors, kernel: Any, orbit: Any) -> InvariantGP | ExactGP:

@@ -15,7 +15,7 @@ The factor L and all solves are in float64; the kernel between samples and induc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +47,8 @@ class InvariantGP(nn.Module):
     ``inducing_samples``: with 1, inducing variables are values of g, as in the paper. With P > 1 each is the mean of g over P
     samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound. This one is close to a
     value of f, and fewer of these are needed. The kernel takes P times as long; the costs that grow with M^2 and M^3 stay.
+
+    ``fixed_draws``: the number and the seed of the draws of every prediction, where q(u) was fitted to a model of these.
     """
 
     inducing_draws: Tensor | None
@@ -61,11 +63,12 @@ class InvariantGP(nn.Module):
         shared_covariance: bool = True,
         jitter: float = 1e-6,
         inducing_samples: int = 1,
+        fixed_draws: Sequence[int | None] | None = None,
     ) -> None:
         super().__init__()
         if isinstance(orbit, FiniteOrbit) and orbit.weights() is not None:
             raise ValueError('elements with weights need exact inference: give inference="exact", fewer rows, or no Weighted.')
-        size = len(inducing)
+        size, self.fixed_draws = len(inducing), fixed_draws
         self.orbit = orbit
         self.register_buffer(
             "inducing_draws", _fixed_draws(orbit, inducing, inducing_samples) if inducing_samples > 1 else None
@@ -191,6 +194,7 @@ class InvariantGP(nn.Module):
 
         Variances cost little here, so all rows have them, whichever need them.
         """
+        num_samples, seed = self.draws(num_samples, seed)
         means, variances = [], []
         with self.cached_inducing_features():
             factor = self.factor()
@@ -213,7 +217,7 @@ class InvariantGP(nn.Module):
         self, x: Float[Tensor, "rows *features"], num_samples: int | None = 64, seed: int = 0
     ) -> tuple[Float[Tensor, "rows latents"], Float[Tensor, "anylatents rows rows"]]:
         """Mean and joint covariance of f at x; one covariance if all latent functions share it."""
-        samples = self.orbit.shared_samples(x, num_samples, seed)
+        samples = self.orbit.shared_samples(x, *self.draws(num_samples, seed))
         means = self.whitened_means(samples)
         a = means.a[:, 0]
         seen = self.covariance.features(samples.points.flatten(3)[:, 0].double())
@@ -221,6 +225,10 @@ class InvariantGP(nn.Module):
         t = a @ self.q_sqrt
         covariance = kff - a @ a.mT + t @ t.mT
         return means.prior_mean[:, 0] + a @ self.q_mean, 0.5 * (covariance + covariance.mT)
+
+    def draws(self, num_samples: int | None, seed: int) -> tuple[int | None, int]:
+        """The number and the seed of the draws of a prediction: those that are asked for, unless they are fixed."""
+        return (num_samples, seed) if self.fixed_draws is None else (self.fixed_draws[0], self.fixed_draws[1] or 0)
 
     def samples_per_row(self, num_samples: int | None) -> int:
         """The samples of each datum: as many as asked for, but never more than a finite orbit has elements."""

@@ -141,11 +141,6 @@ class Range(nn.Module):
         low, high = (self.unit.from_parameter(end) for end in self.ends())
         return Quantity(max(abs(low), abs(high)) if self.unit.from_zero else (low, high), self.unit.sign)
 
-    def allow_skew(self) -> None:
-        """Give a range without a skew one of zero, which changes no sample."""
-        if self.skew is None:
-            self.skew = nn.Parameter(torch.zeros_like(self.half_width), requires_grad=False)
-
     def skewed_ends(self) -> tuple[float, float]:
         """Ends, as people write them, with which a learned range has a skew, whatever its value."""
         return self.unit.from_parameter(0.0 if self.unit.from_zero else -1.0), self.unit.from_parameter(2.0)

@@ -1,4 +1,4 @@
-"""Inputs among the samples of their orbit, how an orbit grew while it was learned, and where on its axis a signal matters."""
+"""Inputs among the samples of their orbit, and where on its axis a signal matters."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from orbitgp.orbits.base import Orbit, Parts
-from orbitgp.orbits.ranges import Range
 from orbitgp.orbits.sampling import base_draws
 from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit
-from orbitgp.plotting.figures import Colours, Theme, open_frame, theme_colours, titled_figure
+from orbitgp.plotting.figures import PAPER, open_frame, titled_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,73 +29,31 @@ _OF_TIME = {"ns", "µs", "us", "ms", "s", "sec", "seconds", "min", "minutes", "h
 MOST_NAMES = 16  # of the columns of a table, for which there is room
 
 
-def show(
-    orbit: Orbit, x: Any, num_samples: int = 24, seed: int = 0, theme: Theme = "light", title: str | None = None
-) -> Figure:
+def show(orbit: Orbit, x: Any, num_samples: int = 24, seed: int = 0, title: str | None = None) -> Figure:
     """Samples of the orbit around the original, which is the framed one in the middle: figure 1 of the paper.
 
     ``x`` is one input, an image (H, W) or (C, H, W) or a signal (T,) or (C, T), or a list of several, for a panel each. Samples
     are in the order of their first base draw: an angle grows from the top left to the bottom right, through the original.
     """
-    colours, inputs = theme_colours(theme), _inputs(x)
+    inputs = _inputs(x)
     if num_samples < 1:
         raise ValueError(f"num_samples must be positive, got {num_samples}.")
     drawn = [draw(orbit, one, num_samples, seed) for one in inputs]
     if inputs[0].ndim == 1 or signal_axis(orbit) is not None:
-        return _show_signals(orbit, inputs, drawn, colours, title)
+        return _show_signals(orbit, inputs, drawn, title)
     panels, count = len(inputs), len(drawn[0])  # a finite orbit may have fewer
     columns = max(3, int((count + 1) ** 0.5)) | 1  # odd, so that there is a middle
     rows = ceil((count + 1) / columns) | 1
     cell, gap, ratio = 0.8, 0.5, inputs[0].shape[-2] / inputs[0].shape[-1]
-    figure, top = titled_figure(panels * columns * cell + (panels - 1) * gap, rows * cell * ratio, colours, title)
+    figure, top = titled_figure(panels * columns * cell + (panels - 1) * gap, rows * cell * ratio, title)
     layout = figure.add_gridspec(1, panels, left=0.01, right=0.99, bottom=0.01, top=top, wspace=gap / (columns * cell))
     half, middle = count // 2, rows * columns // 2
     for panel, (image, others) in enumerate(zip(inputs, drawn, strict=True)):
         grid = layout[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
         scale = GreyScale(image.numpy())
         for place, picture in enumerate([*others[:half], image, *others[half:]], start=middle - half):
-            frame, width = (colours.accent, 2.4) if place == middle else (colours.soft, 0.4)
+            frame, width = (PAPER.accent, 2.4) if place == middle else (PAPER.soft, 0.4)
             scale.draw(figure.add_subplot(grid[place // columns, place % columns]), picture, frame, width)
-    return figure
-
-
-def film(
-    orbits: Sequence[Orbit],
-    x: Any,
-    frames: int = 6,
-    num_samples: int = 5,
-    labels: Sequence[str] | None = None,
-    seed: int = 0,
-    theme: Theme = "light",
-    title: str | None = None,
-) -> Figure:
-    """A film strip from the initial to the learned orbit: time runs to the right, each row follows one draw.
-
-    ``orbits`` are the two ends, between which the parameters are interpolated in ``frames`` steps, or more than two snapshots,
-    which are shown as they are. ``x`` is one image.
-    """
-    colours, (image, *rest) = theme_colours(theme), _inputs(x)
-    if rest or image.ndim == 1:
-        raise ValueError("a film shows one image, (H, W) or (C, H, W).")
-    if len(orbits) < 2:
-        raise ValueError(f"a film needs two orbits or more, the initial one first, got {len(orbits)}.")
-    strip = list(orbits)
-    if len(orbits) == 2:
-        strip = [_between(orbits[0], orbits[1], t / (frames - 1)) for t in range(frames)]
-    labels = ["start", *[""] * (len(strip) - 2), "learned"] if labels is None else labels
-    if len(labels) != len(strip):
-        raise ValueError(f"labels must hold one label for each of the {len(strip)} frames, got {len(labels)}.")
-    cell, header, height = 0.75, 0.3, num_samples * image.shape[-2] / image.shape[-1]
-    figure, top = titled_figure(len(strip) * cell, (height + header) * cell, colours, title)
-    edges = {"left": 0.01, "right": 0.99, "bottom": 0.01, "top": top * height / (height + header)}
-    grid = figure.add_gridspec(num_samples, len(strip), wspace=0.05, hspace=0.05, **edges)
-    scale = GreyScale(image.numpy())
-    for i, (orbit, label) in enumerate(zip(strip, labels, strict=True)):
-        last = orbit is strip[-1]
-        for row, picture in enumerate(draw(orbit, image, num_samples, seed)):
-            axes = figure.add_subplot(grid[row, i])
-            scale.draw(axes, picture, *((colours.accent, 1.4) if last else (colours.soft, 0.5)))
-            axes.set_title("" if row else label, fontsize=9, color=colours.accent if last else colours.ink, pad=4)
     return figure
 
 
@@ -122,18 +79,8 @@ def _inputs(x: Any) -> list[Tensor]:
     return tensors
 
 
-def _between(first: Orbit, last: Orbit, t: float) -> Orbit:
-    orbit, last = copy.deepcopy(first), copy.deepcopy(last)
-    for part in (*orbit.modules(), *last.modules()):
-        if isinstance(part, Range):  # a symmetric range on the way to a lopsided one
-            part.allow_skew()
-    ends = zip(orbit.state_dict().items(), last.state_dict().values(), strict=True)
-    orbit.load_state_dict({name: torch.lerp(a, b, t) if a.is_floating_point() else a for (name, a), b in ends})
-    return orbit
-
-
 class GreyScale:
-    """One way to show images: black and white are the same for all of them, in every theme, so that nobody sees a negative."""
+    """One way to show images: black and white are the same for all of them, so that nobody sees a negative."""
 
     def __init__(self, images: Shaped[np.ndarray, "*shape"]) -> None:
         self.low, self.high = float(images.min()), float(images.max())
@@ -153,58 +100,56 @@ class GreyScale:
             spine.set(color=frame, linewidth=width, zorder=10)
 
 
-def _show_signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], colours: Colours, title: str | None) -> Figure:
+def _show_signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], title: str | None) -> Figure:
     """Each signal among the samples of its orbit, in a panel."""
-    figure, top = titled_figure(4.0 * len(inputs), 2.4, colours, title)
+    figure, top = titled_figure(4.0 * len(inputs), 2.4, title)
     panels = figure.add_gridspec(1, len(inputs), left=0.1 / len(inputs), right=0.98, bottom=0.16, top=top - 0.03)
     for panel, (signal, others) in enumerate(zip(inputs, drawn, strict=True)):
         axes = figure.add_subplot(panels[0, panel])
-        draw_vector(axes, signal.numpy(), others.numpy(), colours, signal_axis(orbit))
-        open_frame(axes, colours)
-        axes.xaxis.label.set(color=colours.soft, size=7)
+        draw_vector(axes, signal.numpy(), others.numpy(), signal_axis(orbit))
+        open_frame(axes)
+        axes.xaxis.label.set(color=PAPER.soft, size=7)
     return figure
 
 
-def draw_vector(
-    axes: Axes, x: Vector, others: Vectors, colours: Colours, axis: Axis | None = None, names: Sequence[str] = ()
-) -> None:
+def draw_vector(axes: Axes, x: Vector, others: Vectors, axis: Axis | None = None, names: Sequence[str] = ()) -> None:
     """A vector among the samples of its orbit: a point among points up to two dimensions, else a line among lines.
 
     ``axis`` is that of a signal. Its channels have a band each, one below the other. Columns of a table have ``names``, and a
     row each, the first on top. Nothing lies between two of them, so that no line joins them.
     """
     if x.shape[-1] <= 2:
-        _draw_point(axes, x, others, colours, names)
+        _draw_point(axes, x, others, names)
     elif x.ndim == 1 and names and axis is None:
-        _draw_row(axes, x, others, colours, names)
+        _draw_row(axes, x, others, names)
     else:
-        _draw_signal(axes, x, others, colours, axis)
+        _draw_signal(axes, x, others, axis)
 
 
-def _draw_point(axes: Axes, x: Vector, others: Vectors, colours: Colours, names: Sequence[str]) -> None:
+def _draw_point(axes: Axes, x: Vector, others: Vectors, names: Sequence[str]) -> None:
     flat = len(x) == 1
-    axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=colours.soft, markersize=4, alpha=0.7)
-    axes.plot(x[0], 0.0 if flat else x[1], "o", color=colours.accent, markersize=8)
+    axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=PAPER.soft, markersize=4, alpha=0.7)
+    axes.plot(x[0], 0.0 if flat else x[1], "o", color=PAPER.accent, markersize=8)
     labels = [*names, "first feature", "second feature"] if len(names) < len(x) else names
     axes.set(xlabel=labels[0], ylabel="" if flat else labels[1])
 
 
-def _draw_row(axes: Axes, x: Vector, others: Vectors, colours: Colours, names: Sequence[str]) -> None:
+def _draw_row(axes: Axes, x: Vector, others: Vectors, names: Sequence[str]) -> None:
     places = np.arange(len(x))
-    axes.plot(others, np.broadcast_to(places + 0.15, others.shape), "o", color=colours.soft, markersize=3, alpha=0.5)
-    axes.plot(x, places - 0.15, "o", color=colours.accent, markersize=5)
+    axes.plot(others, np.broadcast_to(places + 0.15, others.shape), "o", color=PAPER.soft, markersize=3, alpha=0.5)
+    axes.plot(x, places - 0.15, "o", color=PAPER.accent, markersize=5)
     every = ceil(len(x) / MOST_NAMES)
     axes.set_yticks(places[::every], names[::every])
     axes.set_ylim(len(x) - 0.4, -0.6)
 
 
-def _draw_signal(axes: Axes, x: Vector, others: Vectors, colours: Colours, axis: Axis | None) -> None:
+def _draw_signal(axes: Axes, x: Vector, others: Vectors, axis: Axis | None) -> None:
     place, label = _places(x.shape[-1], axis)
     step = 1.1 * float(np.ptp(others)) or 1.0
     bands = others.reshape(len(others), -1, len(place)).swapaxes(0, 1)
     for channel, (line, around) in enumerate(zip(np.atleast_2d(x), bands, strict=True)):
-        axes.plot(place, around.T - channel * step, color=colours.soft, linewidth=0.7, alpha=0.7)
-        axes.plot(place, line - channel * step, color=colours.accent, linewidth=2.2)
+        axes.plot(place, around.T - channel * step, color=PAPER.soft, linewidth=0.7, alpha=0.7)
+        axes.plot(place, line - channel * step, color=PAPER.accent, linewidth=2.2)
     axes.set_xlabel(label)
     if x.ndim > 1:  # the heights of lower bands are not their values
         axes.set_yticks([])
@@ -212,23 +157,22 @@ def _draw_signal(axes: Axes, x: Vector, others: Vectors, colours: Colours, axis:
         axes.locator_params("x", integer=True)
 
 
-def sensitivity(model: Any, X: Any, theme: Theme = "light", title: str | None = None) -> Figure:
+def sensitivity(model: Any, X: Any, title: str | None = None) -> Figure:
     """Where on the axis of a signal the predictions of a fitted estimator hang.
 
     The height is the root mean square, over the rows of X and the latent functions, of the gradient of f times the standard
     deviation of the signals there: how much f moves when this sample alone moves as much as it does in the data. f averages
     over the orbit, and so does its gradient. Several channels have an axis each. It takes a model of exact inference.
     """
-    colours = theme_colours(theme)
     heights = sensitivities(model, X)
     inches = 1.2 + 0.9 * len(heights)
-    figure, top = titled_figure(6.4, inches, colours, title)
+    figure, top = titled_figure(6.4, inches, title)
     grid = {"left": 0.09, "right": 0.98, "bottom": 0.4 / inches, "top": top - 0.03}
     panels = figure.subplots(len(heights), squeeze=False, sharex=True, gridspec_kw=grid)[:, 0]
     for axes, height in zip(panels, heights, strict=True):
-        draw_sensitivity(axes, height, signal_axis(model.orbit_), colours)
-        open_frame(axes, colours)
-    axes.xaxis.label.set(color=colours.soft, size=8)
+        draw_sensitivity(axes, height, signal_axis(model.orbit_))
+        open_frame(axes)
+    axes.xaxis.label.set(color=PAPER.soft, size=8)
     return figure
 
 
@@ -245,11 +189,11 @@ def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
     return (slope.square().mean((0, 1)).sqrt() * spread).reshape(-1, x.shape[-1]).numpy()
 
 
-def draw_sensitivity(axes: Axes, height: Float[np.ndarray, " length"], axis: Axis | None, colours: Colours) -> None:
+def draw_sensitivity(axes: Axes, height: Float[np.ndarray, " length"], axis: Axis | None) -> None:
     """One channel of :func:`sensitivity`."""
     place, label = _places(len(height), axis)
-    axes.fill_between(place, height, color=colours.accent, alpha=0.35, linewidth=0)
-    axes.plot(place, height, color=colours.accent, linewidth=1.4)
+    axes.fill_between(place, height, color=PAPER.accent, alpha=0.35, linewidth=0)
+    axes.plot(place, height, color=PAPER.accent, linewidth=1.4)
     axes.set(xlabel=label, ylim=(0, None), yticks=[])
 
 

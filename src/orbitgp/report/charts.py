@@ -153,7 +153,7 @@ def calibration_chart(calibration: Calibration) -> Markup:
 def range_bars(change: Change) -> Markup:
     """A range before (grey) and after (colour) on a scale with a line where nothing happens."""
     axes = new_axes(2.8, 0.39)
-    draw_change(axes, change, PAPER)
+    draw_change(axes, change)
     axes.set_axis_off()
     return svg(axes, "before and after", "ranges")
 
@@ -204,7 +204,7 @@ class Pictures:
         if is_row:  # each column has a line, so that no name lies on another
             height = 0.5 + 0.2 * min(len(x), MOST_NAMES)
         axes = new_axes((4.2 if x.shape[-1] <= 2 else _SIZE[0]) if whole else 2.9, height)
-        draw_vector(axes, x, self.samples(x, count), PAPER, self.axis, self._column_names(x))
+        draw_vector(axes, x, self.samples(x, count), self.axis, self._column_names(x))
         if is_row:
             axes.set_xlabel("standardised value" if self.scales else "value")
         if is_row or not whole:
@@ -227,5 +227,5 @@ class Pictures:
             return None
         axes = new_axes(_SIZE[0], 1.6)
         for height in sensitivities(model, x[np.linspace(0, len(x) - 1, min(_ROWS, len(x))).round().astype(int)]):
-            draw_sensitivity(axes, height, self.axis, PAPER)
+            draw_sensitivity(axes, height, self.axis)
         return svg(axes, "How much predictions move with each sample")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitgp import datasets, kernels, likelihoods, metrics, orbits, plotting, saving, training
-    from orbitgp.comparison.compare import compare, profile
+    from orbitgp.comparison.compare import compare
     from orbitgp.comparison.result import Comparison
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.inference.elbo import elbo
@@ -32,7 +32,6 @@ _NAMES = {
     "compare": "orbitgp.comparison",
     "elbo": "orbitgp.inference.elbo",
     "insensitivity": "orbitgp.kernels.insensitivity",
-    "profile": "orbitgp.comparison",
 }
 
 __all__ = [
@@ -52,7 +51,6 @@ __all__ = [
     "metrics",
     "orbits",
     "plotting",
-    "profile",
     "saving",
     "training",
 ]

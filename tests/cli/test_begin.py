@@ -30,7 +30,6 @@ from tests.cli.calling import QUICK, call, press_ctrl_c, run
     "words",
     [
         ("--feature-map", "gradient"),
-        ("--feature-map", "nowhere.py:Map"),
         ("--likelihood", "poisson"),
         ("--max-seconds", "0"),
         ("--device", "abacus"),

@@ -43,7 +43,6 @@ def test_a_warning_is_a_sentence(capsys):
         (["learn", "--resume", "nowhere"], "there is no run folder nowhere"),
         (["learn", "--resume", "RUN"], "is finished: there is nothing to resume"),
         (["compare", "FEW", "-o", "none"], "at least two orbits"),
-        (["compare", "FEW", "-o", "none", "-o", "rotation", "--profile", "scale"], "no orbit here has a quantity 'scale'"),
         (["predict", "nowhere", "FEW"], "there is no run folder nowhere"),
         (["predict", "RUN", "nowhere.npy"], "there is no file or folder nowhere.npy"),
         (["predict", "RUN", "TABLE"], "have shape (3,), but the model was trained on inputs of shape (8, 8)"),
@@ -92,10 +91,7 @@ def test_errors_do_not_steer_the_terminal():
         (["learn", "t.csv", "--task", "classification"], "classification needs classes, but the targets are decimals, such as"),
         (["learn", "t.csv", "--interval", "2nm"], "--interval is for signals: say that the rows are signals, with --signal."),
         (["learn", "t.csv", "--test-fraction", "0.01"], "a test fraction of 0.01 leaves none of 12 rows to test: take more."),
-        (
-            ["compare", "t.csv", "-o", "none", "-o", "noise", "--profile", "scale", "--profile-values", "0,0.1"],
-            "--profile-values: noise(scale=0.0, learn=False) is not possible: scale must be positive",
-        ),
+        (["compare", "t.csv", "-o", "none", "-o", "noise(0)"], "noise(0) is not possible: init_scale must be positive"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_trained(arguments, sentence):

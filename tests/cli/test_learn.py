@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -132,54 +131,6 @@ def test_noise_on_standardised_columns_is_said_in_their_units(some):
     scales = json.loads(Path("run/config.json").read_text())["read_options"]["scales"]
     in_left = f"the noise has a standard deviation of {number(noise * scales[0][1])} in left"
     assert f"Columns are standardised. In their own units, {in_left}" in result.stdout
-
-
-OWN = """
-import torch
-from orbitgp.orbits import Orbit
-
-class Slide(Orbit):
-    num_draws = 1
-    reach = ("width",)
-
-    def __init__(self, width=0.5):
-        super().__init__()
-        self.width = torch.nn.Parameter(torch.tensor(float(width)))
-
-    def transform(self, x, u):
-        return x[:, None] + self.width * (2 * u - 1) * torch.tensor([1.0, -1.0], dtype=x.dtype)
-
-class Half(torch.nn.Module):
-    def forward(self, x):
-        return x / 2
-"""
-
-
-@pytest.mark.slow
-def test_an_orbit_and_a_feature_map_of_ones_own(some, here, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    Path("mine_own.py").write_text(OWN)
-    own = ["--orbit", "mine_own.py:Slide(width=0.3)", "--feature-map", "mine_own.py:Half"]
-    result = call(
-        "learn", some / "table.csv", "--target", "sum", *own, "--no-baseline", "-q", "--out", "run", "--max-steps", "9"
-    )
-    assert result.exit_code == 0, result.stderr
-    found = json.loads(Path("run/result.json").read_text())
-    assert list(found["learned"]) == ["width"]
-    assert json.loads(Path("run/config.json").read_text())["read_options"]["scales"] is None
-    assert f"orbitgp predict run INPUT {shlex.join(own)}" in result.stdout
-    refused = call("predict", "run", some / "table.csv")
-    assert "name it again, --orbit 'mine_own.py:Slide(width=0.3)'" in refused.stderr
-    assert call("predict", "run", some / "table.csv", *own).exit_code == 0
-    for text, sentence in {
-        "nowhere.py:Slide": "there is no file nowhere.py to take Slide from",
-        "mine_own.py:Slip": "has no class Slip that derives from Orbit: it has Slide.",
-        "mine_own.py:Half": "has no class Half that derives from Orbit: it has Slide.",
-        "mine_own.py:Slide(x)": "must be numbers",
-        "mine_own.py:Slide(1, 2)": "is not possible",
-        "mine_own.py:Slide*noise": "a class of your own stands alone on the command line",
-    }.items():
-        assert sentence in call("learn", some / "table.csv", "--target", "sum", "--orbit", text).stderr
 
 
 @pytest.mark.slow

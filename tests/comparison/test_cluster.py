@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import joblib
 import pytest
 
 distributed = pytest.importorskip("distributed")
-typer_testing = pytest.importorskip("typer.testing")
 
 from orbitgp import compare  # noqa: E402
-from orbitgp.cli import processes  # noqa: E402
-from orbitgp.cli.app import app  # noqa: E402
 from orbitgp.datasets import digits  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # those of Dask
@@ -53,28 +49,3 @@ def test_nine_models_and_a_worker_killed_on_the_way(client: Any) -> None:
     assert [row.orbit for row in there.rows] == [row.orbit for row in here.rows]
     for mine, other in zip(here.rows, there.rows, strict=True):
         assert other.evidence == pytest.approx(mine.evidence, rel=1e-5)
-
-
-def test_command_line(client: Any, tmp_path: Path) -> None:
-    words = ["compare", "digits", "--max-data", "40", "-o", "none", "-o", "rotation", "--refine-seconds", "0"]
-    words += ["-m", "10", "--num-samples", "4", "--max-steps", "6", "--batch-size", "20", "--out", str(tmp_path / "run")]
-    done = typer_testing.CliRunner().invoke(app, [*words, "--backend", "dask", "--scheduler", client.scheduler.address])
-    assert done.exit_code == 0, done.output
-    assert "2 models of 6 steps, 2 at a time" in done.output
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--backend", "dask"], "error: --backend dask needs the address of the scheduler"),
-        (["--scheduler", "tcp://127.0.0.1:9"], "error: --scheduler says where a cluster is"),
-        (["--backend", "dask", "--scheduler", "tcp://127.0.0.1:9"], "error: no Dask scheduler answers at tcp://127.0.0.1:9"),
-    ],
-)
-def test_bad_addresses(options: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_SECONDS", 1)
-    folder = tmp_path / "run"
-    done = typer_testing.CliRunner().invoke(app, ["compare", "digits", "--out", str(folder), "--quiet", *options])
-    assert done.exit_code == 1
-    assert done.output.splitlines()[-1].startswith(sentence)
-    assert not folder.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 import orbitgp
-from orbitgp.comparison import compare, profile
+from orbitgp.comparison import compare
 from orbitgp.likelihoods import StudentT
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 
@@ -142,29 +141,6 @@ class TestCompare:
         assert isinstance(named["none"], Identity)
 
 
-@pytest.mark.slow
-def test_profile_of_noise(symmetric):
-    curve = profile(*symmetric, "noise", "scale", [0.01, 0.3, 3.0])
-    # Under noise an RBF kernel is again one, only wider. A shorter lengthscale makes up for that, unless the noise is too wide.
-    assert curve.tied == [0.01, 0.3]
-    assert curve.bounds[1] == pytest.approx(curve.bounds[0], abs=0.1)
-    assert curve.bounds[2] < curve.bounds[0] - 10
-    assert "cannot be told from" in str(curve)
-    clear = replace(curve, values=[0.01, 3.0], bounds=[9.0, 1.0], lows=[9.0, 1.0], highs=[None, 2.0])
-    assert (clear.best, clear.tied) == (0.01, [0.01])
-    assert "highest at 0.01." in str(clear)
-    assert "highest at 0.01, but cannot be told from 3." in str(replace(clear, highs=[None, None]))
-    assert curve.plot().get_xlabel() == "scale of noise"
-    with pytest.raises(ValueError, match="no quantity 'degrees': it has scale"):
-        profile(*symmetric, "noise", "degrees")
-    with pytest.raises(ValueError, match="at least one value"):
-        profile(*symmetric, "noise", "scale", [])
-    with pytest.raises(
-        TypeError, match="a profile takes an orbit by name, as in 'rotation' or 'scale\\*noise', got GaussianNoise"
-    ):
-        profile(*symmetric, GaussianNoise(), "scale")
-
-
 class TestKeep:
     """Models that are done are taken again by the same call, and by no other."""
 
@@ -216,13 +192,11 @@ class TestKeep:
         assert again(frame.rename(columns={"a": "z"}), labels("class 0"))[0] == 2
 
 
-def test_a_profile_takes_images_with_channels_last():
+def test_images_with_channels_last():
     images = np.random.default_rng(0).random((16, 6, 6, 3)) * (np.arange(6) % 5 > 0)[:, None, None]
     labels, limits = np.arange(16) % 2, {"max_steps": 3, "num_samples": 4, "refine_seconds": 0.0}
-    curves = [
-        profile(x, labels, "rotate90*rotation", "degrees", [30.0], **limits) for x in (images, np.moveaxis(images, -1, 1))
-    ]
-    assert curves[0].bounds == curves[1].bounds
+    tables = [compare(x, labels, ["none", "rotate90*rotation"], **limits) for x in (images, np.moveaxis(images, -1, 1))]
+    assert [row.evidence for row in tables[0].rows] == [row.evidence for row in tables[1].rows]
 
 
 def test_orbits_name_the_columns_of_a_data_frame(symmetric):
@@ -232,6 +206,3 @@ def test_orbits_name_the_columns_of_a_data_frame(symmetric):
     frame = pandas.DataFrame(x, columns=names)
     found = compare(frame, y, ["none", "swap(c0, c1)"], max_steps=3, refine_seconds=0.0)
     assert found.models["swap(c0,c1)"].orbit_.describe().title == "Permutation of c0 and c1"
-    curve = profile(frame, y, "swap(c1, c0)*noise", "scale", [0.2], max_steps=3, refine_seconds=0.0)
-    again = profile(x, y, "swap(c1, c0)*noise", "scale", [0.2], max_steps=3, refine_seconds=0.0, columns=names)
-    assert curve.bounds == again.bounds

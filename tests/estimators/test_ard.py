@@ -10,7 +10,6 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, compare
-from orbitgp.comparison import profile
 from orbitgp.datasets import digits
 from orbitgp.kernels import OrientedGradients
 
@@ -71,7 +70,7 @@ def test_one_kernel_for_all_orbits_of_a_comparison(tmp_path):
     assert {(job.name, job.settings["ard"]) for job in trained} == {("none", "auto"), ("swap(1,2)", True)}  # each once
 
 
-def test_one_kernel_for_all_values_of_a_profile():
+def test_one_kernel_for_a_comparison_without_the_plain_model():
     x, y = one_of_three(30)
     trained = []
     limits = {
@@ -79,15 +78,15 @@ def test_one_kernel_for_all_values_of_a_profile():
         "refine_seconds": 0.0,
         "watch": lambda job, _: trained.append((job.name, job.settings["ard"])),
     }
-    profile(x, y, "noise", "scale", [0.1, 0.2], ard="auto", **limits)
-    assert set(trained) == {("none", "auto"), ("scale = 0.1", True), ("scale = 0.2", True)}
+    compare(x, y, ["swap(1, 2)", "sign(0)"], ard="auto", **limits)
+    assert set(trained) == {("none", "auto"), ("swap(1,2)", True), ("sign(0)", True)}
 
 
 def test_images_need_no_model_to_decide():
     data, trained = digits(), []
     limits = {"max_steps": 3, "refine_seconds": 0.0, "watch": lambda job, _: trained.append((job.name, job.settings["ard"]))}
-    profile(data.x_train[:20], data.y_train[:20], "rotation", "degrees", [20.0], ard="auto", **limits)
-    assert set(trained) == {("degrees = 20", "auto")}
+    compare(data.x_train[:20], data.y_train[:20], ["rotation", "flip"], ard="auto", **limits)
+    assert set(trained) == {("rotation", "auto"), ("flip", "auto")}
 
 
 def test_images_feature_maps_and_kernels_have_no_columns(tmp_path):

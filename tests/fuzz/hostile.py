@@ -25,7 +25,7 @@ import numpy as np
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import configuration
-from orbitgp.cli.models import check_named_again, estimator_settings
+from orbitgp.cli.models import estimator_settings
 from orbitgp.cli.predict import _open, load_model
 from orbitgp.cli.run import Run
 from orbitgp.datasets.files import ReadOptions, load, load_inputs
@@ -88,7 +88,6 @@ def _read_config(path: Path) -> None:
     _open(run)
     config = Run.unfinished(run, "learn").config
     DataOptions(**config["data"]).read_options()
-    check_named_again(config, [], "none")
     estimator_settings(config)
 
 

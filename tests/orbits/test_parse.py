@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,7 @@ from orbitgp.orbits import (
     Translation,
     WarpProduct,
 )
-from orbitgp.orbits.parse import NAMES, make_orbit, parse, quantity_names, with_fixed
+from orbitgp.orbits.parse import NAMES, make_orbit, parse
 
 
 def test_names_arguments_and_products():
@@ -48,7 +47,7 @@ def test_an_orbit_is_checked_against_the_shape_of_the_inputs():
     with pytest.raises(ValueError, match="vectors of at least 3 coordinates"):
         make_orbit("swap(0, 2)", (2,))
     with pytest.raises(ValueError, match="acts on images"):
-        with_fixed("rotation", "degrees", 20.0, (64,))
+        make_orbit("rotation", (64,))
 
 
 @pytest.mark.parametrize(
@@ -75,48 +74,6 @@ def test_an_orbit_is_checked_against_the_shape_of_the_inputs():
 def test_bad_orbits(text, sentence):
     with pytest.raises(ValueError, match=sentence):
         make_orbit(text)
-
-
-def test_a_quantity_is_held_fixed_and_the_rest_is_learned():
-    orbit = with_fixed("affine*rotation", "degrees", 20.0)
-    learned = {name for name, parameter in orbit.named_parameters() if parameter.requires_grad}
-    assert orbit.describe()["degrees"] == pytest.approx(20)
-    assert not any("angle" in name and "ranges" not in name for name in learned)
-    assert any("shift_x" in name for name in learned)
-
-    orbit = with_fixed("affine(5)", "scale_x", 1.5)
-    assert orbit.describe()["scale_x"] == pytest.approx((1 / 1.5, 1.5))
-    assert orbit.describe()["angle"] == pytest.approx((-5, 5))
-    frozen = [name for name, parameter in orbit.named_parameters() if not parameter.requires_grad]
-    assert frozen
-    assert all("scale_x" in name for name in frozen)
-    with pytest.raises(ValueError, match="no quantity 'degrees': it has angle"):
-        with_fixed("affine", "degrees", 1.0)
-
-
-def test_every_quantity_of_every_name_can_be_fixed():
-    for name in NAMES:
-        if name in ("swap", "sign", "permutations", "cyclic", "dihedral", "blocks", "weighted"):
-            continue  # they cannot be without arguments
-        described = make_orbit(name).describe()
-        for quantity in quantity_names(name):
-            assert quantity in described
-            value = 1.3 if described.quantities[quantity].unit == "×" else 0.7
-            held = with_fixed(name, quantity, value)
-            found = held.describe()[quantity]
-            assert (max(found) if isinstance(found, tuple) else found) == pytest.approx(value, rel=1e-4)
-
-
-def test_quantities_of_a_product_have_the_names_that_it_gives_them():
-    for text in ("noise*noise", "scale*noise", "rotation*scale*noise", "flip*rotate90*scale*noise", "tangent*deformation"):
-        names = quantity_names(text)
-        for name in names:
-            found = with_fixed(text, name, 1.7).describe()[name]
-            assert max(np.atleast_1d(found)) == pytest.approx(1.7, rel=1e-4)
-        assert set(names) == set(make_orbit(text).describe().quantities) - {"elements"}
-    with pytest.raises(ValueError, match="no quantity 'scale': it has gaussiannoise1"):
-        with_fixed("noise*noise", "scale", 1.0)
-    assert with_fixed("swap(a, b)*noise", "scale", 0.3, (2,), ("a", "b")).describe()["scale"] == pytest.approx(0.3)
 
 
 def test_completion_knows_the_same_names_without_loading_them():

@@ -37,7 +37,7 @@ ORBIT_NAMES = (
 )
 ORBIT_HELP = (
     f"What may happen to an input: a name ({', '.join(ORBIT_NAMES)}), with arguments "
-    '("rotation(30)") or a product ("affine\\*deformation"); or a class of your own, my.py:TimeShift.'
+    '("rotation(30)") or a product ("affine\\*deformation").'
 )
 _DATA_HELP = (
     "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a folder of images "
@@ -46,7 +46,7 @@ _DATA_HELP = (
 _READ_HELP = "How pandas reads a table: sep=';', decimal=',', encoding=latin-1, …; again for more."
 _MAP_HELP = (
     f"What the function sees of an input: none (as it is), {' or '.join(OF_IMAGES)} (of an image), {' or '.join(OF_SIGNALS)} "
-    "(of a signal), or a class, my.py:Spectrum."
+    "(of a signal)."
 )
 
 

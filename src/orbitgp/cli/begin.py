@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
-from orbitgp.cli.models import OF_IMAGES, OF_SIGNALS, check_named_again, is_own
+from orbitgp.cli.models import OF_IMAGES, OF_SIGNALS
 from orbitgp.cli.processes import own_rows, rank
 from orbitgp.cli.run import Run, orbit_for
 
@@ -44,11 +44,10 @@ def begin(
     run, seed = None, settings.seed
     if output.resume is not None:
         run = Run.unfinished(output.resume, command)
-        check_named_again(run.config, orbits, settings.feature_map)
         options, orbits, seed = DataOptions(**run.config["data"]), run.config["orbits"], run.config["settings"]["seed"]
     data = load(options.data, options.read_options(), options.test, options.test_fraction, options.max_data, seed)
     orbits = list(dict.fromkeys(orbits or _default_orbits(command, data)))
-    if options.standardise and not (data.has_images or data.options.signal or any(map(is_own, orbits))):
+    if options.standardise and not (data.has_images or data.options.signal):
         data = data.standardised([make_orbit(orbit, columns=data.options.features) for orbit in orbits])
     if run is None:
         config = configuration(command, options, settings, data, orbits, asked)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -13,13 +12,9 @@ from typer import Option
 from orbitgp.cli import arguments
 from orbitgp.cli.arguments import DataOptions, OutputOptions, TrainingSettings
 from orbitgp.cli.begin import begin, stoppable
-from orbitgp.cli.models import Watch, estimator_for, estimator_settings, is_own, tell_estimate
-from orbitgp.cli.processes import cluster
+from orbitgp.cli.models import Watch, estimator_for, estimator_settings, tell_estimate
 from orbitgp.cli.results import finish, print_next
-from orbitgp.cli.run import Run, orbit_for, orbit_text
-
-if TYPE_CHECKING:
-    from orbitgp.datasets.files import Data
+from orbitgp.cli.run import Run, orbit_for
 
 _ORBITS_HELP = (
     f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, none, timeshift, "
@@ -29,7 +24,6 @@ _REFINE_HELP = (
     "How long to go on with more inducing points or steps where the best orbits cannot be told apart. By default three times "
     "what the first models took."
 )
-_PROFILE_HELP = "Show the evidence over this quantity (degrees, …) held at several values."
 _JOBS_HELP = "Models to train at a time; by default one for each core."
 
 
@@ -39,11 +33,7 @@ def compare(
     output: OutputOptions,
     orbit: Annotated[list[str] | None, arguments.orbit_option(help=_ORBITS_HELP)] = None,
     refine_seconds: Annotated[float | None, Option(min=0.0, metavar="SECONDS", help=_REFINE_HELP)] = None,
-    profile: Annotated[str | None, Option(metavar="QUANTITY", help=_PROFILE_HELP)] = None,
-    profile_values: Annotated[str | None, Option(metavar="LIST", help="Values for --profile, as in 0,15,30,45.")] = None,
     jobs: Annotated[int | None, Option("--jobs", "-j", min=1, metavar="N", help=_JOBS_HELP)] = None,
-    backend: Annotated[Literal["dask", "ray"] | None, Option(help="Train on a cluster, not on this machine's cores.")] = None,
-    scheduler: Annotated[str | None, Option(metavar="ADDRESS", help="The cluster, as in tcp://10.0.0.1:8786 (Dask).")] = None,
 ) -> None:
     """Which invariance do the data support?
 
@@ -57,49 +47,14 @@ def compare(
 
         orbitgp compare
         orbitgp compare mnist --max-data 3000 -o none -o affine -o "affine*deformation"
-        orbitgp compare --orbit none --orbit rotation --profile degrees
         orbitgp compare signals.csv --signal --interval 0.01s
-        orbitgp compare mnist --backend dask --scheduler tcp://10.0.0.1:8786
     """
-    asked = {"refine_seconds": refine_seconds, "profile": profile, "profile_values": profile_values}
-    _numbers(profile_values)
-    run = begin("compare", options, settings, output, orbit or [], asked)
-    with stoppable(run), cluster(backend, scheduler):
-        _compare(run, jobs, backend is not None)
+    run = begin("compare", options, settings, output, orbit or [], {"refine_seconds": refine_seconds})
+    with stoppable(run):
+        _compare(run, jobs)
 
 
-def _profiled(config: dict[str, Any], data: Data) -> dict[str, Any] | None:
-    """What --profile asks for, as arguments of :func:`orbitgp.comparison.profile`; None without it."""
-    from orbitgp.comparison.compare import grid
-    from orbitgp.orbits.parse import quantity_names, with_fixed
-
-    quantity, text = (config["asked"].get(name) for name in ("profile", "profile_values"))
-    if quantity is None:
-        return None
-    shape, columns = data.input_shape, data.options.features
-    names = {orbit: quantity_names(orbit, columns) for orbit in config["orbits"] if not is_own(orbit)}
-    chosen = next((orbit for orbit, known in names.items() if quantity in known), None)
-    if chosen is None:
-        listed = ", ".join(sorted({name for known in names.values() for name in known})) or "none"
-        raise ValueError(f"no orbit here has a quantity {quantity!r} to profile: they have {listed}.")
-    orbit = orbit_text(config, chosen)
-    values = _numbers(text) or grid(orbit, quantity, shape, columns)
-    try:
-        for value in values:
-            with_fixed(orbit, quantity, value, shape, columns)
-    except ValueError as error:
-        raise ValueError(f"--profile-values: {error}") from None
-    return {"orbit": orbit, "quantity": quantity, "values": values, "columns": columns}
-
-
-def _numbers(text: str | None) -> list[float]:
-    try:
-        return [] if text is None else [float(word) for word in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"write numbers as in 0,15,30, not {text!r}.", param_hint="--profile-values") from None
-
-
-def _compare(run: Run, jobs: int | None, on_cluster: bool) -> None:
+def _compare(run: Run, jobs: int | None) -> None:
     import joblib
     import torch
 
@@ -109,16 +64,15 @@ def _compare(run: Run, jobs: int | None, on_cluster: bool) -> None:
     from orbitgp.training.progress import Progress
 
     config, data = run.config, run.data
-    on_cpu = torch.device(config["settings"]["device"]).type == "cpu"  # a model for each core, GPU or worker of a cluster
-    workers = jobs or (joblib.effective_n_jobs(-1) if on_cluster or on_cpu else max(1, torch.cuda.device_count()))
+    on_cpu = torch.device(config["settings"]["device"]).type == "cpu"  # a model for each core or GPU
+    workers = jobs or (joblib.effective_n_jobs(-1) if on_cpu else max(1, torch.cuda.device_count()))
     made = {text.replace(" ", ""): orbit_for(config, text, data) for text in config["orbits"]}
-    named, held = named_orbits(made, data.input_shape), _profiled(config, data)
+    named = named_orbits(made, data.input_shape)
     steps = config["settings"]["max_steps"]
     common = {"X": data.x, "y": data.y, "task": config["task"], "n_jobs": workers, "keep": run.models}
     common |= {"refine_seconds": config["asked"].get("refine_seconds"), **estimator_settings(config)}
     if limit := config["settings"]["max_seconds"]:  # of the command, with a tenth for data and report
-        count = len(named) + (0 if held is None else len(held["values"]))
-        common["max_seconds"] = 0.9 * limit * min(workers, count) / count
+        common["max_seconds"] = 0.9 * limit * min(workers, len(named)) / len(named)
         common["refine_seconds"] = common["refine_seconds"] or 0.0
     at_a_time, of_steps = f", {workers} at a time" * (workers > 1), "" if steps is None else f" of {steps} steps"
     planned = f"{len(named)} models{of_steps}{at_a_time}, then more where they decide"
@@ -127,18 +81,14 @@ def _compare(run: Run, jobs: int | None, on_cluster: bool) -> None:
     units = {name: quantity.unit for start in starts.values() for name, quantity in start.quantities.items()}
     in_order = sorted(named.values(), key=lambda orbit: isinstance(orbit, Identity))  # as they are trained
     models = [estimator_for(config, orbit, max_seconds=common["max_seconds"]) for orbit in in_order]
-    bars = partial(Progress, lines=True, show=not run.quiet)
-    with bars(tell_estimate(run.say, data, models, workers), units) as bar:
+    planned_seconds = tell_estimate(run.say, data, models, workers)
+    with Progress(planned_seconds, units, lines=True, show=not run.quiet) as bar:
         ranking = comparison.compare(orbits=named, watch=Watch(bar), **common)
-    curve = None
-    if held is not None:
-        with bars([1.0] * len(held["values"])) as bar:
-            curve = comparison.profile(**held, watch=Watch(bar), **{**common, "ard": ranking.models[ranking.best].ard_})
     model, config["orbit"] = ranking.models[ranking.best], ranking.best
     behind = None if ranking.plain is None else ranking.against.get(ranking.plain)
     plain = None if behind is None else model.evidence_.value - behind.nats
     certain = ranking.plain not in ranking.tied
-    result = finish(run, model, starts[ranking.best], plain, certain, comparison=ranking, profile=curve)
+    result = finish(run, model, starts[ranking.best], plain, certain, comparison=ranking)
     shutil.rmtree(run.models, ignore_errors=True)
     if run.json:
         typer.echo(json.dumps(result, indent=1))
@@ -146,7 +96,5 @@ def _compare(run: Run, jobs: int | None, on_cluster: bool) -> None:
     typer.echo(str(ranking))
     if errors := result["comparison"]["test"]:
         typer.echo("\nOn the test set: " + "; ".join(f"{name}: {said}" for name, said in errors.items()) + ".")
-    if curve is not None:
-        typer.echo(f"\n{curve}")
     typer.echo(f"\n{ranking.best}: {result['summary']}\n")
     print_next(run)

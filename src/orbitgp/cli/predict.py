@@ -13,7 +13,6 @@ import typer
 from typer import Option
 
 from orbitgp.cli.arguments import Json, complete_data
-from orbitgp.cli.models import check_named_again, is_own, make_own
 from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ _INPUT_HELP = (
     "New inputs, in any form that training data can have (targets are not needed), an image file or a folder of them; a name "
     "stands for that data set's test set."
 )
-_OWN_HELP = "The {} of your own that the model was trained with."
 _READ_HELP = "How pandas reads a table, where that is not as for the training data."
 
 
@@ -35,8 +33,6 @@ def predict(
     inputs: Annotated[str, typer.Argument(metavar="INPUT", help=_INPUT_HELP, autocompletion=complete_data)],
     out: Annotated[Path | None, Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
     proba: Annotated[bool, Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
-    orbit: Annotated[str, Option(metavar="FILE:CLASS", help=_OWN_HELP.format("orbit"))] = "",
-    feature_map: Annotated[str, Option(metavar="FILE:CLASS", help=_OWN_HELP.format("feature map"))] = "",
     read: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=_READ_HELP)] = None,
     json_: Json = False,
 ) -> None:
@@ -58,7 +54,7 @@ def predict(
     form = kinds[0] if out is None else out.suffix.lower()
     if form not in kinds:
         raise typer.BadParameter(f"write to a {' or '.join(kinds)} file, not {out}.", param_hint="--out")
-    model, options, known = _open(folder, orbit, feature_map)
+    model, options, known = _open(folder)
     new = load_inputs(inputs, dataclasses.replace(options, read=dict(map(read_option, read))) if read else options)
     _check(model, new, inputs, known)
     for note in new.notes:
@@ -87,37 +83,29 @@ def predict(
         typer.echo(line, err=True)
 
 
-def _open(path: Path, orbit: str = "", feature_map: str = "") -> tuple[Any, ReadOptions, Sequence[float] | None]:
+def _open(path: Path) -> tuple[Any, ReadOptions, Sequence[float] | None]:
     """The model, how to read its inputs, and the range of those that it was trained on."""
-    from torch import nn
-
     from orbitgp.datasets.files import ReadOptions
-    from orbitgp.orbits import Orbit
 
-    given = {"orbit": (orbit, Orbit), "feature_map": (feature_map, nn.Module)}
-    own = {name: make_own(text, kind) for name, (text, kind) in given.items() if is_own(text)}
     if path.is_file():
-        model = load_model(path, **own)
+        model = load_model(path)
         return model, ReadOptions(image_shape=model.input_shape_ if len(model.input_shape_) > 1 else None), None
     run = Run.open(path)
     # Every row is predicted. A column that named the rows may be missing from new data.
     options = dataclasses.replace(run.read_options(), drop_missing=False)
-    # The file may lie elsewhere by now, so any class of the user's own will do, if it fits.
-    orbits, known_map = [run.config["orbit"]], run.config["settings"]["feature_map"]
-    check_named_again({**run.config, "orbits": orbits}, orbits * ("orbit" in own), known_map if "feature_map" in own else "")
     if not run.model.is_file():
         hint = f": go on with {run.resume_command()}" if run.checkpoint.is_file() else ""
         raise FileNotFoundError(f"{path} has no model yet{hint}.")
-    return load_model(run.model, **own), options, run.config["inputs"]
+    return load_model(run.model), options, run.config["inputs"]
 
 
-def load_model(path: Path, **own: Any) -> Any:
-    """The fitted classifier or regressor in a file; ``own`` are objects that it cannot rebuild."""
+def load_model(path: Path) -> Any:
+    """The fitted classifier or regressor in a file."""
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.saving.container import read
 
     kind = read(path).kind
-    return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path, **own)
+    return (InvariantGPRegressor if kind == "regressor" else InvariantGPClassifier).load(path)
 
 
 def _check(model: Any, new: Data, where: str, known: Sequence[float] | None) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from orbitgp.cli.models import named_again
 from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:
-    from orbitgp.comparison import Comparison, Profile
+    from orbitgp.comparison import Comparison
     from orbitgp.datasets.files import Data
     from orbitgp.orbits.description import Description
     from orbitgp.report.page import Content
@@ -29,7 +27,6 @@ def finish(
     certain: bool,
     stopped: bool = False,
     comparison: Comparison | None = None,
-    profile: Profile | None = None,
 ) -> dict[str, Any]:
     """Write the files of a run: the model first, as it is worth most, and the result last, as it marks a finished run."""
     from orbitgp.report.cases import score
@@ -56,7 +53,6 @@ def finish(
         plain=plain,
         certain=certain,
         comparison=comparison,
-        profile=profile,
         command=config["again"],
         settings={
             "Data": name_and_source(data),
@@ -127,7 +123,7 @@ def _result(content: Content, run: Run) -> dict[str, Any]:
         lines.append(("no invariance", f"{'≥ ' if evidence.is_bound else ''}{plain:,.1f} nats"))
     if scores is not None:
         lines.append((scores.headline[0], f"{scores.headline[1]} ({scores.count:,} cases)"))
-    result: dict[str, Any] = {
+    return {
         "summary": content.finding.text,
         "supported": content.finding.supported,
         "data": content.title,
@@ -153,7 +149,6 @@ def _result(content: Content, run: Run) -> dict[str, Any]:
         "again": config["again"],
         "lines": lines,
     }
-    return result if content.profile is None else {**result, "profile": asdict(content.profile)}
 
 
 def print_result(result: dict[str, Any], run: Run) -> None:
@@ -171,11 +166,11 @@ def print_result(result: dict[str, Any], run: Run) -> None:
 
 def print_next(run: Run) -> None:
     """Print where things are, and what to type next."""
-    config, path = run.config, shlex.quote(str(run.path))
+    path = shlex.quote(str(run.path))
     print_line("report", str(run.report))
     print_line("model", str(run.model))
     print_line("open the report", f"orbitgp show {path} --open")
-    print_line("predict", f"orbitgp predict {path} INPUT{named_again([config['orbit']], config['settings'])}")
+    print_line("predict", f"orbitgp predict {path} INPUT")
 
 
 def print_line(name: str, value: str) -> None:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.cli.models import is_own, make_own, named_again
 from orbitgp.forms import misfit
 
 if TYPE_CHECKING:
@@ -137,9 +136,8 @@ class Run:
         return ReadOptions(**{name: _tuples(value) for name, value in saved.items()})
 
     def resume_command(self) -> str:
-        """What to type to go on with this run; classes of the user's own are named again."""
-        again = named_again(self.config["orbits"], self.config["settings"])
-        return f"orbitgp {self.config['command']} --resume {shlex.quote(str(self.path))}{again}"
+        """What to type to go on with this run."""
+        return f"orbitgp {self.config['command']} --resume {shlex.quote(str(self.path))}"
 
     def say(self, text: str) -> None:
         """Tell a person who watches how far the run is."""
@@ -179,20 +177,10 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "run"
 
 
-def orbit_text(config: dict[str, Any], orbit: str) -> str:
-    """The orbit in words, with the interval between samples if there is one."""
-    from orbitgp.orbits.parse import with_axis
+def orbit_for(config: dict[str, Any], orbit: str, data: Data) -> Orbit:
+    """The orbit of a text, which may name columns of the data, with the interval between samples if there is one."""
+    from orbitgp.orbits.parse import make_orbit, with_axis
 
     axis = DataOptions(**config["data"]).axis()
-    return orbit if axis is None else with_axis(orbit, *axis)
-
-
-def orbit_for(config: dict[str, Any], orbit: str, data: Data) -> Orbit:
-    """The orbit of a text, which may name columns of the data."""
-    from orbitgp.orbits import Orbit
-    from orbitgp.orbits.parse import make_orbit
-
-    if is_own(orbit):
-        own: Orbit = make_own(orbit, Orbit)
-        return own
-    return make_orbit(orbit_text(config, orbit), data.input_shape, data.options.features)
+    text = orbit if axis is None else with_axis(orbit, *axis)
+    return make_orbit(text, data.input_shape, data.options.features)

@@ -1,4 +1,4 @@
-"""``orbitgp.compare``: a model for each orbit, ranked by evidence; ``orbitgp.profile``: for each value of a quantity of one."""
+"""``orbitgp.compare``: a model for each orbit, ranked by evidence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from os import PathLike
 from typing import Any, Literal
 
@@ -15,17 +14,13 @@ import torch
 
 from orbitgp.comparison.parallel import Estimator, Job, Trained, Watch, column_names, train_all
 from orbitgp.comparison.refine import train_and_refine
-from orbitgp.comparison.result import Comparison, Profile
-from orbitgp.comparison.verdict import Standing
+from orbitgp.comparison.result import Comparison
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.estimators.validation import ard_for
 from orbitgp.orbits import Identity, Orbit
-from orbitgp.orbits.parse import make_orbit, quantity_names, with_fixed
-
-DEGREES = (0.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 135.0, 180.0)
-MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of a quantity's initial value, where there is no natural grid
+from orbitgp.orbits.parse import make_orbit
 
 Orbits = Sequence[str | Orbit | None] | Mapping[str, str | Orbit | None]
 
@@ -72,86 +67,23 @@ def compare(
     named = named_orbits(orbits, shape, columns)
     if X.ndim > 2:
         check_images(X, *named.values())
-    # Expensive models first, so that workers end at about the same time.
-    costly = {name: named[name] for name in sorted(named, key=lambda name: isinstance(named[name], Identity))}
-    standings, models = _train(X, y, costly, shape, task, refine_seconds, n_jobs, random_state, watch, keep, **settings)
-    plain = next((name for name, orbit in named.items() if isinstance(orbit, Identity)), None)
-    return Comparison(standings, models, plain)
-
-
-def profile(
-    X: Any,
-    y: Any,
-    orbit: str,
-    quantity: str,
-    values: Sequence[float] | None = None,
-    *,
-    task: Task | Literal["auto"] = "auto",
-    columns: Sequence[str] | None = None,
-    **settings: Any,
-) -> Profile:
-    """The evidence with one quantity of an orbit, as ``describe()`` names it, held at each of these values.
-
-    A range is held at ± its value, a factor f at 1/f to f. ``columns`` are those that the orbit may name, where X is no data
-    frame. Other arguments are those of :func:`orbitgp.compare`.
-    """
-    if not isinstance(orbit, str):
-        raise TypeError(f"a profile takes an orbit by name, as in 'rotation' or 'scale*noise', got {type(orbit).__name__}.")
-    columns = column_names(X) if columns is None else columns
-    X, y = channels_first(X), np.asarray(y)
-    shape = _features(X, columns, settings)
-    if quantity not in quantity_names(orbit, columns):
-        with_fixed(orbit, quantity, 1.0, shape, columns)  # raises an error that lists the quantities
-    chosen = grid(orbit, quantity, shape, columns) if values is None else list(dict.fromkeys(float(value) for value in values))
-    if not chosen:
-        raise ValueError("a profile needs at least one value.")
-    unit = make_orbit(orbit, shape, columns).describe().quantities[quantity].unit
-    held = {f"{quantity} = {value:.12g}": with_fixed(orbit, quantity, value, shape, columns) for value in chosen}
-    standings, _ = _train(X, y, held, shape, task, **settings)
-    highs = [standing.high if isfinite(standing.high) else None for standing in standings]
-    return Profile(orbit, quantity, unit, chosen, [s.value for s in standings], [s.low for s in standings], highs)
-
-
-def grid(orbit: str, quantity: str, shape: tuple[int, ...], columns: Sequence[str] = ()) -> list[float]:
-    """Default values: fixed angles for degrees, multiples of the initial value for the rest."""
-    found = make_orbit(orbit, shape, columns).describe().quantities[quantity]
-    if found.unit == "°":
-        return list(DEGREES)
-    start = max(abs(end) for end in found.value) if isinstance(found.value, tuple) else found.value
-    return [start**multiple if found.unit == "×" else start * multiple for multiple in MULTIPLES]
-
-
-def _train(
-    X: Any,
-    y: np.ndarray,
-    orbits: Mapping[str, Orbit],
-    shape: tuple[int, ...],
-    task: Task | Literal["auto"],
-    refine_seconds: float | None = None,
-    n_jobs: int | None = None,
-    random_state: int = 0,
-    watch: Watch | None = None,
-    keep: str | PathLike[str] | None = None,
-    **settings: Any,
-) -> tuple[list[Standing], dict[str, list[Trained]]]:
-    """A model of each orbit, a classifier or a regressor by the task or by the type of y, and more where these decide.
-
-    All have the same settings: where ``ard`` is ``auto`` and inputs have columns, the model without an orbit decides.
-    """
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task
     kind: type[Estimator] = InvariantGPClassifier if found == "classification" else InvariantGPRegressor
     train = partial(train_all, X=X, y=y, n_jobs=n_jobs, watch=watch, keep=keep)
-    jobs = {name: Job(name, orbit, random_state, kind, settings) for name, orbit in orbits.items()}
+    # Expensive models first, so that workers end at about the same time.
+    costly = sorted(named, key=lambda name: isinstance(named[name], Identity))
+    jobs = {name: Job(name, named[name], random_state, kind, settings) for name in costly}
+    plain = next((job for job in jobs.values() if isinstance(job.orbit, Identity)), None)
     done: list[Trained] = []
     asked = {name: settings.get(name) for name in ("ard", "kernel", "feature_map")}
-    if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):
-        plain = next((job for job in jobs.values() if isinstance(job.orbit, Identity)), None)
+    if asked["ard"] == "auto" and ard_for(asked, torch.empty(0, *shape)):  # the model without an orbit decides for all
         (decides,) = train([plain or Job("none", Identity(), random_state, kind, settings)])
         jobs = {name: replace(job, settings={**settings, "ard": decides.model.ard_}) for name, job in jobs.items()}
         done = [replace(decides, job=jobs.pop(plain.name))] if plain else []
-    return train_and_refine(list(jobs.values()), len(X), train, refine_seconds, n_jobs, done)
+    standings, models = train_and_refine(list(jobs.values()), len(X), train, refine_seconds, n_jobs, done)
+    return Comparison(standings, models, None if plain is None else plain.name)
 
 
 def named_orbits(orbits: Orbits, shape: tuple[int, ...], columns: Sequence[str] = ()) -> dict[str, Orbit]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from math import inf, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from orbitgp.comparison.parallel import Trained, best_of
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
 from orbitgp.inference.evidence import Evidence
-from orbitgp.orbits.description import listed, with_unit
 from orbitgp.plotting.figures import PAPER, new_axes, pyplot_axes
 from orbitgp.report.summary import picture, table
 from orbitgp.report.words import learned_sentence
@@ -195,64 +194,3 @@ def _model(trained: Trained) -> dict[str, Any]:
         "upper": trained.model.evidence_.upper,
         "seconds": trained.seconds,
     }
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The evidence with one quantity of an orbit held at each of several values, all else learned: ``bounds``, in nats, and
-    what it lies between (None: not known).
-
-    A learner should find the top of this curve. The curve also shows how sharp the top is: values whose intervals reach as high
-    as the top cannot be told from it.
-    """
-
-    orbit: str
-    quantity: str
-    unit: str
-    values: list[float]
-    bounds: list[float]
-    lows: list[float]
-    highs: list[float | None]
-
-    @property
-    def best(self) -> float:
-        """The value at the top."""
-        return self.values[self.bounds.index(max(self.bounds))]
-
-    @property
-    def tied(self) -> list[float]:
-        """The values that cannot be told from the best, the best included."""
-        highs = [inf if high is None else high for high in self.highs]
-        parts = zip(self.values, self.bounds, self.lows, highs, strict=True)
-        first, _ = leaders([Standing(repr(value), bound, low, high) for value, bound, low, high in parts])
-        return sorted(float(standing.name) for standing in first)
-
-    def text(self, value: float) -> str:
-        """One of the values as it was given, with its unit."""
-        return ("±" if self.unit == "°" else "") + with_unit(f"{value:g}", self.unit)
-
-    def __str__(self) -> str:
-        top, lowest = max(self.bounds), min(self.bounds)
-        names = [self.text(value) for value in self.values]
-        width = max(len(name) for name in names)
-        lines = [
-            f"The evidence over {self.quantity} of {self.orbit}, in nats below its top ({top:,.1f}), and what it lies between:"
-        ]
-        for name, bound, low, high in zip(names, self.bounds, self.lows, self.highs, strict=True):
-            bar = "█" * round(24 * (1 - (top - bound) / ((top - lowest) or 1.0)))
-            between = f"{low - top:,.1f} and {'?' if high is None else f'{high - top:,.1f}'}"
-            lines.append(f"  {name:>{width}}  {bound - top:>10,.1f}  {between:<20} {bar}")
-        others = [self.text(value) for value in self.tied if value != self.best]
-        doubt = f", but cannot be told from {listed(others)}" if others else ""
-        return "\n".join([*lines, f"It is highest at {self.text(self.best)}{doubt}."])
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The curve with its intervals, on these axes or on new ones, which a notebook shows."""
-        ax = pyplot_axes(6.0, 3.5) if ax is None else ax
-        roof = max([*self.bounds, *(high for high in self.highs if high is not None)])  # where an interval has no upper end
-        up = [(roof if high is None else high) - bound for high, bound in zip(self.highs, self.bounds, strict=True)]
-        down = [bound - low for low, bound in zip(self.lows, self.bounds, strict=True)]
-        ax.errorbar(self.values, self.bounds, yerr=[down, up], fmt="o-", color=PAPER.accent, ms=4)
-        unit = f" ({self.unit})" if self.unit else ""
-        ax.set(xlabel=f"{self.quantity} of {self.orbit}{unit}", ylabel="evidence in nats")
-        return ax

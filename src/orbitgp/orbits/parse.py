@@ -90,10 +90,6 @@ def parse(text: str, columns: Sequence[str] | None = None) -> list[Factor]:
         advice = (
             "write a name, arguments in parentheses if any, and * between factors, as in rotation(30) or affine*deformation."
         )
-        if ".py:" in text:
-            advice = (
-                "a class of your own stands alone on the command line; in Python, give the object, or a product of objects."
-            )
         raise ValueError(f"cannot read the orbit {text!r}: {advice}") from None
     factors = _factors(tree.body, text)
     return factors if columns is None else [_with_columns(factor, columns) for factor in factors]
@@ -174,37 +170,3 @@ def with_axis(text: str, interval: float, unit: str) -> str:
     axis = {"interval": interval, "unit": unit}
     factors = [f._replace(kwargs={**axis, **f.kwargs}) if "interval" in f.takes else f for f in parse(text)]
     return "*".join(str(factor) for factor in factors)
-
-
-def quantity_names(text: str, columns: Sequence[str] = ()) -> list[str]:
-    """The quantities of this orbit that :func:`with_fixed` can hold fixed, as ``describe()`` names them."""
-    return list(_quantities(parse(text, columns)))
-
-
-def with_fixed(
-    text: str, quantity: str, value: float, features: Sequence[int] | None = None, columns: Sequence[str] = ()
-) -> Orbit:
-    """The orbit with one quantity, as ``describe()`` names it, held at a value (a half-width, a factor), the rest learned."""
-    factors = parse(text, columns)
-    found = _quantities(factors)
-    if quantity not in found:
-        there = f"it has {', '.join(found)}" if found else "it has nothing to fix"
-        raise ValueError(f"the orbit {text} has no quantity {quantity!r}: {there}.")
-    i, name, argument = found[quantity]
-    factor, takes = factors[i], factors[i].takes
-    given = {**dict(zip(takes, factor.args, strict=False)), **factor.kwargs, argument: value}
-    frozen = {"frozen": (*given.get("frozen", ()), name)} if "frozen" in takes else {"learn": False}
-    factors[i] = Factor(factor.name, (), {**given, **frozen})
-    try:
-        return make_orbit(_product(factors), features)
-    except ValueError as error:  # of an argument that nobody has typed
-        raise ValueError(str(error).replace(argument, name)) from None
-
-
-def _quantities(factors: Sequence[Factor]) -> dict[str, tuple[int, str, str]]:
-    """The quantities of a product that are arguments, by the names that it gives them: the factor of each, its name there,
-    and the argument, which may begin with ``init_``."""
-    described = [(i, name) for i, factor in enumerate(factors) for name in factor.make().describe()]
-    arguments = {(i, name): a for i, name in described for a in (name, f"init_{name}") if a in factors[i].takes}
-    names = [name for name in _product(factors).describe() if name.split(".")[-1] in {name for _, name in arguments}]
-    return {name: (*key, argument) for name, (key, argument) in zip(names, arguments.items(), strict=True)}

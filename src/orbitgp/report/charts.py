@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import Field
 from io import BytesIO, StringIO
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -54,18 +53,6 @@ class Compared(Protocol):
     def rows(self) -> Sequence[object]: ...
 
     def over_plain(self) -> float | None: ...
-
-    def plot(self, ax: Axes | None = None) -> Axes: ...
-
-
-@runtime_checkable
-class Profiled(Protocol):
-    """The evidence over one quantity of an orbit, which was held at several values: a data class."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @property
-    def quantity(self) -> str: ...
 
     def plot(self, ax: Axes | None = None) -> Axes: ...
 
@@ -126,14 +113,6 @@ def of_the_same_data(history: Sequence[Record]) -> tuple[list[Record], str]:
 def ranking_chart(comparison: Compared) -> Markup:
     """The evidence of each orbit against the best."""
     return svg(comparison.plot(new_axes(_SIZE[0], 1 + 0.45 * len(comparison.rows))), "Evidence of each orbit against the best")
-
-
-def profile_chart(profile: Profiled, learned: float | None = None) -> Markup:
-    """The bound over one quantity. The dashed line is what was learned freely."""
-    axes = profile.plot(new_axes(*_SIZE))
-    if learned is not None:
-        axes.axvline(learned, color=PAPER.soft, linewidth=1.2, linestyle="--")
-    return svg(axes, "The profile of the bound")
 
 
 def calibration_chart(calibration: Calibration) -> Markup:

@@ -24,7 +24,7 @@ from orbitgp.inference.evidence import rounded
 from orbitgp.orbits.description import Description, changes
 from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
-from orbitgp.report.charts import Compared, Profiled
+from orbitgp.report.charts import Compared
 from orbitgp.report.finding import Finding, Fitted, finding_of
 from orbitgp.report.summary import typical_rows
 from orbitgp.report.words import is_absent, nats, quantity_label
@@ -52,7 +52,6 @@ class Content:
     plain: float | int | None = None  # the evidence without any invariance, if known
     certain: bool = True  # whether the difference to that is
     comparison: Compared | None = None
-    profile: Profiled | None = None
     inverted: bool = False  # whether pixels p were turned into 1 - p
     columns: Sequence[str] = ()  # of a table
     scales: Sequence[tuple[float, float]] = ()  # the (shift, unit) of each column that was standardised
@@ -86,7 +85,6 @@ def page(content: Content) -> str:
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
     learned, scores, last = model.describe(), content.scores, model.history_[-1]
     comparable, some_data = charts.of_the_same_data(model.history_)
-    profiled = learned.quantities.get(content.profile.quantity) if content.profile else None
     template = Environment(
         loader=PackageLoader("orbitgp", "report"),
         autoescape=True,
@@ -105,8 +103,6 @@ def page(content: Content) -> str:
             cards=_cards(content, scores),
             comparison=content.comparison,
             with_units=_unbroken,
-            profile=content.profile,
-            freely_learned=profiled if profiled and isinstance(profiled.value, float) else None,
             pictures=pictures,
             sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content) if learned else [],

@@ -18,7 +18,6 @@ from orbitgp.likelihoods import Bernoulli, Likelihood, StickBreaking
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
-from tests.likelihoods.own import Difference, gaussian_moments
 
 
 def kernel(lengthscale: float, variance: float) -> ScaleKernel:
@@ -34,7 +33,7 @@ def best_bound(x: Tensor, y: Tensor, inducing: Tensor, k: ScaleKernel, likelihoo
     for _ in range(25):
         trainer.stochastic.posterior.update(1.0)
     samples = model.orbit.sample(x, None)
-    local = likelihood.local(y, model.moments(model.whitened_means(samples), cross=likelihood.couples))
+    local = likelihood.local(y, model.moments(model.whitened_means(samples)))
     return elbo(model, likelihood, samples, y, len(x), local).item()
 
 
@@ -80,26 +79,6 @@ def test_close_to_the_svgp_of_gpytorch_at_convergence() -> None:
     found = bounds(DIABETES, num_inducing=30, max_steps=150)
     assert found.svgp * 1.01 < found.trained < found.svgp
     assert found.best * 1.001 < found.trained < found.best + 1e-3
-
-
-@pytest.mark.slow
-def test_block_updates_of_coupled_functions_reach_a_fixed_point() -> None:
-    """Coupled latent functions are updated in turn, and the bound they reach is flat in the means of q(u)."""
-    x = torch.linspace(-2, 2, 12, dtype=torch.float64)[:, None]
-    likelihood = Difference()
-    y = likelihood.encode(torch.arange(12) % 2)
-    model = InvariantGP(kernel(0.7, 3.0), Identity(), x[::2].clone(), 2, "zero", False)
-    trainer = Trainer(model, likelihood, x, y, TrainerSettings(num_samples=None))
-    for _ in range(300):
-        trainer.stochastic.posterior.update(1.0)
-    model.q_mean.requires_grad_(True)
-    value = elbo(model, likelihood, model.orbit.sample(x, None), y, len(x), trainer.stochastic.local.values)
-    (slope,) = torch.autograd.grad(value, model.q_mean)
-    assert float(slope.abs().max()) < 1e-4
-    mean, variance = model.predict(x, None)
-    moments = gaussian_moments(mean, variance, True)
-    best = likelihood.quadratic(y, likelihood.local(y, moments)).expectation(moments).sum() - model.kl()
-    torch.testing.assert_close(value.detach(), best.detach(), rtol=1e-6, atol=1e-6)
 
 
 def test_gap_closes_only_with_the_variance() -> None:

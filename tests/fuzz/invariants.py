@@ -152,7 +152,7 @@ def brute_force(estimator: Any, X: np.ndarray, y: np.ndarray) -> float | None:
     None where the orbit is infinite or the likelihood is not Gaussian in f. The bias of the mean is that of the fit.
     """
     model, likelihood = estimator.model_, estimator.likelihood_
-    if likelihood.num_locals or likelihood.couples or not isinstance(model.orbit, FiniteOrbit):
+    if likelihood.num_locals or not isinstance(model.orbit, FiniteOrbit):
         return None
     if len(X) * model.orbit.size > MOST_POINTS:
         return None

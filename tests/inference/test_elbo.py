@@ -16,7 +16,6 @@ from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.likelihoods import Bernoulli, Gaussian, StickBreaking
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
-from tests.likelihoods.own import Difference
 
 LENGTHSCALE, VARIANCE, NOISE = 0.9, 1.4, 0.05
 CYCLE = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
@@ -277,7 +276,9 @@ class Bound(torch.nn.Module):
         return elbo(self.model, self.likelihood, samples, y, 10, local)
 
 
-@pytest.mark.parametrize("name", ["noise", "noise per feature", "noise, any kernel", "without replacement", "exact", "coupled"])
+@pytest.mark.parametrize(
+    "name", ["noise", "noise per feature", "noise, any kernel", "without replacement", "exact", "bernoulli"]
+)
 def test_gradcheck_in_everything(name):
     x, y = torch.randn(2, 2), torch.randn(2, 2)
     orbit, num_samples = GaussianNoise(0.5, num_features=2 if name == "noise per feature" else None), 4
@@ -285,15 +286,17 @@ def test_gradcheck_in_everything(name):
         orbit, num_samples = Permutation([[0, 1], [1, 0], [0, 1]]), 2 if name == "without replacement" else None
     kernel = ScaleKernel(RQKernel()) if name == "noise, any kernel" else make_kernel(ard_num_dims=2)
     likelihood, local = Gaussian(2, noise=0.3), None
-    if name == "coupled":
-        likelihood = Difference()
+    if name == "bernoulli":
+        likelihood = Bernoulli()
         y, local = likelihood.encode(torch.tensor([0, 1])), torch.rand(2, 1) + 0.5
-    model = InvariantGP(kernel, orbit.double(), torch.randn(3, 2), 2, "linear", name == "exact", jitter=1e-6)
+    model = InvariantGP(
+        kernel, orbit.double(), torch.randn(3, 2), likelihood.num_latents, "linear", name == "exact", jitter=1e-6
+    )
     bound = Bound(randomise(model), likelihood, x, y, num_samples, local)
     names = [n for n, p in bound.named_parameters() if p.requires_grad]
     for part in ("inducing", "q_mean", "q_sqrt", "prior_mean.weight", "prior_mean.bias", "lengthscale", "outputscale"):
         assert any(part in n for n in names)
-    assert any("orbit" in n for n in names) == ("noise" in name or name == "coupled")
+    assert any("orbit" in n for n in names) == ("noise" in name or name == "bernoulli")
     values = [p.detach().clone().requires_grad_() for n, p in bound.named_parameters() if n in names]
     assert torch.autograd.gradcheck(
         lambda *tensors: torch.func.functional_call(bound, dict(zip(names, tensors, strict=True)), ()),
@@ -329,7 +332,7 @@ def test_single_precision_data_cost_few_digits(orbit, far):
 # Other likelihoods
 
 
-@pytest.mark.parametrize("likelihood", [Bernoulli(), StickBreaking(3), Difference()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("likelihood", [Bernoulli(), StickBreaking(3)], ids=lambda one: type(one).__name__)
 def test_below_the_expected_log_likelihood_for_any_local_parameter(likelihood):
     """One datum at a time: the quadratic's expectation is below E log p(y | f), here by sampling f."""
     classes = likelihood.num_classes
@@ -341,7 +344,7 @@ def test_below_the_expected_log_likelihood_for_any_local_parameter(likelihood):
         mean, variance = model.predict(x)
         f = mean + variance.sqrt() * torch.randn(20_000, *mean.shape)
         truth = likelihood.log_prob(y, f)
-        moments = model.moments(model.whitened_means(samples), cross=likelihood.couples)
+        moments = model.moments(model.whitened_means(samples))
         best = likelihood.local(y, moments)
         for local in (best, best + 0.5, torch.ones_like(best)):
             found = expected_log_likelihood(model, likelihood, samples, y, local)

@@ -63,14 +63,6 @@ def test_all_pairs_is_the_estimator_of_the_paper():
     torch.testing.assert_close(moments.mean[0, 0], h.mean())
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_cross_moments_are_symmetric_with_the_second_moments_on_their_diagonal(shared):
-    pairing = Pairing.groups(3)
-    moments = estimate(torch.randn(4, 3, 2), torch.rand(4, 1 if shared else 2), pairing, cross=True)
-    assert torch.equal(moments.cross, moments.cross.mT)
-    torch.testing.assert_close(moments.cross.diagonal(dim1=1, dim2=2), moments.second)
-
-
 @pytest.mark.parametrize("bad", [lambda: Pairing.groups(1), lambda: Pairing.without_replacement(1, 5)])
 def test_one_sample_cannot_estimate_a_square(bad):
     with pytest.raises(ValueError, match="2"):
@@ -97,7 +89,7 @@ def rbf(a, b, width2, factor=1.0):
 
 
 def exact_moments(model, kfu, kff, prior_mean):
-    """E f, E f^2 and E f f^T from the orbit means of k_u, k_g and m_g, by dense algebra in u, without whitening."""
+    """E f and E f^2 from the orbit means of k_u, k_g and m_g, by dense algebra in u, without whitening."""
     z = model.inducing.detach()
     kuu = rbf(z, z, LENGTHSCALE**2)
     root = torch.linalg.cholesky(kuu)
@@ -108,8 +100,7 @@ def exact_moments(model, kfu, kff, prior_mean):
         s = root @ r @ r.mT @ root.mT
         variances.append(kff - (weights * kfu.mT).sum(0) + (weights * (s @ weights)).sum(0))
     variance = torch.stack(variances, 1)
-    cross = mean[:, :, None] * mean[:, None, :] + torch.diag_embed(variance)
-    return Moments(mean, variance + mean.square(), cross)
+    return Moments(mean, variance + mean.square())
 
 
 def linear_mean(model, x):
@@ -183,11 +174,10 @@ def by_repeat(t, rows):
 def test_unbiased_and_the_naive_estimator_is_not(name, shared):
     model, x, truth = setting(ESTIMATORS[name][0], shared)
     samples = repeated(x, name, model)
-    moments = model.moments(model.whitened_means(samples), cross=True)
-    mean, second, cross = (by_repeat(m, len(x)) for m in moments)
+    moments = model.moments(model.whitened_means(samples))
+    mean, second = (by_repeat(m, len(x)) for m in moments)
     assert unbiased(mean, truth.mean)
     assert unbiased(second, truth.second)
-    assert unbiased(cross, truth.cross)
     # Squaring the averaged mean: each sample is paired with itself, as often as with any other.
     naive = Samples(samples.points.flatten(1, 2)[:, None], Pairing.exact())
     squared = model.moments(model.whitened_means(naive))
@@ -224,7 +214,7 @@ def test_draws_shared_by_the_groups_are_biased():
 @torch.no_grad()
 def test_enumeration_has_no_error_at_all(shared):
     model, x, truth = setting(True, shared)
-    moments = model.moments(model.whitened_means(model.orbit.sample(x, None)), cross=True)
+    moments = model.moments(model.whitened_means(model.orbit.sample(x, None)))
     torch.testing.assert_close(tuple(moments), tuple(truth), rtol=1e-9, atol=1e-10)
 
 

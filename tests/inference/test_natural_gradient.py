@@ -19,7 +19,6 @@ from orbitgp.inference.natural_gradient import (
 )
 from orbitgp.likelihoods import Gaussian, Quadratic
 from orbitgp.orbits import GaussianNoise, Identity, Pairing, Permutation
-from tests.likelihoods.own import Difference
 
 LENGTHSCALE, VARIANCE, SCALE = 0.8, 1.3, 0.7
 
@@ -69,7 +68,7 @@ def linear_mean(model, x):
     return ((x - prior.centre) / prior.unit) @ prior.weight.detach() + prior.bias.detach()
 
 
-def setting(finite, shared, coupled):
+def setting(finite, shared):
     latents = 2
     if finite:
         permutations = list(itertools.permutations(range(3)))
@@ -85,9 +84,6 @@ def setting(finite, shared, coupled):
         a = whiten(model, rbf(x, model.inducing.detach(), l2 + s2, (l2 / (l2 + s2)) ** 0.5))
         p = linear_mean(model, x)
     lam = 2 * torch.rand(3, 1).expand(3, latents) if shared else 2 * torch.rand(3, latents)
-    if coupled:
-        roots = torch.randn(3, latents, latents)
-        lam = roots @ roots.mT
     quadratic = Quadratic(torch.zeros(3), torch.randn(3, latents), lam)
     return model, x, quadratic, dense_statistics(model, a, p, quadratic, latents)
 
@@ -108,12 +104,12 @@ SAMPLING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shared", "separate", "coupled"])
+@pytest.mark.parametrize("kind", ["shared", "separate"])
 @pytest.mark.parametrize("name", SAMPLING)
 @torch.no_grad()
 def test_statistics_are_unbiased_and_the_positive_ones_are_not(name, kind):
     finite, num_samples, num_groups, draws = SAMPLING[name]
-    model, x, quadratic, (second, linear) = setting(finite, kind == "shared", kind == "coupled")
+    model, x, quadratic, (second, linear) = setting(finite, kind == "shared")
     generator = torch.Generator().manual_seed(0)
     repeats, copies = 30, 60
     many = Quadratic(*(t.repeat(copies, *[1] * (t.ndim - 1)) for t in quadratic))
@@ -130,10 +126,10 @@ def test_statistics_are_unbiased_and_the_positive_ones_are_not(name, kind):
         assert torch.linalg.eigvalsh(f.positive).min() > -1e-10
 
 
-@pytest.mark.parametrize("kind", ["shared", "separate", "coupled"])
+@pytest.mark.parametrize("kind", ["shared", "separate"])
 @torch.no_grad()
 def test_enumerated_orbits_have_exact_statistics(kind):
-    model, x, quadratic, (second, linear) = setting(True, kind == "shared", kind == "coupled")
+    model, x, quadratic, (second, linear) = setting(True, kind == "shared")
     stats = statistics(model, model.whitened_means(model.orbit.sample(x, None)), quadratic, num_data=6)
     torch.testing.assert_close(stats.unbiased, 2 * second[: len(stats.unbiased)])  # 6 data, of which 3 are seen
     torch.testing.assert_close(stats.linear, 2 * linear)
@@ -242,37 +238,3 @@ def test_the_guard_on_real_estimates_with_too_few_samples():
     assert torch.linalg.eigvalsh(natural_parameters(model)[0]).min() > 0.5 - 1e-6
     fresh = model.orbit.sample(x, 64, 2, "qmc", torch.Generator().manual_seed(1))
     assert torch.isfinite(elbo(model, likelihood, fresh, y, 20))
-
-
-# Coupled latent functions
-
-
-def test_block_coordinate_steps_end_at_the_joint_optimum():
-    """The joint optimum solves one dense system over all latent functions: (I + sum_n lam_n x a_n a_n^T) m = ..."""
-    likelihood = Difference()
-    x = torch.randn(10, 2)
-    y = likelihood.encode(torch.arange(10) % 2)
-    model = make_model(Permutation.swap(0, 1), torch.randn(4, 2), 2, False)
-    local = torch.rand(10, 1) + 0.5
-    samples = model.orbit.sample(x, None)
-    quadratic = likelihood.quadratic(y, local)
-    means = model.whitened_means(samples)
-    a, p = means.a[:, 0].detach(), means.prior_mean[:, 0].detach()
-    system = torch.eye(8) + sum(torch.kron(lam, torch.outer(r, r)) for lam, r in zip(quadratic.lam, a, strict=True))
-    right = sum(torch.kron(e - lam @ m, r) for e, lam, m, r in zip(quadratic.eta, quadratic.lam, p, a, strict=True))
-    best = torch.linalg.solve(system, right).reshape(2, 4).mT
-    bounds = []
-    for i in range(120):
-        set_posterior(model, statistics(model, means, quadratic, 10))
-        if i % 10 == 0:
-            bounds.append(elbo(model, likelihood, samples, y, 10, local).item())
-    torch.testing.assert_close(model.q_mean.detach(), best, rtol=1e-6, atol=1e-7)
-    assert all(later > earlier - 1e-9 for earlier, later in itertools.pairwise(bounds))
-    assert bounds[-1] > bounds[0] + 0.1
-    for k in range(2):
-        precision = torch.eye(4) + (a * quadratic.lam[:, k, k, None]).mT @ a
-        torch.testing.assert_close(natural_parameters(model)[0][k], precision)
-    bound = elbo(model, likelihood, samples, y, 10, local)
-    mean, root = torch.autograd.grad(bound, [model.q_mean, model.q_sqrt])
-    torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0, atol=1e-6)
-    torch.testing.assert_close(root.tril(), torch.zeros_like(root), rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Every likelihood, and one that couples latent functions, with targets to go with it."""
+"""Every likelihood, with targets to go with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from orbitgp.likelihoods import Classification, Likelihood, NegativeBinomial, make_likelihood
-from tests.likelihoods.own import Difference
 
 MAKERS: dict[str, Callable[[], Likelihood]] = {
     "bernoulli": lambda: make_likelihood("bernoulli", num_classes=2),
@@ -20,7 +19,6 @@ MAKERS: dict[str, Callable[[], Likelihood]] = {
     "student-t": lambda: make_likelihood("student-t", num_outputs=2),
     "laplace": lambda: make_likelihood("laplace", num_outputs=2),
     "negative-binomial": lambda: make_likelihood("negative-binomial"),
-    "coupled": Difference,
 }
 
 

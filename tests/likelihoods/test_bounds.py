@@ -12,7 +12,7 @@ from torch import Tensor
 from orbitgp.inference.moments import estimate
 from orbitgp.likelihoods import Bernoulli, Classification, Laplace, Likelihood, Moments, Quadratic
 from orbitgp.orbits import Pairing
-from tests.likelihoods.own import Difference, gaussian_moments
+from tests.likelihoods.own import gaussian_moments
 
 Targets = Callable[[int], Tensor]
 
@@ -31,7 +31,7 @@ def test_below_the_log_density_everywhere(likelihood: Likelihood, targets: Targe
     """For any f and any local parameters: stronger than the same statement about expectations."""
     rows = 4000
     y, f = targets(rows), 3.0 * torch.randn(rows, likelihood.num_latents, dtype=torch.float64)
-    bound = value(likelihood, y, random_local(likelihood, rows, spread), gaussian_moments(f, torch.zeros_like(f), True))
+    bound = value(likelihood, y, random_local(likelihood, rows, spread), gaussian_moments(f, torch.zeros_like(f)))
     exact = likelihood.log_prob(y, f)
     assert float((bound - exact).max()) < 1e-9
 
@@ -43,7 +43,7 @@ def test_below_the_expected_log_density(likelihood: Likelihood, targets: Targets
     y = targets(rows)
     mean = 2.0 * torch.randn(rows, likelihood.num_latents, dtype=torch.float64)
     variance = torch.logspace(-2, 1, rows, dtype=torch.float64)[:, None].expand_as(mean)
-    moments = gaussian_moments(mean, variance, True)
+    moments = gaussian_moments(mean, variance)
     f = mean + variance.sqrt() * torch.randn(draws, *mean.shape, dtype=torch.float64)
     log_prob = likelihood.log_prob(y, f).detach()
     exact, error = log_prob.mean(0), log_prob.std(0) / math.sqrt(draws)
@@ -59,7 +59,7 @@ def test_local_is_the_best(likelihood: Likelihood, targets: Targets) -> None:
     rows = 50
     y = targets(rows)
     mean = 2.0 * torch.randn(rows, likelihood.num_latents, dtype=torch.float64)
-    moments = gaussian_moments(mean, 0.01 + 2 * torch.rand_like(mean), True)
+    moments = gaussian_moments(mean, 0.01 + 2 * torch.rand_like(mean))
     local = likelihood.local(y, moments)
     if local is None:
         assert likelihood.num_locals == 0
@@ -83,7 +83,6 @@ EXACT_AT_A_POINT = (
     "GaussianIndicators",
     "Dirichlet",
     "StudentT",
-    "Difference",
 )
 
 
@@ -91,7 +90,7 @@ EXACT_AT_A_POINT = (
 def test_exact_for_a_point_mass(likelihood: Likelihood, targets: Targets) -> None:
     rows = 200
     y, f = targets(rows), 3.0 * torch.randn(rows, likelihood.num_latents, dtype=torch.float64)
-    point = gaussian_moments(f, torch.zeros_like(f), True)
+    point = gaussian_moments(f, torch.zeros_like(f))
     gap = likelihood.log_prob(y, f) - value(likelihood, y, likelihood.local(y, point), point)
     if type(likelihood).__name__ in EXACT_AT_A_POINT:
         assert float(gap.abs().max()) < 1e-9
@@ -111,7 +110,7 @@ def test_unbiased_under_orbit_sampling(likelihood: Likelihood, targets: Targets)
     amplitude = torch.linspace(-1.5, 2.0, latents + 1, dtype=torch.float64)[1:]
     offset = torch.arange(latents, dtype=torch.float64) / 4
     variance = torch.full((1, latents), 0.3, dtype=torch.float64)
-    truth = gaussian_moments((amplitude * (math.e - 1) + offset)[None], variance, True)
+    truth = gaussian_moments((amplitude * (math.e - 1) + offset)[None], variance)
     a = torch.rand(rows, blocks, 1, dtype=torch.float64)
     h = amplitude * a.exp() + offset
 
@@ -120,34 +119,11 @@ def test_unbiased_under_orbit_sampling(likelihood: Likelihood, targets: Targets)
     quadratic = Quadratic(*(t.expand(rows, *t.shape[1:]) for t in likelihood.quadratic(y[:1], local)))
 
     def z_score(pairing: Pairing) -> float:
-        values = quadratic.expectation(estimate(h, variance.expand(rows, -1), pairing, cross=True))
+        values = quadratic.expectation(estimate(h, variance.expand(rows, -1), pairing))
         return abs(float(values.mean()) - exact) / (float(values.std()) / math.sqrt(rows))
 
     assert z_score(Pairing.groups(blocks)) < 4
     assert z_score(Pairing(blocks, off=1 / blocks**2, diag=1 / blocks**2)) > 8
-
-
-def test_coupling_needs_the_cross_moments_unbiased() -> None:
-    """The cross term by itself: pairing different blocks is right, the product of averages is not."""
-    rows, blocks = 40_000, 2
-    likelihood = Difference()
-    y = likelihood.encode(torch.tensor([1])).expand(rows, -1)
-    a = torch.rand(rows, blocks, 1, dtype=torch.float64)
-    h = torch.cat([2 * a.square(), a.exp()], -1)
-    mean = torch.tensor([2 / 3, math.e - 1], dtype=torch.float64)
-    variance = torch.zeros(rows, 2, dtype=torch.float64)
-    truth = gaussian_moments(mean[None], variance[:1], True)
-    lam = likelihood.quadratic(y[:1], likelihood.local(y[:1], truth)).lam[0]
-    off_diagonal = lam - torch.diag(lam.diagonal())
-    assert float(off_diagonal.abs().max()) > 0.1
-    exact = float(torch.einsum("ij,i,j->", off_diagonal, mean, mean))
-    good = estimate(h, variance, Pairing.groups(blocks), cross=True).cross
-    averaged = h.mean(1)
-    for cross, unbiased in ((good, True), (averaged[:, :, None] * averaged[:, None, :], False)):
-        assert cross is not None
-        values = (off_diagonal * cross).sum((-2, -1))
-        z = abs(float(values.mean()) - exact) / (float(values.std()) / math.sqrt(rows))
-        assert (z < 4) if unbiased else (z > 8), z
 
 
 def test_local_from_the_scored_draws_is_optimistic() -> None:
@@ -176,7 +152,7 @@ def test_gradcheck(likelihood: Likelihood, targets: Targets) -> None:
     inputs = [mean, variance] + ([] if local is None else [local.requires_grad_()]) + list(likelihood.parameters())
 
     def expectation(mean: Tensor, variance: Tensor, *rest: Tensor) -> Tensor:
-        return value(likelihood, y, local, gaussian_moments(mean, variance, True))
+        return value(likelihood, y, local, gaussian_moments(mean, variance))
 
     assert torch.autograd.gradcheck(expectation, tuple(inputs))
 
@@ -188,8 +164,7 @@ def test_finite_at_the_extremes(likelihood: Likelihood, targets: Targets) -> Non
     mean = torch.tensor([0.0, 0.0, 1e6, -1e6, 5.0, -40.0], dtype=torch.float64)[:, None].expand(-1, latents).clone()
     second = mean.square() + torch.tensor([0.0, 1e12, 0.0, 1.0, -30.0, -1600.0], dtype=torch.float64)[:, None]
     mean.requires_grad_()
-    cross = mean[:, :, None] * mean[:, None, :] + torch.diag_embed(second - mean.square())
-    moments = Moments(mean, second, cross)
+    moments = Moments(mean, second)
     local = likelihood.local(y, moments)
     bound = value(likelihood, y, local, moments)
     assert local is None or bool(torch.isfinite(local).all())
@@ -205,7 +180,7 @@ def test_one_class_in_a_batch(likelihood: Likelihood) -> None:
     for label in range(likelihood.num_classes):
         y = likelihood.encode(torch.full((5,), label))
         mean = torch.randn(5, likelihood.num_latents, dtype=torch.float64)
-        moments = gaussian_moments(mean, torch.ones_like(mean), True)
+        moments = gaussian_moments(mean, torch.ones_like(mean))
         assert bool(torch.isfinite(value(likelihood, y, likelihood.local(y, moments), moments)).all())
 
 
@@ -214,7 +189,7 @@ def test_data_in_float32(likelihood: Likelihood, targets: Targets) -> None:
     """Data may be float32 while moments are float64."""
     y = targets(5)
     mean = torch.randn(5, likelihood.num_latents, dtype=torch.float64)
-    moments = gaussian_moments(mean, torch.ones_like(mean), True)
+    moments = gaussian_moments(mean, torch.ones_like(mean))
     double = value(likelihood, y, likelihood.local(y, moments), moments)
     single = value(likelihood, y.float(), likelihood.local(y.float(), moments), moments)
     torch.testing.assert_close(single.double(), double, rtol=1e-5, atol=1e-5)
@@ -224,26 +199,3 @@ def test_local_parameters_are_required(likelihood: Likelihood, targets: Targets)
     if likelihood.num_locals:
         with pytest.raises(ValueError, match="local parameters"):
             likelihood.quadratic(targets(2), None)
-
-
-def test_coupling_likelihoods_ask_for_cross_moments() -> None:
-    likelihood = Difference()
-    y = likelihood.encode(torch.tensor([0]))
-    without = gaussian_moments(torch.zeros(1, 2, dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64))
-    with pytest.raises(ValueError, match="cross moments"):
-        likelihood.quadratic(y, torch.ones(1, 1, dtype=torch.float64)).expectation(without)
-
-
-@torch.no_grad()
-def test_a_difference_of_latent_functions_is_bernoulli_of_the_difference() -> None:
-    """d = f_1 - f_0 ~ N(m_1 - m_0, v_0 + v_1): the coupled bound is the one of a single latent function."""
-    mean, variance = torch.randn(20, 2, dtype=torch.float64), torch.rand(20, 2, dtype=torch.float64)
-    labels = torch.arange(20) % 2
-    values = []
-    for likelihood, moments in (
-        (Difference(), gaussian_moments(mean, variance, True)),
-        (Bernoulli(), gaussian_moments(mean[:, 1:] - mean[:, :1], variance.sum(1, keepdim=True))),
-    ):
-        y = likelihood.encode(labels)
-        values.append(value(likelihood, y, likelihood.local(y, moments), moments))
-    torch.testing.assert_close(*values)

@@ -29,7 +29,6 @@ from orbitgp.planning.sparse import (
 )
 from orbitgp.planning.time_limit import TimeLeft
 from orbitgp.training.trainer import Trainer
-from tests.likelihoods.own import Difference
 
 Problem = tuple[InvariantGP, Likelihood, torch.Tensor]
 
@@ -59,11 +58,10 @@ class TestClimbs:
         assert climb(*problem(24), TrainerSettings(batch_size=24, posterior_rows=24)) == Rung(24, 128)
         assert climb(*problem(30_000, 4, Identity()), TrainerSettings()) == Rung(30_000, None)
 
-    def test_not_data_on_disk_or_coupled_functions(self) -> None:
+    def test_not_data_on_disk(self) -> None:
         model, likelihood, x = problem(24)
         stored = StoredRows(lambda index: x[index].numpy(), tuple(x.shape), torch.float64, torch.device("cpu"))
         assert climb(model, likelihood, stored, TrainerSettings()) is None
-        assert climb(model, Difference(), x, TrainerSettings()) is None
 
     @pytest.mark.parametrize("option", ["max_seconds", "exact_seconds"])
     def test_the_less_time_the_fewer_draws_and_then_the_fewer_rows(self, option: str) -> None:

@@ -11,7 +11,6 @@ from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
 from orbitgp.orbits import Orbit, Permutation
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer
-from tests.likelihoods.own import Difference
 
 
 class Slide(Orbit):
@@ -79,6 +78,5 @@ KINDS = {
     "iid": {"sampler": "iid"},
     "bernoulli": {"likelihood": "bernoulli"},
     "stick-breaking": {"likelihood": "stick-breaking"},
-    "coupled": {"likelihood": Difference()},
     "enumerated": {"orbit": Permutation.swap(0, 1)},
 }

@@ -166,7 +166,7 @@ def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     assert trainer.state_dict()["keeps_orbit"]
 
 
-def test_short_runs_and_those_of_coupled_functions_are_not_screened():
+def test_short_runs_are_not_screened():
     assert make_trainer(Slide(0, 1.0), max_steps=99).screened
     assert not make_trainer(Slide(0, 1.0), max_steps=100, start_rows=20).screened
     assert make_trainer(Slide(0, 1.0), max_steps=100, start_rows=0).screened

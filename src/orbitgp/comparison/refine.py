@@ -117,12 +117,7 @@ def refinement(trained: Trained, rows: int) -> Refinement | None:
     if trained.model.inference_ == "sparse":
         assert isinstance(model, InvariantGP)
         free = dict.fromkeys(name for name in ("num_inducing", "batch_size") if job.settings.get(name))
-        if (
-            free
-            and not job.purpose
-            and job.settings.get("inference", "auto") == "auto"
-            and not trained.model.likelihood_.couples
-        ):
+        if free and not job.purpose and job.settings.get("inference", "auto") == "auto":
             device, dim = torch.device(job.settings.get("device", "cpu")), model.covariance.num_features(model.inducing)
             exact = Workload(getattr(job.orbit, "size", LEAST_DRAWS), dim, device).learning(rows).seconds
             if exact <= TrainerSettings.exact_seconds or rows <= NUM_INDUCING:

@@ -100,7 +100,7 @@ def bounded(evidence: Evidence, upper: float) -> Evidence:
 def _upper(trainer: Trainer, evidence: Evidence) -> float | None:
     """Upper bound on the log evidence, or None: that of exact inference with fixed draws, where there is time for it."""
     model, likelihood, x = trainer.model, trainer.likelihood, trainer.x
-    if isinstance(x, RowSource) or likelihood.num_locals or likelihood.couples:
+    if isinstance(x, RowSource) or likelihood.num_locals:
         return None
     samples = None if evidence.num_samples is None else LEAST_DRAWS
     work = Workload.of(model, likelihood, x, model.samples_per_row(samples))

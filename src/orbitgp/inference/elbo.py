@@ -66,7 +66,7 @@ def expected_log_likelihood(
     local: Local | None = None,
 ) -> Float[Tensor, " rows"]:
     """The data terms of the bound, one for each datum."""
-    return likelihood.quadratic(y, local).expectation(model.moments(model.whitened_means(samples), likelihood.couples))
+    return likelihood.quadratic(y, local).expectation(model.moments(model.whitened_means(samples)))
 
 
 class Bound(NamedTuple):
@@ -91,10 +91,9 @@ def elbo_of_all(
     factor, sums = model.factor() if factor is None else factor, model.q_mean.new_zeros(2)
     for samples, y, local in batches:
         means, quadratic = model.whitened_means(samples, factor), likelihood.quadratic(y, local)
-        expected = quadratic.expectation(model.moments(means, likelihood.couples))
-        lam = quadratic.lam if quadratic.lam.ndim == 2 else quadratic.lam.diagonal(dim1=-2, dim2=-1)
+        expected = quadratic.expectation(model.moments(means))
         left = means.kff - pair_product(means.a, means.a, means.pairing).sum(-1)
-        sums += torch.stack([expected.sum(), 0.5 * (lam.sum(1) * left).sum()]).double()
+        sums += torch.stack([expected.sum(), 0.5 * (quadratic.lam.sum(1) * left).sum()]).double()
     processes.all_reduce([sums])
     expected_sum, slack = (scale * sums).tolist()
     return Bound(expected_sum - float(model.kl()), slack)

@@ -165,7 +165,7 @@ def measure_evidence(
             return None
         passed = []
         for _ in range(local_passes):
-            parts = (model.moments(model.whitened_means(samples, factor), likelihood.couples) for _, samples in drawn(index))
+            parts = (model.moments(model.whitened_means(samples, factor)) for _, samples in drawn(index))
             passed.append(_combined(parts, torch.cat))
         own = owned(x, index).rows
         found = required(likelihood.local(y[own], _combined(passed, lambda terms: torch.stack(terms).mean(0))))
@@ -199,5 +199,5 @@ def measure_evidence(
 
 def _combined(parts: Iterable[Moments], combine: Callable[[tuple[Tensor, ...]], Tensor]) -> Moments:
     """The moments of which ``parts`` are pieces or repetitions, combined tensor by tensor."""
-    mean, second, cross = zip(*parts, strict=True)
-    return Moments(combine(mean), combine(second), None if cross[0] is None else combine(cross))
+    mean, second = zip(*parts, strict=True)
+    return Moments(combine(mean), combine(second))

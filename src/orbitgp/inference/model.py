@@ -158,11 +158,11 @@ class InvariantGP(nn.Module):
         """How many points the kernel of a sample is evaluated at."""
         return len(self.inducing) * self.inducing_samples
 
-    def moments(self, means: WhitenedMeans, cross: bool = False) -> Moments:
+    def moments(self, means: WhitenedMeans) -> Moments:
         """Unbiased estimates of the moments of q(f) for each datum (exact ones where the samples are the whole orbit)."""
         a, prior_mean, kff, pairing = means
         mean = prior_mean + a @ self.q_mean
-        return estimate(mean, kff[:, None] + self._reduction(a, pairing), pairing, cross)
+        return estimate(mean, kff[:, None] + self._reduction(a, pairing), pairing)
 
     def _reduction(self, a: Float[Tensor, "rows blocks inducing"], pairing: Pairing) -> Float[Tensor, "rows anylatents"]:
         """(E a)^T (S - I) (E a): what the inducing points change of the prior variance, never clamped."""

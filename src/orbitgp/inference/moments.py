@@ -42,20 +42,10 @@ def partners(b: Float[Tensor, "rows blocks *rest"], pairing: Pairing) -> Float[T
 
 
 def estimate(
-    mean: Float[Tensor, "rows blocks latents"],
-    variance: Float[Tensor, "rows anylatents"],
-    pairing: Pairing,
-    cross: bool = False,
+    mean: Float[Tensor, "rows blocks latents"], variance: Float[Tensor, "rows anylatents"], pairing: Pairing
 ) -> Moments:
     """Moments from the block means of h and the paired estimate of the variance (one column if shared by all outputs)."""
-    first = mean.mean(1)
-    second = pair_product(mean, mean, pairing) + variance
-    if not cross:
-        return Moments(first, second)
-    outer = pair_product(mean[..., :, None], mean[..., None, :], pairing)
-    # The rule is symmetric in expectation; symmetrise, so that E f_i f_j and E f_j f_i are one number.
-    outer = 0.5 * (outer + outer.mT) + torch.diag_embed(variance.expand_as(second))
-    return Moments(first, second, outer)
+    return Moments(mean.mean(1), pair_product(mean, mean, pairing) + variance)
 
 
 class WhitenedMeans(NamedTuple):

@@ -52,28 +52,16 @@ def total(parts: Iterable[Statistics]) -> Statistics:
 
 
 def statistics(model: InvariantGP, means: WhitenedMeans, quadratic: Quadratic, num_data: int) -> Statistics:
-    """The statistics of a batch, scaled up to ``num_data``.
-
-    Where the likelihood couples latent functions, each is updated with the others at their current means (block coordinate
-    ascent): the linear term then has eta_l - sum_{j != l} lam_lj E f_j in place of eta_l.
-    """
+    """The statistics of a batch, scaled up to ``num_data``."""
     a, prior_mean, _, pairing = means
     lam, eta = quadratic.lam.to(a.dtype), quadratic.eta.to(a.dtype)
-    own = lam if lam.ndim == 2 else lam.diagonal(dim1=-2, dim2=-1)
-    linear = a.mean(1).mT @ eta - _paired_linear(a, prior_mean, own, pairing)
-    if lam.ndim == 3:  # (E f_j) a is a product of two expectations over the same draws, so it is paired too
-        pulls = torch.einsum("nlj,nbj->nbl", lam - torch.diag_embed(own), prior_mean + a @ model.q_mean)
-        linear = linear - _paired_linear(a, pulls, torch.ones_like(own), pairing)
-    weights = own[:, :1] if len(model.q_sqrt) == 1 else own
+    # p_n a_n is a product of two expectations over the same draws, so it is paired too.
+    linear = a.mean(1).mT @ eta - a.flatten(0, 1).mT @ partners(prior_mean * lam[:, None], pairing).flatten(0, 1)
+    weights = lam[:, :1] if len(model.q_sqrt) == 1 else lam
     unbiased = positive = _paired_outers(a, weights, pairing)
     if pairing.blocks > 1:  # the outer product of the overall mean: biased, as it pairs samples with themselves, and positive
         positive = _paired_outers(a.mean(1, keepdim=True), weights, Pairing.exact())
     return Statistics(unbiased, positive, linear).scale(num_data / len(a))
-
-
-def _paired_linear(a: Tensor, b: Tensor, weight: Tensor, pairing: Pairing) -> Tensor:
-    """sum_n w_nl (E a_n) (E b_nl), paired: (M, L)."""
-    return a.flatten(0, 1).mT @ partners(b * weight[:, None], pairing).flatten(0, 1)
 
 
 def _paired_outers(a: Tensor, weights: Tensor, pairing: Pairing) -> Tensor:

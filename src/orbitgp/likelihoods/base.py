@@ -2,7 +2,7 @@
 
 Every likelihood here is used through one inequality, for each datum,
 
-    log p(y | f) >= const + eta . f - 1/2 f . lam f        for any value of its local parameters,
+    log p(y | f) >= const + eta . f - 1/2 lam . f^2        for any value of its local parameters,
 
 so the expected log likelihood needs only the first two moments of q(f). Both have unbiased estimates. The Gaussian is such a
 quadratic itself. A super-Gaussian likelihood (logistic, Student-t, Laplace) is the upper envelope of many quadratics, one for
@@ -11,9 +11,6 @@ each value of a local parameter. The constants are kept: without them bounds can
 A likelihood is four small methods: ``local`` (the best local parameters, given moments of q(f)), ``quadratic`` (the bound at
 given ones), ``log_prob`` (the exact log density) and ``predictive`` (the distribution of a new y). Two classes write most of
 them: :class:`~orbitgp.likelihoods.noise.Noise` and :class:`~orbitgp.likelihoods.classification.Classification`.
-
-A likelihood of your own may couple latent functions: it sets ``couples``, its ``lam`` is a full matrix over latent functions,
-and the moments that it is given hold E f f^T.
 """
 
 from __future__ import annotations
@@ -38,34 +35,22 @@ _SMALLEST = 1e-12  # of E x^2, so that its root has a gradient
 
 
 class Moments(NamedTuple):
-    """E f and E f^2 for each datum and latent function.
-
-    ``cross`` is E f f^T, for a likelihood that couples latent functions. It is None for all others.
-    """
+    """E f and E f^2 for each datum and latent function."""
 
     mean: Latents
     second: Latents
-    cross: Float[Tensor, "rows latents latents"] | None = None
 
 
 class Quadratic(NamedTuple):
-    """const + eta . f - 1/2 f . lam f for each datum.
-
-    ``lam`` is a diagonal (N, L), or a full matrix (N, L, L) where the likelihood couples latent functions.
-    """
+    """const + eta . f - 1/2 lam . f^2 for each datum."""
 
     const: Float[Tensor, " rows"]
     eta: Latents
-    lam: Float[Tensor, "rows latents *again"]
+    lam: Latents
 
     def expectation(self, moments: Moments) -> Float[Tensor, " rows"]:
         """E_q of the quadratic. It is linear in the moments, so unbiased moments give an unbiased expectation."""
-        linear = (self.eta * moments.mean).sum(-1)
-        if self.lam.ndim == 2:
-            return self.const + linear - 0.5 * (self.lam * moments.second).sum(-1)
-        if moments.cross is None:
-            raise ValueError("this likelihood has a full lam and needs cross moments: set couples = True in its class.")
-        return self.const + linear - 0.5 * (self.lam * moments.cross).sum((-2, -1))
+        return self.const + (self.eta * moments.mean - 0.5 * self.lam * moments.second).sum(-1)
 
 
 def required(local: Locals | None) -> Locals:
@@ -97,7 +82,6 @@ class Likelihood(nn.Module):
 
     num_latents: int
     num_locals: int = 0  # local parameters for each datum; every real value gives a valid bound
-    couples: bool = False  # True if ``lam`` is a full matrix over latent functions
     shares_curvature: bool = False  # True if ``lam`` is the same for all latent functions, so that one covariance serves all
 
     def local(self, y: Targets, moments: Moments) -> Locals | None:

@@ -101,11 +101,8 @@ def make_plan(
     rows = len(model.x)
     if inference == "sparse":
         return Plan("sparse", "inference='sparse'", rows)
-    if likelihood.couples:
-        found: Plan | str = "the likelihood couples its latent functions"
-    elif inference == "auto" and asks_for_sparse:
-        found = "num_inducing or batch_size was given"
-    else:
+    found: Plan | str = "num_inducing or batch_size was given"
+    if inference == "exact" or not asks_for_sparse:
         found = _exact_plan(workload(model, likelihood, num_samples), model, settings, num_samples, inference == "exact")
     if isinstance(found, Plan):
         return found

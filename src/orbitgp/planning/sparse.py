@@ -1,7 +1,7 @@
 """How a sparse model learns, and what that costs at the nominal speed of the device.
 
 It climbs the collapsed bound, as an exact model climbs its evidence. Stochastic steps are for data that one process does not
-hold in memory, for likelihoods that couple their latent functions, and for users who ask for them.
+hold in memory, and for users who ask for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def climb(model: InvariantGP, likelihood: Likelihood, x: Inputs, options: Traine
     It has as many draws of the orbit as leave time and memory for a climb. Where even the fewest do not, it has fewer rows:
     q(u) is that of all rows in the end. A finite orbit is enumerated, and ``climb_samples`` fixes the draws of another.
     """
-    if not isinstance(x, Tensor) or _needs_steps(likelihood, len(x), options):
+    if not isinstance(x, Tensor) or _needs_steps(len(x), options):
         return None
     seconds, memory = min(SLOW_FIT_FACTOR * options.exact_seconds, options.max_seconds or inf), free_memory(x.device)
 
@@ -57,12 +57,12 @@ def most_evaluations(model: InvariantGP, likelihood: Likelihood, x: Inputs, last
     return min(max(EVALUATIONS, int(SECONDS / each)), TrainerSettings.max_steps)
 
 
-def _needs_steps(likelihood: Likelihood, rows: int, options: TrainerSettings) -> bool:
+def _needs_steps(rows: int, options: TrainerSettings) -> bool:
     """Whether only stochastic steps can do what is asked for, or the user asks to see parts of the data at a time."""
     changed = options.changed()
     parts = [getattr(options, name) for name in ("batch_size", "posterior_rows") if name in changed]
     asked = changed & {"learning_rate", "sampler", "local"} or min(parts, default=rows) < rows
-    return bool(likelihood.couples or processes.count() > 1 or asked)
+    return bool(processes.count() > 1 or asked)
 
 
 def evaluation_cost(model: InvariantGP, likelihood: Likelihood, x: Inputs, samples: int, rows: int) -> Cost:

@@ -57,15 +57,14 @@ class PosteriorUpdates:
         return min(len(self.x), self.options.posterior_rows)
 
     def rho(self, slow: float = 1.0, partial: bool | None = None) -> float:
-        """The natural-gradient step: shorter where q(u) sees a part of the data, or updates coupled functions side by side.
+        """The natural-gradient step: shorter where q(u) sees a part of the data, or feeds noise back.
 
         ``slow`` is the factor of the learning rates. As everything else slows down, q(u) may average over more steps without
         lagging behind, and its noise falls away.
         """
         partial = self.size < len(self.x) if partial is None else partial
-        # Coupled latent functions that are updated at the same time oscillate unless they are damped. Local parameters from the
-        # same draws feed the noise of those draws back.
-        fed_back = self.likelihood.couples or (self.likelihood.num_locals > 0 and not self.enumerated)
+        # Local parameters from the same draws feed the noise of those draws back.
+        fed_back = self.likelihood.num_locals > 0 and not self.enumerated
         damping = (0.5 if partial else 1.0) * (0.5 if fed_back else 1.0)
         return damping * max(slow, 0.1)
 
@@ -135,7 +134,7 @@ class PosteriorUpdates:
         """The statistics of these data, with the local parameters that fit their moments."""
         local = None
         if self.likelihood.num_locals:
-            local = self.local.refit(rows, self.model.moments(means, cross=self.likelihood.couples))
+            local = self.local.refit(rows, self.model.moments(means))
         return statistics(self.model, means, self.likelihood.quadratic(self.y[rows], local), num_data=len(rows))
 
 
@@ -148,7 +147,7 @@ def fit_jitter(setting: Setting, share: float, failed: float = 0.0) -> tuple[Fac
     no factor, the jitter is raised for good.
     """
     model, likelihood, _, y = setting
-    if model.dtype == torch.float64 and not (likelihood.num_locals or likelihood.couples):
+    if model.dtype == torch.float64 and not likelihood.num_locals:
         wanted = share / float(likelihood.quadratic(y, None).lam.max())
         if failed < wanted < model.jitter:
             model.jitter = wanted

@@ -25,7 +25,7 @@ from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.local_parameters import Setting
 from orbitgp.inference.rows import fetch
-from orbitgp.likelihoods import Gaussian, Likelihood
+from orbitgp.likelihoods import Gaussian
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.planning.cost import Workload
@@ -41,9 +41,9 @@ SHORTEST = 100  # steps of a run that chooses its start
 _SHARE = 0.25  # of a limit, for the start; and of the time of an exact fit, where the orbit is learned by the bound later
 
 
-def needs_start(likelihood: Likelihood, options: TrainerSettings) -> bool:
+def needs_start(options: TrainerSettings) -> bool:
     """Whether a run chooses its start: the user allows rows for it, they have an exact evidence, and the run is long enough."""
-    return options.start_rows > 0 and not likelihood.couples and options.max_steps >= SHORTEST
+    return options.start_rows > 0 and options.max_steps >= SHORTEST
 
 
 def start_ladder(setting: Setting, options: TrainerSettings) -> Ladder:

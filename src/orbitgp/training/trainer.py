@@ -86,7 +86,7 @@ class Trainer(Engine):
         self.steps, self.history = 0, list[Record]()
         self.keeps_orbit = False
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
-        self._start = start_ladder(self._setting, self.options) if needs_start(self.likelihood, self.options) else None
+        self._start = start_ladder(self._setting, self.options) if needs_start(self.options) else None
         start = 0.0 if self._start is None else self._start.planned
         seconds = start, *learning_seconds(*sized, self.options, self.last_rung)
         self._start_share, self._learning_share, _ = (part / sum(seconds) for part in seconds)

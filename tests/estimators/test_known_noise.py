@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.model_selection import cross_val_score
 
 from orbitgp import InvariantGPRegressor, TrainingOptions
-from orbitgp.likelihoods import Gaussian, Laplace
+from orbitgp.likelihoods import Gaussian, StudentT
 from orbitgp.orbits import Permutation
 
 VARIANCE, LENGTHSCALE, NOISE = 1.25, 0.875, 0.0625  # which single precision holds
@@ -145,8 +145,8 @@ def test_a_bag_of_regressors_gives_weights_of_its_own() -> None:
         ({"alpha": None}, None, "alpha must be finite"),
         ({}, np.ones((25, 1)), "sample_weight must be a number for each of 25 rows"),
         ({}, np.zeros(25), "sample_weight must be finite and above zero in every row: leave out the others"),
-        ({"likelihood": "laplace", "alpha": 0.1}, None, "and Laplace has another: leave them out"),
-        ({"likelihood": Laplace()}, np.ones(25), "and Laplace has another: leave them out"),
+        ({"likelihood": "student-t", "alpha": 0.1}, None, "and StudentT has another: leave them out"),
+        ({"likelihood": StudentT()}, np.ones(25), "and StudentT has another: leave them out"),
     ],
 )
 def test_bad_noise(settings: dict[str, Any], weights: Any, message: str) -> None:

@@ -33,7 +33,7 @@ IMAGE_ORBITS = (
     "flip(vertical=True)",
 )
 CLASS_LIKELIHOODS = ("auto", "dirichlet", "gaussian", "stick-breaking")
-VALUE_LIKELIHOODS = ("auto", "gaussian", "student-t", "laplace")
+VALUE_LIKELIHOODS = ("auto", "gaussian", "student-t")
 # Steps of some problems of few rows, in which most climbs converge; the others stop after less than ten, wherever they are.
 PATIENT, FEW = {"exact": 60, "sparse": 20}, 25
 
@@ -191,7 +191,7 @@ def _arguments(rng: np.random.Generator, X: np.ndarray, classifies: bool, classe
     }
     if not exact:
         options |= {
-            "sampler": str(rng.choice(["qmc", "qmc", "iid", "antithetic"])),
+            "sampler": str(rng.choice(["qmc", "qmc", "iid"])),
             "inducing_samples": int(rng.choice([1, 1, 2, 3])),
             "local": str(rng.choice(["kept", "kept", "network"])),
         }

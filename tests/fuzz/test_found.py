@@ -110,7 +110,7 @@ def test_the_mean_learns_in_the_units_of_the_targets():
     X = rng.normal(size=(10, 2))
     y = 1e-8 * np.sin(X[:, 0])
     options = TrainingOptions(learning_rate=0.03)
-    model = InvariantGPRegressor(likelihood="laplace", num_inducing=5, normalize_y=False, training=options, **SMALL)
+    model = InvariantGPRegressor(likelihood="student-t", num_inducing=5, normalize_y=False, training=options, **SMALL)
     assert within_ten_ranges(model.fit(X, y), X, y)
 
 
@@ -122,7 +122,7 @@ def test_a_target_that_does_not_vary_has_its_own_size_for_a_unit(scale):
 
 
 @pytest.mark.parametrize("inference", ["exact", "sparse"])
-@pytest.mark.parametrize("likelihood", ["gaussian", "student-t", "laplace"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "student-t"])
 @pytest.mark.parametrize("normalize_y", [True, False])
 def test_targets_that_vary_by_rounding(likelihood, inference, normalize_y):
     """An evidence or a bound of nan: their variance of 1e-63 was taken for that of f."""
@@ -133,7 +133,7 @@ def test_targets_that_vary_by_rounding(likelihood, inference, normalize_y):
     assert np.abs(model.predict(X) / y - 1).max() < 1
 
 
-@pytest.mark.parametrize("likelihood", ["student-t", "laplace"])
+@pytest.mark.parametrize("likelihood", ["student-t"])
 def test_the_evidence_of_constant_targets_has_a_top(likelihood):
     """1e26 nats: the scale of robust noise went to zero."""
     X = np.random.default_rng(0).normal(size=(20, 1))

@@ -16,7 +16,7 @@ from orbitgp.inference import dense_posterior, orbit_gram
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
-from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Laplace, Likelihood, StickBreaking, StudentT
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StickBreaking, StudentT
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotation
 
 N, DIM = 20, 3
@@ -91,7 +91,6 @@ LIKELIHOODS: dict[str, Likelihood] = {
     "bernoulli": Bernoulli(),
     "stick-breaking": StickBreaking(3),
     "student-t": StudentT(1),
-    "laplace": Laplace(1),
 }
 
 

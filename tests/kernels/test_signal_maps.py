@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.kernels import SNV, SavitzkyGolay, ShapeHistograms, SideBySide, SmoothDerivative
+from orbitgp.kernels import SNV, ShapeHistograms, SideBySide, SmoothDerivative
 from orbitgp.kernels.signal_maps import derivatives
 from orbitgp.orbits import TimeShift
 
@@ -35,17 +35,6 @@ def test_maps_of_several_channels_give_one_vector(feature_map):
     assert model.predict(x).shape == (12,)
     features = model.kernel_.map(torch.tensor(x).flatten(1))
     assert features.shape == (12, 60 * (2 if isinstance(feature_map, SideBySide) else 1))
-
-
-@pytest.mark.parametrize("order", [0, 1, 2])
-def test_savitzky_golay_is_exact_for_its_polynomials(order):
-    t = np.arange(40) / 10
-    cubic = np.polynomial.Polynomial([0.3, -1.0, 0.5, 0.2])
-    x = torch.tensor(cubic(t))[None]
-    found = SavitzkyGolay(window=9, degree=3, order=order)(x)[0] * 10**order
-    np.testing.assert_allclose(found, cubic.deriv(order)(t) if order else cubic(t), atol=1e-9)
-    channels = signals(2, 3, 40)
-    assert SavitzkyGolay()(channels).shape == (2, 120)
 
 
 def test_derivatives_of_a_sine():
@@ -145,7 +134,7 @@ def test_inside_estimators_and_through_a_file(tmp_path):
     model.save(tmp_path / "model.safetensors")
     again = InvariantGPClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
-    chain = nn.Sequential(SNV(), SavitzkyGolay(7))
+    chain = nn.Sequential(SNV(), SmoothDerivative(1))
     regressor = InvariantGPRegressor(feature_map=chain, max_steps=3, random_state=0).fit(X, place)
     regressor.save(tmp_path / "regressor.safetensors")
     np.testing.assert_array_equal(
@@ -156,8 +145,6 @@ def test_inside_estimators_and_through_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SavitzkyGolay(window=4), "needs an odd window"),
-        (lambda: SavitzkyGolay(window=11)(torch.rand(2, 8)), "a window of 11 samples, but signals have 8"),
         (lambda: SmoothDerivative(3), "order must be 0, 1 or 2, got 3"),
         (lambda: SmoothDerivative(width=0.0), "width must be positive and finite, got 0.0"),
         (lambda: ShapeHistograms(scales=1), "scales must be at least 2, got 1"),

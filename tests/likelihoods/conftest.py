@@ -17,7 +17,6 @@ MAKERS: dict[str, Callable[[], Likelihood]] = {
     "indicators": lambda: make_likelihood("gaussian", num_classes=4),
     "gaussian": lambda: make_likelihood("gaussian", num_outputs=2),
     "student-t": lambda: make_likelihood("student-t", num_outputs=2),
-    "laplace": lambda: make_likelihood("laplace", num_outputs=2),
     "negative-binomial": lambda: make_likelihood("negative-binomial"),
 }
 

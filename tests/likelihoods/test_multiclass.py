@@ -90,6 +90,6 @@ def test_an_unknown_name_is_answered_with_the_known_ones(name: str) -> None:
 
 
 def test_classes_are_no_regression() -> None:
-    known = "gaussian, heteroscedastic, student-t, laplace, negative-binomial"
+    known = "gaussian, heteroscedastic, student-t, negative-binomial"
     with pytest.raises(ValueError, match=f"regression is one of {known}, got 'dirichlet'"):
         make_likelihood("dirichlet")

@@ -28,7 +28,6 @@ ORBITS = {
     "scale": lambda: Scale(),
     "shear": lambda: Shear(),
     "deformation": lambda: LocalDeformation(0.7, 4),
-    "deformation, per axis, two scales": lambda: LocalDeformation((0.7, 0.4), (5, 3), per_axis=True),
     "tangent": lambda: TangentDeformation(0.7, 4),
     "thickness": lambda: Thickness((-0.8, 1.3)),
     "contrast": lambda: Contrast(),

@@ -76,17 +76,10 @@ def test_evenly_spaced_first_coordinate_for_any_number_of_points():
     torch.testing.assert_close(gaps, torch.full_like(gaps, 1 / 12), rtol=0, atol=1e-12)
 
 
-def test_antithetic_pairs():
-    u = base_draws("antithetic", 10, 2, 8, 3)
-    assert torch.equal(u[:, :, :4], 1 - u[:, :, 4:])
-    assert base_draws("antithetic", 10, 2, 7, 3).shape == (10, 2, 7, 3)
-
-
 def test_variance_is_reduced():
     def variance(policy, points, dim):
         return smooth(base_draws(policy, 2000, 1, points, dim, dtype=torch.float64)).mean(-1).var()
 
-    assert variance("antithetic", 16, 6) < variance("iid", 16, 6) / 20
     assert variance("qmc", 16, 1) < variance("iid", 16, 1) / 10
     assert variance("qmc", 16, 6) < variance("iid", 16, 6) / 8
     assert variance("qmc", 16, 50) < variance("iid", 16, 50) / 2

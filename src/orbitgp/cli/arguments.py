@@ -32,7 +32,7 @@ ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "saturation", "hue", "gamma", "blur", "stain", "cutout"),
     *("noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
-    *("baseline", "smoothing", "dropout", "reversal", "swap", "sign", "permutations", "cyclic", "dihedral", "blocks"),
+    *("baseline", "smoothing", "reversal", "swap", "sign", "permutations", "cyclic", "dihedral", "blocks"),
     "weighted",
 )
 ORBIT_HELP = (

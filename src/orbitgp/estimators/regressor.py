@@ -50,7 +50,7 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             in ``"rotation"`` or ``"affine*deformation"``; none by default.
         kernel: any GPyTorch kernel, with its values, priors and constraints; by default an RBF that starts from the data.
         likelihood: ``gaussian`` (which ``auto`` stands for), ``heteroscedastic`` where the noise depends on the inputs,
-            ``student-t`` or ``laplace`` for data with outliers, ``negative-binomial`` for counts, or an object. Several outputs
+            ``student-t`` for data with outliers, ``negative-binomial`` for counts, or an object. Several outputs
             share one kernel, one orbit and one noise: fit those that are unlike one by one.
         feature_map: a module from inputs to vectors, of which k_g is then a kernel (:mod:`orbitgp.kernels`), such as
             ``OrientedGradients()`` for images; by default k_g sees inputs as they are. The orbit acts first.

@@ -5,9 +5,9 @@ from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.image_maps import Frame, OrientedGradients
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.kernels.patches import PatchDictionary
-from orbitgp.kernels.signal_maps import SNV, SavitzkyGolay, ShapeHistograms, SmoothDerivative
+from orbitgp.kernels.signal_maps import SNV, ShapeHistograms, SmoothDerivative
 
 __all__ = [
     "SNV", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel", "OrientedGradients", "PatchDictionary",
-    "SavitzkyGolay", "ShapeHistograms", "SideBySide", "SmoothDerivative", "covariance",
+    "ShapeHistograms", "SideBySide", "SmoothDerivative", "covariance",
 ]  # fmt: skip

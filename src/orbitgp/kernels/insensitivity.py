@@ -7,11 +7,7 @@ How rarely follows from the expected squared deviation, by Markov's inequality:
 
 Under the prior, with f normalised to unit variance so that "different" has a scale, that number is 2 (1 - E_a k(x, x_a)),
 with k the normalised :class:`~orbitgp.kernels.invariant.InvariantKernel`: the lemma of appendix A. A group gives expected
-covariance 1 and deviation 0. Under a posterior it is the mean over the orbit of
-
-    E_f [f(x) - f(x_a)]^2 = (m(x) - m(x_a))^2 + v(x, x) - 2 v(x, x_a) + v(x_a, x_a)
-
-with m and v the posterior mean and covariance, in the units of f.
+covariance 1 and deviation 0.
 """
 
 from __future__ import annotations
@@ -31,8 +27,6 @@ from orbitgp.orbits import FiniteOrbit, Orbit, Pairing
 from orbitgp.orbits.sampling import Elements, Inputs
 
 Rows = Float[Tensor, " rows"]  # one number for each input
-Posterior = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Points (K, *features), as the rows of x are given, to the joint mean (K,) and covariance (K, K) of f there."""
 Taken = Callable[[Inputs], Elements]
 """The elements that are taken of the orbit of each row, by the same draws for every row."""
 
@@ -44,21 +38,19 @@ class Insensitivity:
     """What may be expected of f(x) - f(x_a) for each row x, for a random element x_a of its orbit and a random function f.
 
     Attributes:
-        expected_covariance: E_a k(x, x_a) under the normalised prior (at most 1), or E_a v(x, x_a) under the posterior.
+        expected_covariance: E_a k(x, x_a) under the normalised prior, at most 1.
         expected_squared_deviation: E [f(x) - f(x_a)]^2.
-        of: ``prior`` or ``posterior``.
         elements: how many elements of the orbit of each row were taken.
         exact: whether those are all there are.
     """
 
     expected_covariance: Rows
     expected_squared_deviation: Rows
-    of: str
     elements: int
     exact: bool
 
     def bound(self, eps: float) -> Rows:
-        """The squared deviation that is exceeded with probability at most 1/eps: under the prior, 2 eps (1 - E_a k(x, x_a))."""
+        """The squared deviation that is exceeded with probability at most 1/eps: 2 eps (1 - E_a k(x, x_a))."""
         if not eps > 0:
             raise ValueError(f"eps must be positive, got {eps}.")
         return eps * self.expected_squared_deviation
@@ -74,7 +66,7 @@ class Insensitivity:
 
     def __repr__(self) -> str:
         rows, elements = (f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((len(self), "row"), (self.elements, "orbit element")))
-        title = f"Insensitivity under the {self.of}: {rows}, {elements}"
+        title = f"Insensitivity under the prior: {rows}, {elements}"
         title += " (all of them)" if self.exact else " (a sample)"
         if not len(self):
             return title
@@ -93,22 +85,20 @@ class Insensitivity:
 
 @torch.no_grad()
 def insensitivity(
-    kernel: Kernel | None,
+    kernel: Kernel,
     orbit: Orbit,
     x: Inputs,
-    posterior: Posterior | None = None,
     *,
     num_samples: int | None = None,
     image_shape: tuple[int, ...] | None = None,
     seed: int = 0,
 ) -> Insensitivity:
-    """How much f, the mean over the orbit of g ~ GP(0, kernel), or a posterior of it, may change within the orbit of each row.
+    """How much f, the mean over the orbit of g ~ GP(0, kernel), may change within the orbit of each row.
 
     Args:
-        kernel: k_g, the kernel of g. Not used with a posterior, where it may be None.
+        kernel: k_g, the kernel of g.
         orbit: what may happen to x.
         x: inputs, as vectors or images.
-        posterior: if given, a function from points to the joint mean and covariance of f at those points.
         num_samples: how many elements of the orbit to take; by default all of a finite one and 64 of an infinite one. Those of
             an infinite orbit are the draws that predictions use, the same for every row.
         image_shape: the shape of the images that the rows of x hold, where x has vectors and the orbit acts on images.
@@ -127,15 +117,10 @@ def insensitivity(
         return orbit.shared_samples(x, num_samples, seed).points.flatten(1, 2)
 
     images = x.reshape(len(x), *features)
-    if posterior is not None:
-        cov, dev = _under_posterior(posterior, taken, images, x.shape[1:])
-    elif kernel is None:
-        raise ValueError("insensitivity needs a kernel, or a posterior.")
-    else:
-        cov, dev = _under_prior(kernel, taken, images)
+    cov, dev = _under_prior(kernel, taken, images)
     elements = taken(images[:1]).shape[1] if len(x) else 0
     exact = isinstance(orbit, FiniteOrbit) and elements == orbit.size
-    return Insensitivity(cov, dev, "prior" if posterior is None else "posterior", elements, exact)
+    return Insensitivity(cov, dev, elements, exact)
 
 
 def _under_prior(kernel: Kernel, taken: Taken, images: Inputs) -> tuple[Rows, Rows]:
@@ -155,18 +140,3 @@ def _under_prior(kernel: Kernel, taken: Taken, images: Inputs) -> tuple[Rows, Ro
     # A correlation within rounding of one is one, and no correlation is larger.
     cov = torch.where(cov > 1 - 32 * torch.finfo(cov.dtype).eps, 1.0, cov)
     return cov.to(images.dtype), (2 * (1 - cov)).to(images.dtype)
-
-
-def _under_posterior(posterior: Posterior, taken: Taken, images: Inputs, shape: torch.Size) -> tuple[Rows, Rows]:
-    """E_a v(x, x_a), and E_a [(m(x) - m(x_a))^2 + v(x, x) - 2 v(x, x_a) + v(x_a, x_a)]."""
-    covs, devs = images.new_empty(len(images)), images.new_empty(len(images))
-    for i, image in enumerate(images):
-        points = torch.cat([image[None], taken(image[None])[0]]).reshape(-1, *shape)
-        mean, cov = posterior(points)
-        n, got = len(points), f"{tuple(mean.shape)} and {tuple(cov.shape)}"
-        if mean.shape != (n,) or cov.shape != (n, n):
-            raise ValueError(f"posterior must return a mean of shape ({n},) and a covariance of shape ({n}, {n}), got {got}.")
-        variance = cov[0, 0] - 2 * cov[0, 1:] + cov.diagonal()[1:]
-        covs[i] = cov[0, 1:].mean()
-        devs[i] = ((mean[0] - mean[1:]) ** 2 + variance.clamp_min(0.0)).mean()  # below zero only by rounding
-    return covs, devs

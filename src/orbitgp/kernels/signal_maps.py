@@ -1,4 +1,4 @@
-"""Feature maps for signals: what spectroscopists do to spectra (SNV, Savitzky-Golay), a learned derivative, and shapes.
+"""Feature maps for signals: SNV, as spectroscopists do to spectra, a learned derivative, and shapes.
 
 Signals are rows (N, T), or (N, C, T) with each channel on its own.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,33 +22,6 @@ class SNV(nn.Module):
 
     def forward(self, x: Signals) -> Signals:
         return _centred(x) / _deviation(x)
-
-
-class SavitzkyGolay(nn.Module):
-    """The value or a derivative, per sample, of the parabola (or higher polynomial) that fits best around each sample.
-
-    Args:
-        window: how many samples it is fitted to: odd, and no more than the signal has. At the ends, the first and the last fit
-            go on.
-        degree: of the polynomial.
-        order: of the derivative; 0 only smooths.
-    """
-
-    def __init__(self, window: int = 11, degree: int = 2, order: int = 1) -> None:
-        super().__init__()
-        if window < 1 or window % 2 == 0 or not 0 <= order <= degree < window:
-            raise ValueError(
-                f"SavitzkyGolay needs an odd window and order <= degree < window, got window={window}, degree={degree}, "
-                f"order={order}."
-            )
-        self.window, self.degree, self.order = window, degree, order
-
-    def forward(self, x: Signals) -> Float[Tensor, "rows mapped"]:
-        length = x.shape[-1]
-        if length < self.window:
-            raise ValueError(f"SavitzkyGolay has a window of {self.window} samples, but signals have {length}: take fewer.")
-        matrix = _savitzky_golay(length, self.window, self.degree, self.order, dtype=x.dtype, device=x.device)
-        return (x @ matrix.mT).flatten(1)
 
 
 class SmoothDerivative(LearnedConstants):
@@ -175,10 +147,3 @@ def _deviation(x: Tensor) -> Tensor:
 def _lags(length: int) -> Float[Tensor, " both"]:
     """0, 1 .. T - 1, then -T .. -1: how many samples later each sample of a filter stands."""
     return torch.fft.fftfreq(2 * length, 1 / (2 * length), dtype=torch.float64)
-
-
-@constant
-def _savitzky_golay(length: int, window: int, degree: int, order: int) -> Float[Tensor, "length length"]:
-    from scipy.signal import savgol_filter  # it takes a while to import, and few need it
-
-    return torch.tensor(savgol_filter(np.eye(length), window, degree, deriv=order, axis=0))

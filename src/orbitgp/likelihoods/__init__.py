@@ -8,12 +8,12 @@ from orbitgp.likelihoods.counts import NegativeBinomial
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators, HeteroscedasticGaussian
 from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
-from orbitgp.likelihoods.noise import Laplace, Noise, StudentT
+from orbitgp.likelihoods.noise import Noise, StudentT
 from orbitgp.likelihoods.predictive import Categorical, CountMixture, ScaleMixture
 
 __all__ = [
     "Bernoulli", "Categorical", "Classification", "CountMixture", "Dirichlet", "Gaussian", "GaussianIndicators",
-    "HeteroscedasticGaussian", "Laplace", "Likelihood", "Moments", "NegativeBinomial", "Noise", "Quadratic", "ScaleMixture",
+    "HeteroscedasticGaussian", "Likelihood", "Moments", "NegativeBinomial", "Noise", "Quadratic", "ScaleMixture",
     "StickBreaking", "StudentT", "make_likelihood",
 ]  # fmt: skip
 
@@ -27,7 +27,6 @@ REGRESSION: dict[str, Callable[[int], Likelihood]] = {
     "gaussian": Gaussian,
     "heteroscedastic": HeteroscedasticGaussian,
     "student-t": StudentT,
-    "laplace": Laplace,
     "negative-binomial": NegativeBinomial,
 }
 
@@ -38,7 +37,7 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
     For classification, ``bernoulli`` takes two classes. ``dirichlet``, ``gaussian`` and ``stick-breaking`` take any number.
     Start with ``dirichlet`` for three classes or more. ``gaussian`` is a regression on the indicators of the classes.
 
-    For regression, ``gaussian`` is the default. ``student-t`` and ``laplace`` resist outliers, the noise of
+    For regression, ``gaussian`` is the default. ``student-t`` resists outliers, the noise of
     ``heteroscedastic`` depends on the inputs, and ``negative-binomial`` is for counts.
     """
     if num_classes is None:

@@ -5,7 +5,7 @@ Every likelihood here is used through one inequality, for each datum,
     log p(y | f) >= const + eta . f - 1/2 lam . f^2        for any value of its local parameters,
 
 so the expected log likelihood needs only the first two moments of q(f). Both have unbiased estimates. The Gaussian is such a
-quadratic itself. A super-Gaussian likelihood (logistic, Student-t, Laplace) is the upper envelope of many quadratics, one for
+quadratic itself. A super-Gaussian likelihood (logistic, Student-t) is the upper envelope of many quadratics, one for
 each value of a local parameter. The constants are kept: without them bounds cannot be compared.
 
 A likelihood is four small methods: ``local`` (the best local parameters, given moments of q(f)), ``quadratic`` (the bound at

@@ -1,4 +1,4 @@
-"""Regression: y = f + e with symmetric, super-Gaussian noise e, one latent function for each output. Student-t and Laplace.
+"""Regression: y = f + e with symmetric, super-Gaussian noise e, one latent function for each output.
 
 Noise with log density g(r) is super-Gaussian if g is convex as a function of r^2: its tails are heavier than a Gaussian's. Then
 a tangent in r^2 is a lower bound, quadratic in r = y - f:
@@ -29,7 +29,6 @@ from orbitgp.likelihoods.predictive import ScaleMixture
 _MIN_DF = 2.0  # above it the noise has a variance
 _LEAST_EXCESS = 0.01  # of a df over that: the variance is 201 squared scales, and never infinite
 _LARGE = 1e4  # half a df, above which the noise is as good as Gaussian, and log Gamma rounds away what is left
-_SHARPEST = 1e-3  # the least |c| of the Laplace bound, in units of its scale
 
 
 class Noise(Likelihood):
@@ -131,28 +130,6 @@ class StudentT(ScaledNoise):
     @torch.no_grad()
     def noise_variance(self) -> float:
         return float(self.scale.square() * self.df / (self.df - 2))
-
-
-class Laplace(ScaledNoise):
-    """g(r) = -log(2 scale) - |r| / scale, w(c) = 1 / (scale |c|).
-
-    w is infinite at c = 0, so the bound takes |c| at scale / 1000 or above. This loses less than 0.0005 nats. ``scale`` is
-    learned above ``min_scale``.
-    """
-
-    def log_density(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return (-torch.log(2 * self.scale) - r.abs() / self.scale).to(r.dtype)
-
-    def precision(self, c: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return 1 / (self.scale * c.abs()).to(c.dtype)
-
-    def quadratic(self, y: Latents, local: Latents | None) -> Quadratic:
-        floor = (_SHARPEST * self.scale.detach()).to(y.dtype)
-        return super().quadratic(y, None if local is None else torch.maximum(local.abs(), floor))
-
-    @torch.no_grad()
-    def noise_variance(self) -> float:
-        return float(2 * self.scale.square())
 
 
 def _points(unit: float) -> Float[Tensor, " points"]:

@@ -12,12 +12,12 @@ from orbitgp.orbits.images.warps import ImageOrbit, Points, Warp, WarpProduct
 from orbitgp.orbits.sampling import Pairing, Samples
 from orbitgp.orbits.signals.timewarp import TimeWarp
 from orbitgp.orbits.signals.warps import SignalOrbit, SignalWarp, SignalWarpProduct, TimeScale, TimeShift
-from orbitgp.orbits.values import Baseline, Brightness, Contrast, Dropout, Gain, GaussianNoise, Offset, Smoothing
+from orbitgp.orbits.values import Baseline, Brightness, Contrast, Gain, GaussianNoise, Offset, Smoothing
 from orbitgp.orbits.weighted import Weighted
 
 __all__ = [
     "Affine", "Baseline", "Blur", "Brightness", "ChannelPermutation", "Composition", "Contrast", "Cutout",
-    "Description", "Dropout", "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "Gamma", "GaussianNoise", "Hue",
+    "Description", "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "Gamma", "GaussianNoise", "Hue",
     "Identity", "ImageOrbit", "LocalDeformation", "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity",
     "Reversal", "Rotate90", "Rotation", "Samples", "Saturation", "Scale", "Shear", "Shuffle", "SignChange",
     "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "Stain", "TangentDeformation", "Thickness",

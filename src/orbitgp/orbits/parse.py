@@ -25,7 +25,7 @@ MAX_LENGTH = 500  # of a text: longer ones are slips, and deep ones could exhaus
 _CLASSES = (
     *(orbits.Rotation, orbits.Affine, orbits.Translation, orbits.Scale, orbits.Shear, orbits.Thickness, orbits.Brightness),
     *(orbits.Contrast, orbits.Flip, orbits.Rotate90, orbits.TimeShift, orbits.TimeScale, orbits.TimeWarp, orbits.Gain),
-    *(orbits.Offset, orbits.Baseline, orbits.Smoothing, orbits.Dropout, orbits.Reversal, orbits.Saturation, orbits.Hue),
+    *(orbits.Offset, orbits.Baseline, orbits.Smoothing, orbits.Reversal, orbits.Saturation, orbits.Hue),
     *(orbits.Gamma, orbits.Blur, orbits.Stain, orbits.Cutout),
 )
 NAMES: dict[str, Callable[..., Orbit]] = {

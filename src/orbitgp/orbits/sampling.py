@@ -8,7 +8,6 @@ independent of the orbit:
   of every coordinate are flipped by a random number of each datum and each group. So groups are independent, every draw is
   uniform, and group means are unbiased. Their variance is far below that of ``iid`` for smooth orbits of few dimensions, and no
   larger for rough orbits of many. A power of two is the best number of points.
-- ``antithetic``: within a group, pairs u and 1 - u. Everything that is linear in the draws cancels.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Draws = Float[Tensor, "rows samples dim"]
 Transformed = Float[Tensor, "rows allsamples *features"]
 Elements = Float[Tensor, "rows size *features"]
 
-Policy = Literal["iid", "qmc", "antithetic"]
+Policy = Literal["iid", "qmc"]
 POLICIES: tuple[str, ...] = get_args(Policy)
 _SOBOL_MAX_DIM = torch.quasirandom.SobolEngine.MAXDIM
 
@@ -58,9 +57,6 @@ def base_draws(
 
     if policy == "iid":
         return uniform(points, dim)
-    if policy == "antithetic":
-        half = uniform((points + 1) // 2, dim)
-        return torch.cat([half, 1 - half], dim=2)[:, :, :points]
     # The leading dimensions matter most. Those beyond Sobol's limit get independent draws.
     lead = min(dim, _SOBOL_MAX_DIM + 1)
     digits = round(-log2(eps))  # of u, less the one that holds the half below, which keeps u away from zero and one

@@ -195,37 +195,6 @@ class Smoothing(SignalOrbit):
         return xa.reshape(rows, samples, *x.shape[1:])
 
 
-class Dropout(SignalOrbit):
-    """x with a gap somewhere: its place is uniform along the axis, its length uniform between zero and a learned one.
-
-    A sample that the gap covers in part is replaced in part, so the result is differentiable in the length. The gap is in all
-    channels alike. ``gap`` is the largest length, or a (0, max) pair; by default five samples. ``fill`` stands there instead:
-    the ``"mean"`` of the channel, or a number. ``interval`` and ``unit`` are as for ``TimeShift``.
-    """
-
-    num_draws = 2
-
-    def __init__(
-        self,
-        gap: Given | None = None,
-        fill: Number | Literal["mean"] = "mean",
-        learn: bool = True,
-        interval: Number = 1.0,
-        unit: str = SAMPLES,
-    ) -> None:
-        super().__init__(interval, unit)
-        if isinstance(fill, str) and fill != "mean":
-            raise ValueError(f"fill must be a number or 'mean', got {fill!r}.")
-        self.fill = fill
-        self.gap = Range(5 * self.interval if gap is None else gap, self.axis(from_zero=True), "gap", learn)
-
-    def transform(self, x: Inputs, u: Draws) -> Transformed:
-        self.check(x.shape[1:])
-        hidden = covered(x.shape[-1], u[..., :1], 0.5 * PIXELS * self.gap(u[..., 1:]).abs())
-        fill = x.mean(-1, keepdim=True) if isinstance(self.fill, str) else self.fill
-        return x[:, None] + hidden.reshape(*u.shape[:2], *[1] * (x.ndim - 2), -1) * (fill - x)[:, None]
-
-
 def bells(width: Float[Tensor, "rows samples 1"], reach: int) -> Float[Tensor, "rows samples steps"]:
     """Weights of Gaussians of these standard deviations, at whole steps up to ``reach`` to either side; they sum to one."""
     distance = torch.arange(-reach, reach + 1, dtype=width.dtype, device=width.device)

@@ -31,7 +31,7 @@ class TrainingOptions:
     those that differ from the defaults.
 
     Args:
-        sampler: how the base draws of a group are made: ``qmc``, ``iid`` or ``antithetic`` (:mod:`orbitgp.orbits.sampling`).
+        sampler: how the base draws of a group are made: ``qmc`` or ``iid`` (:mod:`orbitgp.orbits.sampling`).
         inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to
             f, and the bound is tighter (:class:`orbitgp.InvariantGP`). By default 8, or all elements of a finite orbit that
             has up to 32.

@@ -28,7 +28,6 @@ _RANGES = {
 _SIZES = {
     ("GaussianNoise", "scale"): ("noise of standard deviation", "noise: standard deviation"),
     ("Smoothing", "width"): ("smoothing up to", "smoothing: width"),
-    ("Dropout", "gap"): ("gaps up to", "dropout: gap"),
     ("Baseline", "baseline"): ("baselines of", "baseline: baseline"),
     ("Blur", "width"): ("blur up to", "blur: width"),
     ("Cutout", "side"): ("missing squares up to", "cutout: side"),

@@ -13,7 +13,6 @@ from orbitgp.orbits import (
     Baseline,
     ChannelPermutation,
     Composition,
-    Dropout,
     FiniteProduct,
     Gain,
     Offset,
@@ -40,10 +39,7 @@ ORBITS = {
     "offset": lambda: Offset(),
     "baseline": lambda: Baseline(),
     "smoothing": lambda: Smoothing(1.37),
-    "dropout": lambda: Dropout(4.0),
-    "everything": lambda: (
-        Reversal() * TimeShift() * TimeWarp(0.6, 4.0) * TimeScale() * Smoothing(1.37) * Baseline() * Dropout(4.0) * Gain()
-    ),
+    "everything": lambda: Reversal() * TimeShift() * TimeWarp(0.6, 4.0) * TimeScale() * Smoothing(1.37) * Baseline() * Gain(),
 }
 
 
@@ -78,7 +74,7 @@ def test_shapes_and_precision(name, dtype):
 
 
 def test_fixed_one_sided_ranges_are_rebuilt():
-    for orbit in (Smoothing(2.0, learn=False), Dropout(4.0, learn=False), TimeShift((1.0, 3.0), learn=False)):
+    for orbit in (Smoothing(2.0, learn=False), TimeShift((1.0, 3.0), learn=False)):
         tensors: dict[str, torch.Tensor] = {}
         again = unpack(pack(orbit, tensors, "orbit"), tensors, "orbit", None)
         assert str(again.describe()) == str(orbit.describe())
@@ -208,18 +204,6 @@ def test_smoothing_is_a_gaussian_filter():
         expected = gaussian_filter1d(x[0].numpy(), 3.0 * part + 1e-3, mode="nearest", truncate=8)
         np.testing.assert_allclose(found, expected, atol=1e-3)
     assert torch.allclose(orbit.transform(x, torch.full((1, 1, 1), 1e-12, dtype=torch.float64))[0, 0], x[0])
-
-
-def test_dropout_covers_what_it_says():
-    x = torch.ones(1, 50, dtype=torch.float64)
-    orbit = Dropout(8.0, fill=0.0, learn=False).double()
-    u = torch.tensor([[[0.5, 0.75], [0.31, 0.4]]], dtype=torch.float64)
-    missing = (1 - orbit.transform(x, u)).sum(-1)[0]
-    assert torch.allclose(missing, torch.tensor([6.0, 3.2], dtype=torch.float64))
-    away = orbit.transform(x, u)[0, 0]
-    assert (away == 0).nonzero().flatten().tolist() == list(range(22, 28))
-    centred = Dropout(8.0).transform(torch.rand(2, 3, 50), u.float().expand(2, -1, -1))
-    assert centred.shape == (2, 2, 3, 50)
 
 
 def test_baseline_has_its_amplitude():

@@ -10,14 +10,12 @@ uncorrelated. s_j^2 is the Gaussian spectrum at k_j, normalised over the waves t
 mean square displacement *is* the amplitude at every point, for any smoothness. The waves are fixed, chosen for the initial
 smoothness; only their weights depend on the parameters. Hence the field is linear in its draws, costs one matrix product, and
 is differentiable in all parameters. Waves are sorted by frequency, so the leading base draws matter most, and
-quasi-Monte-Carlo or antithetic draws act on them.
-
-Several smoothness scales are one field too: a sum of independent Gaussian fields is Gaussian, with the sum of the spectra.
+quasi-Monte-Carlo draws act on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import product
 from math import floor, inf, log, pi
 from typing import Any
@@ -32,8 +30,6 @@ from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.images.warps import ImageOrbit, Points, Size, Warp, WarpDraws, pixels
 from orbitgp.orbits.ranges import PIXELS, Number, check_names
 from orbitgp.orbits.sampling import Draws
-
-Lengths = Number | Sequence[Number]
 
 
 class Deformation(ImageOrbit):
@@ -58,14 +54,12 @@ class LocalDeformation(Deformation, Warp):
     """x_a(p) = x(p + d(p)) for a smooth Gaussian random field d of displacements.
 
     Args:
-        amplitude: root mean square length of the displacement, in pixels; with ``per_axis``, along each axis.
+        amplitude: root mean square length of the displacement, in pixels.
         smoothness: the length, in pixels, over which displacements change: their correlation is exp(-r^2 / (2 smoothness^2)).
-            Several lengths make a sum of fields, each with an amplitude of its own (a list, or one that all start with).
-        per_axis: displacements along x and along y have an amplitude and a smoothness each.
         frozen: which of ``"amplitude"`` and ``"smoothness"`` are not learned.
         finest: the smallest smoothness, in pixels, that the field can have. The number of base draws grows with
-            (image size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the smallest initial smoothness, or that
-            itself if it is frozen. Below it, and above twice the initial smoothness, the correlation is another one.
+            (image size / finest)^2: 50 for the default on 28 x 28. By default 5/6 of the initial smoothness, or that itself
+            if it is frozen. Below it, and above twice the initial smoothness, the correlation is another one.
 
     Write it last in a composition, ``Affine() * LocalDeformation()``. There the field is needed only at the pixels. Elsewhere
     it is interpolated at the points where the later warps look, and zero outside the image.
@@ -73,14 +67,13 @@ class LocalDeformation(Deformation, Warp):
 
     def __init__(
         self,
-        amplitude: Lengths = 1.0,
-        smoothness: Lengths = 6.0,
-        per_axis: bool = False,
+        amplitude: Number = 1.0,
+        smoothness: Number = 6.0,
         frozen: Collection[str] = (),
         finest: Number | None = None,
     ) -> None:
         super().__init__()
-        self.field = SmoothField(amplitude, smoothness, per_axis, frozen, finest)
+        self.field = SmoothField(amplitude, smoothness, frozen, finest)
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         c, basis = self.field.coefficients(u[:, :, 0, 0], p.size), self.field.basis(p.size, u)
@@ -95,27 +88,17 @@ class SmoothField(nn.Module):
 
     reach = ("amplitude",)
 
-    def __init__(
-        self, amplitude: Lengths, smoothness: Lengths, per_axis: bool, frozen: Collection[str], finest: Number | None
-    ) -> None:
+    def __init__(self, amplitude: Number, smoothness: Number, frozen: Collection[str], finest: Number | None) -> None:
         super().__init__()
         check_names(frozen, "a deformation", ("amplitude", "smoothness"))
-        scales = [float(s) for s in smoothness] if isinstance(smoothness, Sequence) else [float(smoothness)]
-        sizes = [float(a) for a in amplitude] if isinstance(amplitude, Sequence) else [float(amplitude)] * len(scales)
-        if not scales or not all(0 < s < inf for s in scales):
-            raise ValueError(f"smoothness must be a positive length in pixels, or several, got {smoothness}.")
-        if len(sizes) != len(scales):
-            raise ValueError(f"amplitude and smoothness must have equal length, got {len(sizes)} and {len(scales)}.")
-        if not all(0 < a < inf for a in sizes):
-            raise ValueError(f"amplitude must be a positive number of pixels (at zero the gradient vanishes), got {amplitude}.")
-        self.coarsest = max(scales)
-        self.finest = float(finest) if finest is not None else finest_of(min(scales), frozen)
-        if not 0 < self.finest < inf:
-            raise ValueError(f"finest must be a positive length in pixels, got {finest}.")
-        axes = 2 if per_axis else 1
-        # (axes, scales): in tens of pixels, like shifts, and as a logarithm.
-        self.amplitude = nn.Parameter(torch.tensor([sizes] * axes) / PIXELS, requires_grad="amplitude" not in frozen)
-        self.log_smoothness = nn.Parameter(torch.tensor([scales] * axes).log(), requires_grad="smoothness" not in frozen)
+        self.coarsest = float(smoothness)
+        self.finest = finest_of(self.coarsest, frozen) if finest is None else float(finest)
+        for name, value in (("amplitude", amplitude), ("smoothness", smoothness), ("finest", self.finest)):
+            if not 0 < value < inf:
+                raise ValueError(f"{name} must be a positive length in pixels, got {value}.")
+        # In tens of pixels, like shifts, and as a logarithm.
+        self.amplitude = nn.Parameter(torch.tensor(amplitude / PIXELS), requires_grad="amplitude" not in frozen)
+        self.log_smoothness = nn.Parameter(torch.tensor(log(smoothness)), requires_grad="smoothness" not in frozen)
 
     def draws_for(self, size: Size) -> int:
         return 2 * (2 * len(waves(size, self.finest, self.coarsest)) + 1)
@@ -125,15 +108,13 @@ class SmoothField(nn.Module):
         height, width = features[-2:]
         return 12.0 * self.draws_for((height, width)) / 2 * height * width
 
-    def deviations(self, size: Size) -> Float[Tensor, "2 terms"]:
-        """Standard deviations s_j of the coefficients of both displacements, in pixels."""
+    def deviations(self, size: Size) -> Float[Tensor, " terms"]:
+        """Standard deviations s_j, in pixels, of the coefficients of either displacement."""
         like = self.log_smoothness
         k = waves(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device).norm(dim=1)
-        variance = (2 * self.amplitude.abs().log()[..., None] + log_spectrum(like.exp(), k)).logsumexp(1)
-        deviations = PIXELS * (0.5 * variance).exp()
-        deviations = torch.cat([deviations[:, :1], deviations[:, 1:].repeat_interleave(2, 1)], 1)  # cosine and sine
-        # A single amplitude is the length of the displacement, which the two axes share.
-        return deviations if len(deviations) == 2 else deviations.expand(2, -1) / 2**0.5
+        # The amplitude is the length of the displacement, which the two axes share.
+        s = PIXELS * self.amplitude.abs() / 2**0.5 * (0.5 * log_spectrum(like.exp(), k)).exp()
+        return torch.cat([s[:1], s[1:].repeat_interleave(2)])  # cosine and sine
 
     def coefficients(self, u: Draws, size: Size) -> Float[Tensor, "rows samples 2 terms"]:
         """The coefficients of the displacements along x and y; draws of one wave are neighbours."""
@@ -146,21 +127,11 @@ class SmoothField(nn.Module):
 
     def quantities(self) -> dict[str, Quantity]:
         """Amplitude and smoothness in pixels, by name."""
-        axes = ("_x", "_y") if len(self.amplitude) == 2 else ("",)
-        scales = [f"_{i + 1}" for i in range(self.amplitude.shape[1])] if self.amplitude.shape[1] > 1 else [""]
-        keys = [axis + scale for axis in axes for scale in scales]
-        values = {"amplitude": PIXELS * self.amplitude.abs(), "smoothness": self.log_smoothness.exp()}
-        return {
-            name + key: Quantity(value, "px")
-            for name, found in values.items()
-            for key, value in zip(keys, found.flatten().tolist(), strict=True)
-        }
+        lengths = {"amplitude": PIXELS * self.amplitude.abs().item(), "smoothness": self.log_smoothness.exp().item()}
+        return {name: Quantity(length, "px") for name, length in lengths.items()}
 
     def saved_arguments(self) -> dict[str, Any]:
-        axes, scales = self.amplitude.shape
-        # Every scale starts at the coarsest: with the finest given, that is all the waves depend on.
-        smoothness = [self.coarsest] * scales
-        return {"amplitude": [1.0] * scales, "smoothness": smoothness, "per_axis": axes == 2, "finest": self.finest}
+        return {"smoothness": self.coarsest, "finest": self.finest}
 
 
 def finest_of(smoothness: float, frozen: Collection[str]) -> float:
@@ -168,13 +139,13 @@ def finest_of(smoothness: float, frozen: Collection[str]) -> float:
     return smoothness * (1 if "smoothness" in frozen else 5 / 6)
 
 
-def log_spectrum(smoothness: Float[Tensor, "*scales"], k: Float[Tensor, " waves"]) -> Float[Tensor, "*scales terms"]:
-    """The logarithms of s_j^2 for fields of unit amplitude, for the constant and then for each wave number.
+def log_spectrum(smoothness: Float[Tensor, ""], k: Float[Tensor, " waves"]) -> Float[Tensor, " terms"]:
+    """The logarithms of s_j^2 for a field of unit amplitude, for the constant and then for each wave number.
 
     The waves k and -k are one, hence the factor two for all but the constant. In logarithms, because short waves underflow.
     """
     twice = F.pad(k.new_full(k.shape, log(2.0)), (1, 0))
-    return torch.log_softmax(twice - 0.5 * (smoothness[..., None] * F.pad(k, (1, 0))) ** 2, -1)
+    return torch.log_softmax(twice - 0.5 * (smoothness * F.pad(k, (1, 0))) ** 2, -1)
 
 
 @constant

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from orbitgp.orbits.images.deformation import Deformation, Lengths, SmoothField
+from orbitgp.orbits.images.deformation import Deformation, SmoothField
 from orbitgp.orbits.images.warps import ImageOrbit
 from orbitgp.orbits.ranges import LENGTH, PIXELS, Given, Number, Range
 from orbitgp.orbits.sampling import Draws, Inputs, Transformed
@@ -29,7 +29,7 @@ class TangentDeformation(Deformation):
     """x_a = x + f_x t_x + f_y t_y + beta |t| with beta uniform in a learned range.
 
     Args:
-        amplitude, smoothness, per_axis, finest: of the fields f, as for ``LocalDeformation``.
+        amplitude, smoothness, finest: of the fields f, as for ``LocalDeformation``.
         thickness: pixels by which edges move outwards: a half-width, a (min, max) pair, or None for no such term.
         blur: width, in pixels, of the Gaussian under the derivatives. Fixed.
         frozen: which of ``"amplitude"``, ``"smoothness"`` and ``"thickness"`` are not learned.
@@ -37,10 +37,9 @@ class TangentDeformation(Deformation):
 
     def __init__(
         self,
-        amplitude: Lengths = 1.0,
-        smoothness: Lengths = 6.0,
+        amplitude: Number = 1.0,
+        smoothness: Number = 6.0,
         thickness: Given | None = 0.3,
-        per_axis: bool = False,
         blur: Number = 0.9,
         frozen: Collection[str] = (),
         finest: Number | None = None,
@@ -49,7 +48,7 @@ class TangentDeformation(Deformation):
         if not 0 < blur < inf:
             raise ValueError(f"blur must be a positive width in pixels, got {blur}.")
         self.blur = float(blur)
-        self.field = SmoothField(amplitude, smoothness, per_axis, set(frozen) - {"thickness"}, finest)
+        self.field = SmoothField(amplitude, smoothness, set(frozen) - {"thickness"}, finest)
         learn = "thickness" not in frozen
         self.thickness = None if thickness is None else Range(thickness, LENGTH, "thickness", learn)
 

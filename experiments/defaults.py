@@ -27,10 +27,10 @@ from experiments.default_fit import DefaultFit
 from experiments.harness import Claims, Record, Records, Settings
 from experiments.reduced_mnist import DIRICHLET, OTHERS, ReducedMNIST, of_test_digits, own_error
 from experiments.reduced_mnist import FULL_SIZE as REDUCED
-from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance
+from experiments.rotated_mnist import FIXED, RotatedMNIST, allowance, rotated_mnist
 from experiments.small_data import SmallData
 from experiments.views import FRAMED
-from orbitgp.datasets import Dataset, rotated_mnist
+from orbitgp.datasets import Dataset
 
 LESS = ", less time"
 PARTS = ("sizes", "sizes" + LESS, "reduced", "reduced" + LESS, "rotated", "rotated" + LESS, "few rotated")

@@ -395,33 +395,6 @@ class TestRotate:
             datasets.rotate_by(images, np.zeros(2))
 
 
-class TestRotatedMnist:
-    def test_is_a_rotated_draw_without_replacement(self, tmp_path):
-        write(tmp_path, tiny_mnist())
-        original = datasets.mnist(root=tmp_path)
-        still = datasets.rotated_mnist(tmp_path, max_degrees=0.0, num_train=12, num_test=15, seed=3)
-        drawn = [bytes(image) for image in (*still.x_train, *still.x_test)]
-        known = {
-            bytes(x): y
-            for x, y in zip((*original.x_train, *original.x_test), (*original.y_train, *original.y_test), strict=True)
-        }
-        assert len(set(drawn)) == 27
-        assert [known[image] for image in drawn] == [*still.y_train, *still.y_test]
-        assert still.name == "rotated MNIST (generated), ±0°"
-
-        turned = datasets.rotated_mnist(tmp_path, num_train=12, num_test=15, seed=3)
-        again = datasets.rotated_mnist(tmp_path, num_train=12, num_test=15, seed=3)
-        assert turned.name == "rotated MNIST (generated)"
-        np.testing.assert_array_equal(turned.y_test, still.y_test)
-        np.testing.assert_array_equal(turned.x_test, again.x_test)
-        assert np.abs(turned.x_train - still.x_train).mean() > 0.05
-
-    def test_too_many(self, tmp_path):
-        write(tmp_path, tiny_mnist())
-        with pytest.raises(DatasetError, match="12000 train and 50000 test digits were asked for, but there are 30"):
-            datasets.rotated_mnist(tmp_path)
-
-
 def test_importing_the_package_is_light():
     """scikit-learn's data sets are loaded by the loader that needs them, not by the import."""
     code = "import sys, orbitgp.datasets; sys.exit('sklearn.datasets' in sys.modules)"
@@ -446,12 +419,6 @@ class TestRealMnist:
         assert data.x_train.std(dtype=np.float64) == pytest.approx(0.3081, abs=5e-5)
         assert data.y_train[:5].tolist() == [5, 0, 4, 1, 9]
         assert data.y_test[:5].tolist() == [7, 2, 1, 0, 4]
-
-    def test_rotated_has_the_published_sizes(self):
-        data = datasets.rotated_mnist(root=REAL)
-        assert (data.x_train.shape, data.x_test.shape) == ((12_000, 28, 28), (50_000, 28, 28))
-        assert data.name == "rotated MNIST (generated)"
-        assert 0 <= data.x_train.min() <= data.x_train.max() <= 1
 
 
 def test_generated_signals_have_their_shapes_and_planted_sizes():

@@ -25,7 +25,6 @@ DATA_NAMES = {
     "digits": "1,797 digits of 8x8 pixels, embedded",
     "mnist": "70,000 digits of 28x28 pixels",
     "fashion-mnist": "70,000 pieces of clothing, 28x28 pixels",
-    "rotated-mnist": "MNIST turned by random angles",
 }
 # Here, and not from orbitgp.orbits.parse: completion must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (

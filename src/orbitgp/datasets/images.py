@@ -234,29 +234,3 @@ def rotate_by(images: Images, degrees: Float[np.ndarray, " rows"]) -> Images:
     for image, angle, result in zip(images, degrees, rotated, strict=True):
         ndimage.rotate(image, angle, reshape=False, output=result, order=1, mode="grid-constant")
     return rotated
-
-
-def rotated_mnist(
-    root: str | Path | None = None,
-    download: bool = True,
-    max_degrees: float | int = 180.0,
-    num_train: int = 12_000,
-    num_test: int = 50_000,
-    seed: int = 0,
-) -> Dataset:
-    """Rotated MNIST (generated): the sizes of the Montreal set, made here from all 70,000 digits with a fixed seed.
-
-    Figures on it are not comparable with those published for the Montreal files.
-    """
-    whole = mnist(root=root, download=download)
-    x, y = np.concatenate([whole.x_train, whole.x_test]), np.concatenate([whole.y_train, whole.y_test])
-    if num_train < 1 or num_test < 1 or num_train + num_test > len(x):
-        raise DatasetError(
-            f"{num_train} train and {num_test} test digits were asked for, but there are {len(x)}: ask for fewer."
-        )
-    draw, turn = np.random.SeedSequence(seed).generate_state(2)
-    chosen = np.random.default_rng(draw).permutation(len(x))[: num_train + num_test]
-    x, y = rotate(x[chosen], max_degrees, int(turn))[0], y[chosen]
-    name = "rotated MNIST (generated)" + (f", ±{max_degrees:g}°" if max_degrees != 180 else "")
-    source = f"{whole.source} of MNIST, seed {seed}"
-    return Dataset(x[:num_train], y[:num_train], x[num_train:], y[num_train:], name=name, source=source)

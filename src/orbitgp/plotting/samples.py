@@ -157,32 +157,18 @@ def _draw_signal(axes: Axes, x: Vector, others: Vectors, axis: Axis | None) -> N
         axes.locator_params("x", integer=True)
 
 
-def sensitivity(model: Any, X: Any, title: str | None = None) -> Figure:
-    """Where on the axis of a signal the predictions of a fitted estimator hang.
-
-    The height is the root mean square, over the rows of X and the latent functions, of the gradient of f times the standard
-    deviation of the signals there: how much f moves when this sample alone moves as much as it does in the data. f averages
-    over the orbit, and so does its gradient. Several channels have an axis each. It takes a model of exact inference.
-    """
-    heights = sensitivities(model, X)
-    inches = 1.2 + 0.9 * len(heights)
-    figure, top = titled_figure(6.4, inches, title)
-    grid = {"left": 0.09, "right": 0.98, "bottom": 0.4 / inches, "top": top - 0.03}
-    panels = figure.subplots(len(heights), squeeze=False, sharex=True, gridspec_kw=grid)[:, 0]
-    for axes, height in zip(panels, heights, strict=True):
-        draw_sensitivity(axes, height, signal_axis(model.orbit_))
-        open_frame(axes)
-    axes.xaxis.label.set(color=PAPER.soft, size=8)
-    return figure
-
-
 def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
-    """The numbers that :func:`sensitivity` draws."""
+    """Where on the axis of a signal the predictions of a fitted estimator hang, for each channel.
+
+    It is the root mean square, over the rows of X and the latent functions, of the gradient of f times the standard deviation
+    of the signals there: how much f moves when this sample alone moves as much as it does in the data. f averages over the
+    orbit, and so does its gradient. It takes a model of exact inference. The report draws it.
+    """
     exact, shape = model.model_, tuple(model.input_shape_)
     if model.inference_ != "exact":
-        raise ValueError("sensitivity takes a model of exact inference: fit fewer data, with inference='exact'.")
+        raise ValueError("sensitivities takes a model of exact inference: fit fewer data, with inference='exact'.")
     if len(shape) > 2:
-        raise ValueError(f"sensitivity is for signals (T,) or (C, T), but the inputs have shape {shape}.")
+        raise ValueError(f"sensitivities is for signals (T,) or (C, T), but the inputs have shape {shape}.")
     x = torch.as_tensor(np.asarray(X)).reshape(-1, *shape).to(exact.dtype)
     slope = exact.mean_gradient(x).double()
     spread = exact.x.double().std(0)
@@ -190,7 +176,7 @@ def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
 
 
 def draw_sensitivity(axes: Axes, height: Float[np.ndarray, " length"], axis: Axis | None) -> None:
-    """One channel of :func:`sensitivity`."""
+    """One channel of :func:`sensitivities`."""
     place, label = _places(len(height), axis)
     axes.fill_between(place, height, color=PAPER.accent, alpha=0.35, linewidth=0)
     axes.plot(place, height, color=PAPER.accent, linewidth=1.4)

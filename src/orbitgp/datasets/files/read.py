@@ -20,7 +20,7 @@ from orbitgp.orbits.images.warps import border_level
 
 Targets = Shaped[np.ndarray, "rows *outputs"]
 
-NAMES = ("digits", "mnist", "fashion-mnist", "rotated-mnist")
+NAMES = ("digits", "mnist", "fashion-mnist")
 _READERS = {**READERS, **dict.fromkeys((".csv", ".tsv", ".parquet", ".xlsx"), read_table)}
 _CHANNELS = (1, 3, 4)
 _BEYOND = 0.5  # how far pixels may lie outside of 0 to 1 without a word: sharp edges overshoot

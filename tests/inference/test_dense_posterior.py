@@ -10,7 +10,7 @@ from torch.distributions import MultivariateNormal
 
 from orbitgp.inference import dense_posterior
 from orbitgp.inference.dense_posterior import solve
-from orbitgp.likelihoods import Bernoulli, Classification, Dirichlet, Gaussian, StickBreaking
+from orbitgp.likelihoods import Bernoulli, Classification, Dirichlet, Gaussian, Quadratic, StickBreaking
 
 
 def line(rows: int) -> Tensor:
@@ -60,6 +60,34 @@ class TestGaussian:
         laws = [MultivariateNormal(together.bias[k].expand(12), gram(x) + observed.noise[:, k].diag()) for k in range(3)]
         each = [law.log_prob(observed.targets[:, k]) for k, law in enumerate(laws)]
         assert together.log_evidence == pytest.approx(float(observed.constant + sum(each)), abs=1e-5)
+
+
+class TestSilentData:
+    """A datum whose quadratic is flat (lam = 0) says nothing, in whatever units the targets are."""
+
+    @pytest.mark.parametrize("unit", [1.0, 1e10, 1e-10])
+    def test_it_changes_no_evidence(self, unit: float) -> None:
+        x = line(3)
+        covariance = unit**2 * gram(x, 1.0, 2.0)
+        lam = torch.tensor([[4.0], [0.0], [3.0]], dtype=torch.float64) / unit**2
+        y = unit * torch.tensor([[1.0], [0.0], [-2.0]], dtype=torch.float64)
+        observed = dense_posterior.Observations.of(Quadratic(torch.zeros(3), lam * y, lam))
+        kept = [0, 2]
+        torch.testing.assert_close(observed.targets[kept], y[kept])
+        torch.testing.assert_close(observed.noise[kept], 1 / lam[kept])
+        law = MultivariateNormal(torch.zeros(3).double(), covariance + observed.noise[:, 0].diag())
+        # exp(eta f - lam f^2 / 2) = N(y; f, 1 / lam) exp(y^2 lam / 2) sqrt(2 pi / lam), of the two that say something
+        seen = covariance[kept][:, kept] + torch.diag(1 / lam[kept, 0])
+        constant = 0.5 * (lam[kept] * y[kept].square() + torch.log(2 * torch.pi / lam[kept])).sum()
+        expected = constant + MultivariateNormal(torch.zeros(2).double(), seen).log_prob(y[kept, 0])
+        found = observed.constant + law.log_prob(observed.targets[:, 0])
+        assert float(found) == pytest.approx(float(expected), abs=1e-5)
+
+    def test_all_of_them(self) -> None:
+        nothing = torch.zeros(3, 1, dtype=torch.float64)
+        observed = dense_posterior.Observations.of(Quadratic(torch.zeros(3), nothing, nothing))
+        assert bool(observed.noise.isfinite().all())
+        assert bool((observed.noise > 1e6).all())
 
 
 class TestLocalParameters:

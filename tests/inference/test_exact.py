@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from orbitgp.inference import dense_posterior, orbit_gram
+from orbitgp.inference import dense_posterior, exact, orbit_gram
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
@@ -303,3 +303,22 @@ def test_a_known_noise_says_in_which_precision_covariances_are_made(noise, dtype
     assert found.bias is not None
     law = torch.distributions.MultivariateNormal(found.bias.expand(N), brute(model, x, x) + noise * torch.eye(N))
     assert found.log_evidence == pytest.approx(float(law.log_prob(y[:, 0])), rel=1e-4)
+
+
+def test_what_fails_in_single_precision_is_done_in_double(monkeypatch):
+    x, y = torch.randn(N, DIM), torch.randn(N, 1).double()
+    single, double = (ExactGP(kernel(), Identity(), rows, 1) for rows in (x, x.double()))
+    expected, solved, seen = double.log_evidence(StudentT(), y), exact.solve, []
+
+    def solve(gram, *args, **named):
+        seen.append(gram.dtype)
+        if gram.dtype == torch.float32:
+            raise FloatingPointError("the kernel has no factor.")
+        return solved(gram, *args, **named)
+
+    monkeypatch.setattr(exact, "solve", solve)
+    assert single.log_evidence(StudentT(), y) == pytest.approx(expected, abs=1e-3)
+    assert seen == [torch.float32, torch.float64]
+    monkeypatch.setattr(exact, "solve", lambda gram, *args, **named: solve(gram.float()))
+    with pytest.raises(FloatingPointError, match="no factor"):
+        double.log_evidence(StudentT(), y)

@@ -134,6 +134,29 @@ def test_it_comes_to_rest(name: str, variance: float, monkeypatch: pytest.Monkey
     assert len(turns) == 1
 
 
+def test_what_is_missing_is_the_sum_over_pairs_of_skewnesses_and_correlations() -> None:
+    """1/12 sum over m != n of s_m s_n r_mn^3: cavities and correlations by dense algebra, and skewnesses on a grid."""
+    x, y = HARD["one of a class"]
+    covariance = gram(x, 9.0)
+    found = solved(covariance, y, mean=0.0)
+    assert found.local is not None
+    nu, tau = found.local[:, 0].numpy(), found.local[:, 1].numpy()
+    posterior = covariance - covariance @ np.linalg.solve(covariance + np.diag(1 / tau), covariance)
+    own = posterior.diagonal()
+    correlation = posterior / np.sqrt(np.outer(own, own))
+    variance = 1 / (1 / own - tau)
+    mean = variance * (posterior @ nu / own - nu)
+    grid = mean + np.sqrt(variance) * np.linspace(-9, 9, 20_001)[:, None]
+    density = np.exp(log_expit(y * grid) - 0.5 * (grid - mean) ** 2 / variance)
+    density /= density.sum(0)
+    centred = grid - (density * grid).sum(0)
+    skewness = (density * centred**3).sum(0) / (density * centred**2).sum(0) ** 1.5
+    pairs = [skewness[m] * skewness[n] * correlation[m, n] ** 3 for m in range(12) for n in range(12) if m != n]
+    estimate = missing_nats(LIKELIHOOD, torch.as_tensor(y)[:, None], found.local, found.system)
+    assert estimate == pytest.approx(abs(sum(pairs)) / 12, rel=0.01)
+    assert estimate > 1e-3
+
+
 def _again(covariance: np.ndarray, y: np.ndarray, local: Tensor) -> float:
     means = torch.zeros(len(y), 1, dtype=torch.float64)
     targets = torch.as_tensor(y)[:, None]

@@ -1,0 +1,24 @@
+"""When single precision is enough, and where a prior mean lies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orbitgp.inference.prior import single_is_enough
+
+
+@pytest.mark.parametrize(
+    ("noise", "variance", "enough"),
+    [
+        ([1e-2, 1.0], [1.0], True),
+        ([1e-6, 1.0], [1.0], False),  # the smallest noise counts
+        ([1e-3], [1e-3, 100.0], False),  # and the largest variance
+        ([1.0], [1e-3, 100.0], True),
+    ],
+)
+def test_a_solution_divides_what_is_rounded_by_the_noise(noise: list[float], variance: list[float], enough: bool) -> None:
+    """K is known to eps times its variance. Over the noise, that must be far below one in single precision; in double it is."""
+    given = torch.tensor(noise), torch.tensor(variance)
+    assert single_is_enough(*given, torch.float32) is enough
+    assert single_is_enough(*given, torch.float64)

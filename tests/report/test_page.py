@@ -330,3 +330,14 @@ def test_charts_follow_the_theme_of_the_page_and_keep_its_words(classifier):
 def test_no_theme_makes_negatives_of_pictures(classifier):
     model, x, y, *_, start = classifier
     assert "invert(" not in page(Content("digits", model, x, y, start))
+
+
+def test_each_column_has_its_lengthscale():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 3))
+    model = InvariantGPRegressor(ard=True, random_state=0).fit(x, np.sin(2 * x[:, 1]))
+    text = page(Content("table", model, x, x[:, 1], model.describe(), columns=("age", "tilt", "size")))
+    said = dict(re.findall(r"lengthscale of (\w+)\D*?([\d.e+]+)<", text))
+    expected = model.kernel_.base_kernel.lengthscale.detach().flatten().numpy()
+    assert next(iter(said)) == "tilt"  # the shortest
+    np.testing.assert_allclose([float(said[name]) for name in ("age", "tilt", "size")], expected, rtol=0.01)

@@ -22,6 +22,7 @@ from matplotlib import rc_context
 import orbitgp
 from orbitgp.inference.evidence import rounded
 from orbitgp.orbits.description import Description, changes
+from orbitgp.plotting.samples import MOST_NAMES
 from orbitgp.report import charts
 from orbitgp.report.cases import Scores, score
 from orbitgp.report.charts import Compared
@@ -83,7 +84,7 @@ def page(content: Content) -> str:
     """The report as text."""
     model = content.model
     x = np.asarray(content.x).reshape(len(content.x), *model.input_shape_)
-    learned, scores, last = model.describe(), content.scores, model.history_[-1]
+    learned, scores = model.describe(), content.scores
     comparable, some_data = charts.of_the_same_data(model.history_)
     template = Environment(
         loader=PackageLoader("orbitgp", "report"),
@@ -114,7 +115,7 @@ def page(content: Content) -> str:
             some_data=some_data,
             tried_without=any(record.get("without_orbit") for record in comparable),
             exact=model.inference_ == "exact",
-            hyperparameters={name: f"{last[name]:.4g}" for name in _HYPERPARAMETERS if isinstance(last.get(name), float)},
+            hyperparameters=_hyperparameters(model, content.columns),
             scores=scores,
             x_test=None if content.test is None else np.asarray(content.test[0]).reshape(-1, *model.input_shape_),
         )
@@ -141,6 +142,18 @@ def _cards(content: Content, scores: Scores | None) -> list[tuple[str, str]]:
     some = f", {learned:,} of them to learn from" if learned < evidence.num_data else ""
     entries.append((f"training data{some}; no validation set needed", f"{evidence.num_data:,}"))
     return entries
+
+
+def _hyperparameters(model: Fitted, columns: Sequence[str]) -> dict[str, str]:
+    """The last record's; where columns have lengthscales of their own, the shortest first, as these columns matter most."""
+    last = model.history_[-1]
+    found = {name: f"{last[name]:.4g}" for name in _HYPERPARAMETERS if isinstance(last.get(name), float)}
+    lengthscale = getattr(getattr(model.kernel_, "base_kernel", None), "lengthscale", None)
+    if lengthscale is None or lengthscale.numel() == 1 or lengthscale.numel() != len(columns):
+        return found
+    del found["lengthscale"]  # a median of them
+    shortest = sorted(zip(lengthscale.flatten().tolist(), columns, strict=True))[:MOST_NAMES]
+    return found | {f"lengthscale of {name}": f"{length:.3g}" for length, name in shortest}
 
 
 def _examples(x: Shaped[np.ndarray, "rows *features"], content: Content) -> list[tuple[Any, str]]:

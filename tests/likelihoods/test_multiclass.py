@@ -16,7 +16,7 @@ NAMES = ["stick-breaking", "gaussian", "dirichlet"]
 
 def bound_at(likelihood: Classification, label: int, f: torch.Tensor, variance: float = 0.0) -> float:
     y, f = likelihood.encode(torch.tensor([label])), f[None].double()
-    moments = gaussian_moments(f, torch.full_like(f, variance), True)
+    moments = gaussian_moments(f, torch.full_like(f, variance))
     return float(likelihood.quadratic(y, likelihood.local(y, moments)).expectation(moments))
 
 

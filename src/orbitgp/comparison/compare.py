@@ -17,7 +17,7 @@ from orbitgp.comparison.refine import train_and_refine
 from orbitgp.comparison.result import Comparison
 from orbitgp.datasets.base import Task, task_of
 from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
-from orbitgp.estimators.data import channels_first
+from orbitgp.estimators.data import channels_first, check_images
 from orbitgp.estimators.validation import ard_for
 from orbitgp.orbits import Identity, Orbit
 from orbitgp.orbits.parse import make_orbit
@@ -65,6 +65,8 @@ def compare(
     X, y = channels_first(X), np.asarray(y)
     shape = _features(X, columns, settings)
     named = named_orbits(orbits, shape, columns)
+    if X.ndim > 2:
+        check_images(X, *named.values())
     if task not in ("auto", "classification", "regression"):
         raise ValueError(f"task must be auto, classification or regression, got {task!r}.")
     found = task_of(y) if task == "auto" else task

@@ -108,8 +108,8 @@ def insensitivity(
     if features.numel() != x.shape[1:].numel():
         raise ValueError(f"image_shape {tuple(features)} does not fit inputs of shape {tuple(x.shape[1:])}.")
     orbit.check(features)
-    if posterior is None and isinstance(orbit, FiniteOrbit) and orbit.weights() is not None:
-        raise ValueError("insensitivity under the prior takes equally likely elements: give it a posterior, or no Weighted.")
+    if isinstance(orbit, FiniteOrbit) and orbit.weights() is not None:
+        raise ValueError("insensitivity takes equally likely elements: give it no Weighted.")
     if num_samples is None and not isinstance(orbit, FiniteOrbit):
         num_samples = DEFAULT_SAMPLES
 

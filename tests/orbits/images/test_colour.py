@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from orbitgp.orbits import Blur, Cutout, Gamma, Hue, Orbit, Saturation, Stain
-from orbitgp.orbits.parse import make_orbit, with_fixed
+from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.words import learned
 
 ORBITS: dict[str, Any] = {
@@ -155,6 +155,6 @@ def test_refuses_what_is_not_possible() -> None:
 
 
 def test_one_dye_can_be_held_while_the_other_is_learned() -> None:
-    orbit = with_fixed("stain", "eosin", 1.4)
+    orbit = make_orbit("stain(eosin=1.4, frozen=('eosin',))")
     learns = {name for name, parameter in orbit.named_parameters() if parameter.requires_grad}
     assert learns == {"haematoxylin.half_width"}

@@ -37,12 +37,12 @@ def test_two_layers_see_images_of_32_pixels() -> None:
 def test_the_chosen_model_starts_from_what_was_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3)).astype(np.uint8)
     np.savez(tmp_path / "all.npz", x_train=images, y_train=[0, 1] * 3, x_test=images[:2], y_test=[0, 1])
-    asked = []
+    asked, learns = [], []
 
     class Fitted:
         def __init__(self, seen: nn.Module) -> None:
             self.kernel_, self.classes_ = self, np.array([0, 1])
-            self.feature_map = seen
+            self.feature_map, self.base_kernel, self.likelihood_ = seen, None, None
             for parameter in seen.parameters():
                 parameter.data += 0.5
 
@@ -52,6 +52,7 @@ def test_the_chosen_model_starts_from_what_was_learned(tmp_path: Path, monkeypat
     def fitted(self: Photographs, orbit: str, seen: nn.Module, x: Any, y: Any, *_: Any) -> tuple[Fitted, dict[str, Any]]:
         bias = next(part.named_constants()["bias"] for part in seen.modules() if isinstance(part, PatchDictionary))
         asked.append((orbit, len(x), round(bias, 6)))
+        learns.append(any(parameter.requires_grad for parameter in seen.parameters()))
         nats = {"none": 1.0, "flip": 2.0}[orbit] + len(list(seen.modules()))
         return Fitted(seen), {"evidence": {"value": nats}, "seconds": 1.0, "constants": []}
 
@@ -60,6 +61,7 @@ def test_the_chosen_model_starts_from_what_was_learned(tmp_path: Path, monkeypat
     record = run.run()
     assert [one[:2] for one in asked] == [("none", 4), ("flip", 4), ("flip", 4), ("flip", 6)]
     assert asked[-1][2] == round(np.exp(0.5), 6)
+    assert learns == [True, True, True, False]
     assert record["chosen"] == list(MODELS)[2]
     assert record["metrics"]["error_rate"] == 0.5
     assert "50.00 %" in table([record])

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from orbitgp import datasets, kernels, likelihoods, metrics, orbits, plotting, saving, training
     from orbitgp.comparison.compare import compare
     from orbitgp.comparison.result import Comparison
+    from orbitgp.comparison.symmetry import find_symmetry
     from orbitgp.estimators import InvariantGPClassifier, InvariantGPRegressor
     from orbitgp.inference.elbo import elbo
     from orbitgp.inference.evidence import Evidence
@@ -30,6 +31,7 @@ _NAMES = {
     "InvariantKernel": "orbitgp.kernels.invariant",
     "TrainingOptions": "orbitgp.training",
     "compare": "orbitgp.comparison",
+    "find_symmetry": "orbitgp.comparison",
     "elbo": "orbitgp.inference.elbo",
     "insensitivity": "orbitgp.kernels.insensitivity",
 }
@@ -45,6 +47,7 @@ __all__ = [
     "compare",
     "datasets",
     "elbo",
+    "find_symmetry",
     "insensitivity",
     "kernels",
     "likelihoods",

@@ -1,0 +1,69 @@
+"""Symmetries that are found and not told: planted ones, none, and the groups that generators are joined into."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import orbitgp
+from orbitgp.comparison.symmetry import default_generators, joined
+from orbitgp.orbits import Permutation, SignChange
+
+
+def target(planted, rows=70, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 3))
+    a, b, c = X.T
+    functions = {
+        "none": np.sin(2 * a) + 2 * b + np.cos(c + a) + 0.5 * c**3,
+        "swap": np.sin(2 * (a + b)) + np.cos(a * b) + np.sin(2 * c) + c,
+        "sign": np.cos(2 * a) + b + a**2 * np.tanh(c - b),
+    }
+    y = functions[planted]
+    return X, y / y.std() + 0.05 * rng.normal(size=rows)
+
+
+@pytest.mark.parametrize(("planted", "true"), [("none", set()), ("swap", {"swap(0, 1)"}), ("sign", {"sign(0)"})])
+def test_planted_symmetries_are_found_and_others_are_not(planted, true):
+    X, y = target(planted)
+    found = orbitgp.find_symmetry(X, y, ["swap(0, 1)", "swap(1, 2)", "sign(0)", "sign(1)"])
+    assert set(found.holds) == true
+    assert not true & set(found.fails)
+    assert sorted([*found.holds, *found.fails, *found.unknown]) == sorted(found.nats)
+    assert found.needed == pytest.approx(-np.log(0.02 / 11))  # four alone and in part, and up to three joins
+    for name in found.holds:
+        assert found.nats[name] > found.needed
+        moved = found.orbit.elements(torch.from_numpy(X))[:, 1].numpy()
+        np.testing.assert_allclose(found.model.predict(moved), found.model.predict(X), atol=1e-6)
+    assert f"What holds: {', '.join(true) or 'nothing'}." in str(found)
+
+
+def test_few_data_cannot_tell():
+    X, y = target("swap", rows=12)
+    found = orbitgp.find_symmetry(X, y, ["swap(0, 1)"])
+    assert found.unknown == ["swap(0, 1)"]
+    assert type(found.orbit).__name__ == "Identity"
+
+
+def test_generators_are_joined_into_the_group_that_they_generate():
+    swaps = [Permutation.swap(0, 1), Permutation.swap(1, 3)]
+    three = joined(swaps)
+    assert three.size == 6
+    both = joined([*swaps, SignChange(1)])  # the sign goes along with the columns: of 0, 1 and 3
+    assert both.size == 48
+    x = torch.arange(1.0, 5.0)[None]
+    elements = {tuple(row) for row in both.elements(x)[0].tolist()}
+    assert elements == {tuple(row) for one in both.elements(x)[0] for row in both.elements(one[None])[0].tolist()}
+    assert len(elements) == 48
+    assert joined([Permutation.cyclic(7), Permutation.swap(0, 1), SignChange(0)]) is None  # too large
+    assert default_generators(["a", "b"]) == ["swap('a', 'b')", "sign('a')", "sign('b')"]
+    assert {"cyclic(4)", "blocks(2, 2)"} < set(default_generators(range(4)))
+
+
+def test_bad_input_in_one_sentence():
+    X, y = target("none", rows=20)
+    with pytest.raises(ValueError, match="takes a table"):
+        orbitgp.find_symmetry(X[:, None], y)
+    with pytest.raises(ValueError, match="generators must be finite orbits in words"):
+        orbitgp.find_symmetry(X, y, ["noise"])

@@ -197,3 +197,39 @@ def test_the_formula_for_two_elements_and_its_gradient():
     assert orbit.root_share.grad.item() == pytest.approx((values[0] - values[1]) / 2e-4, rel=1e-4)
     with pytest.raises(ValueError, match="weights need exact inference"):
         InvariantGP(kernel, orbit, x)
+
+
+def test_corrected_draws_of_two_sets_by_hand():
+    orbit, x = GaussianNoise(0.7), torch.randn(5, 2)
+    model = ExactGP(ScaleKernel(RBFKernel()), orbit, x, num_samples=24).with_corrected_draws()
+    seen = model.features(x)
+    assert seen.shape == (5, 12, 2)
+    sets, kernel = seen.split(6, 1), model.kernel
+
+    def mean(a, b):
+        return torch.stack([kernel(a[:, i], b[:, j]).to_dense() for i in range(6) for j in range(6)]).mean(0)
+
+    k11, k12, k22 = mean(sets[0], sets[0]), mean(*sets), mean(sets[1], sets[1])
+    whole, bias = (k11 + k12 + k12.mT + k22) / 4, (k11 - k12 - k12.mT + k22) / 4
+    torch.testing.assert_close(model.gram(), whole - bias / 2)
+
+
+def test_corrected_draws_halve_the_bias():
+    x, kernel, scale = 2 * torch.randn(4, 2), RBFKernel(), 0.7
+    truth = ExactGP(kernel, GaussianNoise(scale), x, num_samples=None).gram()
+
+    def bias(corrected: bool, draws: int) -> float:
+        models = [ExactGP(kernel, GaussianNoise(scale), x, num_samples=draws, seed=seed) for seed in range(400)]
+        grams = [(model.with_corrected_draws() if corrected else model).gram() for model in models]
+        return float((torch.stack(grams).mean(0) - truth).diagonal().mean())
+
+    # Two sets of 4 draws: half of what one set of 4 adds would be left, and half of that is taken away.
+    assert bias(True, 16) == pytest.approx(bias(False, 4) / 4, rel=0.15)
+
+
+def test_corrected_draws_need_noise():
+    x = torch.randn(30, 2)
+    model = ExactGP(RBFKernel(), GaussianNoise(3.0), x, num_samples=8).with_corrected_draws()
+    likelihood = Gaussian(noise=1e-5)
+    with pytest.raises(FloatingPointError, match="covariance"):
+        model.log_evidence(likelihood, torch.randn(30, 1))

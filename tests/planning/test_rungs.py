@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, LEAST_ROWS, MOST_DRAWS, Rung, for_neighbours, rungs
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, NEIGHBOUR_ROWS, Rung, for_neighbours, rungs
 
 
 @pytest.mark.parametrize("rows", [1, 5, 99, 100, 300, 2_000, 60_000])
@@ -17,7 +17,7 @@ def test_it_rises_step_by_step_to_all_rows_and_draws(rows, draws, several):
     assert ladder[-1] == Rung(rows, draws)
     for lower, upper in pairwise(ladder):
         assert (lower.rows, lower.draws or 0) < (upper.rows, upper.draws or 0)  # something grows
-    rising = [rung for rung in ladder if rung != for_neighbours(ladder)] if several and rows > LEAST_ROWS else ladder
+    rising = [rung for rung in ladder if rung != for_neighbours(ladder)] if several and rows >= 2 * NEIGHBOUR_ROWS else ladder
     for lower, upper in pairwise(rising):
         assert upper.draws == lower.draws or (lower.rows == rows and upper.draws <= 2 * lower.draws)  # rows first, then draws
     assert len({rung.draws for rung in rising if rung.rows < rows}) <= 1
@@ -30,9 +30,9 @@ def test_it_rises_step_by_step_to_all_rows_and_draws(rows, draws, several):
         (100, FIRST_DRAWS, False, Rung(100, FIRST_DRAWS)),
         (100, None, False, Rung(100, None)),
         (100, 200, True, Rung(100, 200)),
-        (60_000, MOST_DRAWS, False, Rung(LEAST_ROWS, LEAST_DRAWS)),
-        (60_000, None, False, Rung(LEAST_ROWS, None)),
-        (60_000, 200, True, Rung(LEAST_ROWS, 200)),
+        (60_000, MOST_DRAWS, False, Rung(NEIGHBOUR_ROWS, LEAST_DRAWS)),
+        (60_000, None, False, Rung(NEIGHBOUR_ROWS, None)),
+        (60_000, 200, True, Rung(NEIGHBOUR_ROWS, 200)),
     ],
 )
 def test_neighbours_are_tried_with_few_rows_and_draws_that_suffice(rows, draws, fixed, expected):

@@ -211,7 +211,8 @@ def test_draws_are_doubled_only_where_there_is_time_to_condition_with_twice_as_m
     assert whole.model.num_samples == 16
     assert not whole.converged
     assert "met its limit" in whole.summary()
-    assert any(end.log_evidence == pytest.approx(optimum.value, abs=1e-6) for optimum in whole.optima)
+    # Without a gradient, sums are in another order: single precision.
+    assert any(end.log_evidence == pytest.approx(optimum.value, abs=1e-3) for optimum in whole.optima)
     for state in states:
         again = noisy_inputs(None)
         again.limit = TimeForFewDraws(None)

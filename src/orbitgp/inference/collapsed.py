@@ -50,6 +50,7 @@ class CollapsedGP(nn.Module):
     """
 
     x: Tensor
+    corrected = False  # its draws have no pairs of equal draws
 
     def __init__(self, sparse: InvariantGP, x: Inputs, num_samples: int | None = None, seed: int = 0) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ from orbitgp.inference.prior import MeanName, Means, PriorMean, single_is_enough
 from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
-from orbitgp.kernels.orbit_average import averaged, single_sum
+from orbitgp.kernels.orbit_average import CorrectedCovariance, averaged, single_sum
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements, in_parts
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
@@ -67,6 +67,7 @@ class ExactGP(ExactPredictions):
         self.register_buffer("noise", torch.ones(len(x), 1, dtype=torch.float64))
         self._inverted: dict[torch.device, NoisyCovariance] = {}
         self._single_sum = single_sum(kernel, orbit, x)
+        self.corrected = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_inverted": {}}  # made again when it is needed
@@ -93,6 +94,8 @@ class ExactGP(ExactPredictions):
     def vectors(self) -> Covariance:
         """The covariance whose mean over pairs of what g sees of two finite orbits is k_f; or a single sum of them."""
         vectors = self._closed_form or self.covariance.of_features
+        if self.corrected:
+            return CorrectedCovariance(vectors)
         if not isinstance(self.orbit, FiniteOrbit) or 0 < (self.num_samples or 0) < self.orbit.size:
             return vectors
         return averaged(vectors, self.orbit, self._single_sum)
@@ -104,7 +107,21 @@ class ExactGP(ExactPredictions):
         view.x, view.num_samples, view._inverted = x, num_samples, {}
         if orbit is not None:
             view.orbit, view._single_sum = orbit, single_sum(self.kernel, orbit, x)
-        view.seed = self.seed if seed is None else seed
+        view.seed, view.corrected = self.seed if seed is None else seed, False
+        return view
+
+    @property
+    def gains_by_correction(self) -> bool:
+        """Whether half of the draws, corrected, do what all of them do. In one or two dimensions one net is better than two."""
+        return not self.is_enumerated and self.orbit.draws_for(self.x.shape[1:]) > 2
+
+    def with_corrected_draws(self) -> ExactGP:
+        """The same, to learn from, with half as many draws in two sets (:class:`CorrectedCovariance`).
+
+        K_f is then not always positive definite. Where noise does not make it so, there is no evidence.
+        """
+        view = self.restricted(self.x, self.num_samples)
+        view.corrected = self.num_samples is not None
         return view
 
     def of_first(self, rows: int) -> ExactGP:
@@ -116,6 +133,9 @@ class ExactGP(ExactPredictions):
     def samples(self, x: Inputs) -> Float[Tensor, "rows samples dim"]:
         """The finite orbit of each row."""
         orbit = self.orbit if self._closed_form is None else Identity()
+        if self.corrected and self.num_samples is not None:
+            draws = [orbit.shared_samples(x, max(1, self.num_samples // 4), seed) for seed in (self.seed, ~self.seed)]
+            return torch.cat([samples.points[:, 0] for samples in draws], 1).flatten(2)
         return orbit.shared_samples(x, self.num_samples, self.seed).points[:, 0].flatten(2)
 
     def seen_and_means(self, x: Inputs) -> tuple[Seen, Means]:
@@ -187,7 +207,7 @@ class ExactGP(ExactPredictions):
             noise = Observations.of(likelihood.quadratic(y, None)).noise
             seen = [one.to(self.precise(seen[0], noise).dtype) for one in seen]
         given = means, likelihood, y, local, self.prior_mean.bias.requires_grad
-        return fresh_evidence(self.vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
+        return fresh_evidence(views[0].vectors, seen, lambda gram: solve(gram, *given, by_bound=self.by_bound))
 
     def _solved(
         self, likelihood: Likelihood, y: Targets, local: Locals | None, invert: bool = False
@@ -209,6 +229,8 @@ class ExactGP(ExactPredictions):
                 if precise is seen:
                     raise
             if precise is seen:
+                if self.corrected and solution.jitter:
+                    raise FloatingPointError("corrected draws do not make a covariance: take more of them.")
                 return gram, means, solution
             del gram
             seen = precise

@@ -101,6 +101,38 @@ def _is_invariant(kernel: Kernel, orbit: FiniteOrbit, point: Tensor, other: Tens
     return bool(((moved - before[..., None]).abs() <= _CLOSE * size[..., None]).all() and varies.any())
 
 
+class CorrectedCovariance(Covariance):
+    """k_f of an infinite orbit from two independent sets of draws, less half of what draws add to it.
+
+    A mean over S draws that all data share is f with an error. K_S of S = 2 h draws in two independent sets has the covariance
+    of that error as a bias, and so have K_11 and K_22 of one set, twice as large; K_12 has none:
+
+        E K_S = K + B,    E K_11 = E K_22 = K + 2 B,    E K_12 = K,    K_S = 1/4 (K_11 + K_22 + K_12 + K_21).
+
+    So D = 1/4 (K_11 + K_22 - K_12 - K_21) is an unbiased estimate of B, and k_f = K_S - c D has the bias (1 - c) B. Without any
+    bias (c = 1) it is so indefinite that parameters feed on it. With c = 1/2, the bias is that of twice as many draws, for a
+    quarter of their pairs. Affine maps of 100 digits, learned with S draws and scored with many, in nats below the best:
+
+        S                          16      32     64    128
+        shared draws             21.6     9.0    3.4    0.0
+        two sets and c = 1/2     12.5     1.8    0.0
+        two sets and c = 1                        19
+    """
+
+    pairing = Pairing(2, off=3 / 8, diag=1 / 8)
+
+    def __init__(self, base: Covariance) -> None:
+        super().__init__(base.kernel)
+        self.base = base
+
+    def between(
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]
+    ) -> tuple[Float[Tensor, "rows others"], Float[Tensor, " rows"]]:
+        means, own = self.base.expectations(xa.unflatten(1, (2, -1)), xb.flatten(0, 1), self.pairing)
+        (k11, k12), (k21, k22) = (part.unbind(-1) for part in means.unflatten(2, (len(xb), 2, -1)).mean(-1).unbind(1))
+        return self.pairing.diag * (k11 + k22) + self.pairing.off * (k12 + k21), own
+
+
 class WeightedCovariance(Covariance):
     """k_f(x, x') = sum_l sum_p left_l right_p k_g(x_l, x'_p), where only some elements, ``chosen``, stand on the left."""
 

@@ -93,7 +93,8 @@ class Workload:
     own, and each of them is factorised once in each of the ``turns`` of local parameters and posterior (1 where there are no
     local parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: the
     noise of a datum is the same for all latent functions, so that a factor is all that the posterior needs. ``single_sum``: one
-    value of K_f takes as many values of k_g as there are samples, and not as many pairs of them.
+    value of K_f takes as many values of k_g as there are samples, and not as many pairs of them. ``corrected``: half of
+    many draws are learned from (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`).
     """
 
     samples: int
@@ -105,6 +106,7 @@ class Workload:
     tables: float = 0.0
     one_noise: bool = False
     single_sum: bool = False
+    corrected: bool = False
 
     @classmethod
     def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: Inputs, samples: int) -> Workload:
@@ -113,7 +115,8 @@ class Workload:
         dim, tables = model.covariance.num_features(first(x, 1)), model.orbit.table_bytes(x.shape[1:])
         counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
         single = isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2
-        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single)
+        corrected = isinstance(model, ExactGP) and model.gains_by_correction
+        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected)
 
     @property
     def pairs(self) -> int:
@@ -122,6 +125,8 @@ class Workload:
 
     def evaluation(self, rows: int) -> Cost:
         """The evidence and its gradient."""
+        if self.corrected and self.samples > LEAST_DRAWS:
+            return replace(self, samples=self.samples // 2, corrected=False).evaluation(rows)
         kept = kept_elements(rows, self.samples, self.dim, self.pairs, self.device)
         return self._cost(rows, products=4.0, algebra=4.0, squares=24.0, copies=10.0, blocks=5.0, kept=kept)
 

@@ -9,7 +9,8 @@ FIRST_DRAWS = 16  # of an infinite orbit, on all rungs but the last ones
 LEAST_DRAWS, MOST_DRAWS = 32, 128  # with which learning may end
 SKETCH_ROWS = 50  # that tell starts apart, and three times as many; evidence of fewer rows has other optima
 MOST_CONTENDERS = 4  # optima that climb on, at most; about as many climb the first rung, for each learned reach
-LEAST_ROWS = 300  # fewer say too little to learn an orbit from; enough to try neighbours
+NEIGHBOUR_ROWS = 3 * SKETCH_ROWS  # on which neighbours are tried
+LEAST_ROWS = 300  # fewer say too little to learn an orbit from
 CHECKED_ROWS = 1000  # that tell what fresh draws change
 
 
@@ -30,10 +31,10 @@ def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False
     (:func:`for_neighbours`). ``fixed_draws``: every rung has ``draws`` of them, as the user said.
     """
     first = draws if draws is None or fixed_draws else min(FIRST_DRAWS, draws)
-    few = [count for count in (SKETCH_ROWS, 3 * SKETCH_ROWS) if several and 2 * count <= rows]
+    few = [SKETCH_ROWS] if several and rows >= 2 * SKETCH_ROWS else []
     more = [rows // times for times in (64, 16, 4) if rows // times >= LEAST_ROWS]
     enough = first if draws is None or fixed_draws else min(LEAST_DRAWS, draws)
-    middle = [Rung(LEAST_ROWS, enough)] if several and rows > LEAST_ROWS else []
+    middle = [Rung(NEIGHBOUR_ROWS, enough)] if several and rows >= 2 * NEIGHBOUR_ROWS else []
     found = [*(Rung(count, first) for count in few), *middle, *(Rung(count, first) for count in (*more, rows))]
     while first is not None and draws is not None and first < draws:
         first = min(2 * first, draws)
@@ -44,5 +45,5 @@ def rungs(rows: int, draws: int | None, several: bool, fixed_draws: bool = False
 def for_neighbours(ladder: Sequence[Rung]) -> Rung:
     """The rung on which neighbours of the best candidate are tried: the first with enough rows and draws."""
     last = ladder[-1]
-    rows, draws = min(last.rows, LEAST_ROWS), min(last.draws or 0, LEAST_DRAWS)
+    rows, draws = min(last.rows, NEIGHBOUR_ROWS), min(last.draws or 0, LEAST_DRAWS)
     return next(rung for rung in ladder if rung.rows >= rows and (rung.draws or 0) >= draws)

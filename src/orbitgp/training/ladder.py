@@ -115,10 +115,12 @@ class Ladder(Run):
         why = f"{'was stopped' if self.stopped else 'met its limit'} after {self.steps:,} evaluations{some}"
         return f"The run {why}; the best parameters so far are kept. Raise the limit."
 
-    def objective(self, rung: Rung, plain: bool = False) -> Objective:
-        """The evidence on a rung, with the orbit or without it."""
+    def objective(self, rung: Rung, plain: bool = False, corrected: bool = False) -> Objective:
+        """The evidence on a rung, with the orbit or without it; with all draws, or with half of them and a smaller bias."""
         rows = self.order[: rung.rows].to(self.x.device) if rung.rows < len(self.x) else slice(None)
         model = self.model.restricted(self.x[rows], rung.draws, Identity() if plain else None)
+        if corrected and (rung.draws or 0) > LEAST_DRAWS and isinstance(model, ExactGP) and model.gains_by_correction:
+            model = model.with_corrected_draws()
         return Objective(model, self.likelihood, self.y[rows], self.learned, plain)
 
     def _learn_in_time(self) -> None:
@@ -138,12 +140,12 @@ class Ladder(Run):
             self.draw_shift, error = self._fresh_shift(self.learned.get(), self.rung, sets)
             self.draw_error = max(error, 0.5 * self.draw_gain)
 
-    def _fresh_shift(self, vector: Vector, rung: Rung, sets: Sequence[int] = (1, 2)) -> FreshEvidence:
+    def _fresh_shift(self, vector: Vector, rung: Rung, sets: Sequence[int] = (1, 2), corrected: bool = False) -> FreshEvidence:
         """Nats that fresh draws add to the evidence there, and their error. Some of many rows tell, in proportion."""
         if rung.draws is None or isinstance(self.model, CollapsedGP):
             return FreshEvidence(0.0, 0.0)
         rows = min(rung.rows, CHECKED_ROWS)
-        objective, share = self.objective(rung._replace(rows=rows)), rung.rows / rows
+        objective, share = self.objective(rung._replace(rows=rows), corrected=corrected), rung.rows / rows
         with self.interruptibly():
             fresh = objective.fresh_at(vector, sets)
             return FreshEvidence(share * (fresh.value - objective.value_at(vector)), share * fresh.error)
@@ -152,13 +154,13 @@ class Ladder(Run):
         survivors, reached = self._candidates(), -math.inf
         tries_neighbours = self.several and self.learned.is_reach.any()
         for before, rung in zip((self.rungs[0], *self.rungs), self.rungs, strict=False):
-            if rung.draws != before.draws and not self.has_time_for(rung):
+            if rung.rows == before.rows and rung.draws != before.draws and not self.has_time_for(rung):
                 self.learned.set(survivors[0].vector)
                 raise Stopped
             self.rung = rung
             optima = self._climb_each(survivors, before)
             sees_all = rung.rows == self.learn_rows
-            survivors = contenders(optima, sees_all, self.learned, self.objective(rung).value_at)
+            survivors = contenders(optima, sees_all, self.learned, self.objective(rung, corrected=True).value_at)
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
             gain, reached = survivors[0].fresh - reached, -math.inf
@@ -190,15 +192,14 @@ class Ladder(Run):
 
     def _climb(self, start: Optimum, rung: Rung, before: Rung, plain: bool = False, rough: bool = False) -> Optimum:
         """The optimum on a rung above a point of the rung before, whose inverse Hessian shrinks in proportion to the rows."""
-        objective = self.objective(rung, plain)
+        objective = self.objective(rung, plain, corrected=True)
+        if objective.model.corrected and math.isinf(objective.value_at(start.vector)):
+            objective = self.objective(rung)  # there is too little noise for a covariance that is corrected
         inverse_hessian = None if start.inverse_hessian is None else start.inverse_hessian * (before.rows / rung.rows)
         tolerance = max(self._tolerance(objective, start.vector, rung), DRAWS_TOLERANCE if rough else 0.0)
-
-        def evaluate(vector: Vector) -> tuple[float, Vector]:
-            return self.evaluate(objective, vector, rung)
-
+        evaluate, report = lambda v: self.evaluate(objective, v, rung), lambda value: self.record(value, rung, objective)
         try:
-            found = maximise(evaluate, start.vector, tolerance, inverse_hessian, lambda v: self.record(v, rung, objective))
+            found = maximise(evaluate, start.vector, tolerance, inverse_hessian, report)
         except FloatingPointError:
             if not self.several:
                 raise
@@ -209,7 +210,8 @@ class Ladder(Run):
         """The optimum with its evidence on fresh draws; or, where these do not support it, the best point on the way to it."""
 
         def scored(optimum: Optimum) -> Optimum:
-            return optimum._replace(fresh=optimum.value + self._fresh_shift(optimum.vector, rung).value)
+            shift = self._fresh_shift(optimum.vector, rung, corrected=objective.model.corrected).value
+            return optimum._replace(fresh=optimum.value + shift)
 
         found = scored(found)
         if found.value - found.fresh <= max(DRAWS_TOLERANCE, _PER_ROW * rung.rows):
@@ -236,7 +238,7 @@ class Ladder(Run):
             return [Optimum(-math.inf, self._moved(move_to, start, orbit, kernel)) for start in starts]
         rung = self.rungs[min(1, len(self.rungs) - 1)]._replace(draws=None)
         plain = self._without_orbit(rung)
-        value_at = self.objective(self.rung).value_at
+        value_at = self.objective(self.rung, corrected=True).value_at
         given = [self._moved(move_to, start, orbit) for start in starts]
         chosen = [max((vector, self._with_reaches(vector, plain.vector)), key=value_at) for vector in given]
         narrow = self._moved(move_to, narrow_start(orbit, self.x), orbit)
@@ -270,7 +272,7 @@ class Ladder(Run):
 
         What an orbit learns beside reaches may have been misled by few draws, so the best begins again with that as given.
         """
-        rung, objective = self.rung, self.objective(self.rung)
+        rung, objective = self.rung, self.objective(self.rung, corrected=True)
 
         def climbed(starts: list[Optimum], **how: bool) -> list[Optimum]:
             return [self.climb_once(self._climb, start, rung, rung, **how) for start in starts]

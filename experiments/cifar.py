@@ -197,7 +197,7 @@ EXPERIMENT = harness.Experiment(
     check,
     seeds=1,
     options={
-        "--folder": {"type": Path, "required": True, "help": "of the images, as .npz files"},
+        "--folder": {"type": Path, "default": Path("data/cifar10"), "help": "of the images, as .npz files"},
         "--patches": {"type": int, "help": "in the dictionary of one layer"},
         "--max-seconds": {"type": float, "help": "for the fit to all images"},
     },

@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), fl
 
 
 def test_there_are_examples():
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[1][:40])

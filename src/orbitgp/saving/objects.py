@@ -111,6 +111,10 @@ def decode(value: Any, tensors: Tensors) -> Any:
     if name not in _builders:
         raise ValueError(f"nothing is registered by the name {name!r}")
     arguments = decode(saved, tensors)
+    if "per_axis" in arguments:  # files of earlier versions list the scales of a deformation
+        if arguments.pop("per_axis") or len(arguments["amplitude"]) > 1:
+            raise ValueError("deformations of several scales are gone: fit again, or use the version that wrote it")
+        arguments |= {name: arguments[name][0] for name in ("amplitude", "smoothness")}
     return _builders[name](*arguments.pop("*", ()), **arguments)
 
 
@@ -168,6 +172,7 @@ def load_state(module: nn.Module, packed: Mapping[str, Any], tensors: Tensors, p
     """The inverse of :func:`pack_state`; the precision is that of the file."""
     state = {name.removeprefix(f"{path}."): tensor for name, tensor in tensors.items() if name.startswith(f"{path}.")}
     try:
+        state |= {n: state[n].reshape(own.shape) for n, own in module.state_dict().items() if own.numel() == 1 and n in state}
         module.load_state_dict(state)  # in the module's own precision
     except RuntimeError as error:
         last = str(error).splitlines()[-1].strip()

@@ -1,8 +1,9 @@
 """``orbitgp.find_symmetry``: which exchanges of columns and changes of sign do the data support?
 
 Generators are tried one at a time: each is a group of few elements, whose evidence is compared with that of no invariance. Then
-those that hold are joined, the best first, into the group that they generate, as long as the evidence rises. What holds only in
-part, with a learned weight (:mod:`orbitgp.orbits.weighted`), is better than no invariance, and no symmetry.
+those that hold are joined, the best first, into the group that they generate. One more holds if it is certain that the larger
+group is better: a swap may beat no invariance because it comes close to a circle that holds. What holds only in part, with a
+learned weight (:mod:`orbitgp.orbits.weighted`), is better than no invariance, and no symmetry.
 
 A model that is fixed beforehand beats the true one by t nats with a probability of at most exp(-t). So a generator holds, or
 does not hold, only if the evidence differs by more than all tries together allow (:func:`orbitgp.report.finding.nats_needed`),
@@ -112,7 +113,7 @@ def find_symmetry(
             holds.append(name)
             continue
         larger, value = fitted(name, group) if holds else (alone, standing)
-        if value.value > best.value:
+        if not holds or Difference(value, best).certain:
             model, best, found = larger, value, group
             holds.append(name)
     fails = [name for name, (_, standing) in trials.items() if Difference(plain, standing).certain]

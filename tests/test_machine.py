@@ -49,7 +49,7 @@ def test_predictions_go_on_in_smaller_chunks(inference, monkeypatch, request, ca
     refused = request.getfixturevalue("few_rows")
     small = 40 * 128 * 1024
     monkeypatch.setattr("orbitgp.inference.model.chunk_elements", lambda device: small >> machine._halved)
-    for name in ("exact", "orbit_gram"):
+    for name in ("exact", "exact_predictions", "orbit_gram"):
         monkeypatch.setattr(f"orbitgp.inference.{name}.chunk_elements", lambda device: 40 * 64 >> machine._halved)
     with caplog.at_level("WARNING", "orbitgp"):
         found = model.predict(new)

@@ -63,7 +63,8 @@ def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "
 
 def _tile(covariance: Covariance, seen: Seen) -> int:
     """Rows and columns of a tile of K_f."""
-    return max(1, isqrt(_LEAST_BLOCK[seen.is_cuda] // covariance.pairs(seen.shape[1])))
+    elements = min(chunk_elements(seen.device), _LEAST_BLOCK[seen.is_cuda])
+    return max(1, isqrt(elements // covariance.pairs(seen.shape[1])))
 
 
 def _strip(covariance: Covariance, seen: Seen, start: int, stop: int) -> Float[Tensor, "some columns"]:

@@ -156,7 +156,7 @@ class Workload:
 
     def most_samples(self, learn_rows: int, rows: int, seconds: float, memory: float = math.inf) -> int:
         """The most draws for which there is memory, a tenth of the time for an evaluation, and a share for conditioning."""
-        work = self
+        work = replace(self, corrected=False)  # predictions need all draws
         while work.samples < MOST_DRAWS:
             more = replace(work, samples=2 * work.samples)
             evaluation, conditioning = more.evaluation(learn_rows), more.conditioning(rows)

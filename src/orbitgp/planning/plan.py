@@ -20,7 +20,7 @@ from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.planning.cost import CONDITIONING, Workload, obstacle, workload
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, MOST_CONTENDERS, SKETCH_ROWS, Rung, rungs
+from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, MOST_CONTENDERS, SKETCH_ROWS, Rung, for_neighbours, rungs
 from orbitgp.planning.sparse import EVALUATIONS, ROWS_A_POINT, SLOW_FIT_FACTOR
 
 InferenceName = Literal["auto", "exact", "sparse"]
@@ -225,8 +225,8 @@ def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> floa
         climbs = min(MOST_CONTENDERS, max(1, reaches)) if draws <= LEAST_DRAWS else 1
         if number == 0:
             climbs = MOST_CONTENDERS * max(1, reaches)
-        elif draws == LEAST_DRAWS:
-            climbs += 2  # neighbours of the best
+        elif rung == for_neighbours(ladder):
+            climbs += 2
         seconds += climbs * _CLIMB * work.evaluation_seconds(rung.rows, rung.draws)
     return seconds
 

@@ -5,6 +5,9 @@ kernel (Matérn-5/2) that is averaged over a planted group: two or three columns
 changes of one sign, both, or none. A generator is true if the function does not change under it. The result is wrong if it is
 certain of a generator that is not true, or against one that is.
 
+Sixty problems (``--some 60 --first 2000``): certain and wrong in none; of 90 true generators 62 found, of ten groups of three
+columns in any order nine only as a circle.
+
 ``python -m experiments.symmetries [--some 5]``
 """
 
@@ -51,12 +54,13 @@ def problem(seed: int) -> tuple[str, Float[np.ndarray, "rows columns"], Float[np
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments symmetries", description="Symmetries found, not told.")
-    parser.add_argument("--some", type=int, default=COUNT, help="the first of the problems")
+    parser.add_argument("--some", type=int, default=COUNT, help="how many problems")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first")
     args = parser.parse_args(arguments)
     wrong = missed = clear = found_clear = 0
     print("| planted | rows, columns | holds | wrong | true, not found | nats of true ones | CPU s |")
     print("|---|---|---|---|---|---|---|")
-    for seed in range(args.some):
+    for seed in range(args.first, args.first + args.some):
         planted, X, y, true = problem(seed)
         start = time.process_time()
         found = orbitgp.find_symmetry(X, y)

@@ -2,11 +2,12 @@
 
     python -m tests.mutants                       the named ones, and 80 of inference and comparison, drawn with seed 0
     python -m tests.mutants --seed 1 --count 40   others
+    python -m tests.mutants --jobs 14 --out FILE  fourteen at a time; the result as JSON, too
 
 All of it is one session of pytest, and every mutant has a fork of its process. First the tests run once: which functions does
-each of them call, and how long does it take? Then a mutant meets the tests that call its function, the quickest first, until
-one fails. Worker processes do not see mutants. What no test can notice stands in equivalent_mutants.txt, with the reason. The
-exit status is 1 where fewer than nine in ten are killed.
+each of them call, and how long does it take? Then a mutant meets the tests that call its function, those of its module first,
+until one fails. Worker processes do not see mutants. What no test can notice stands in equivalent_mutants.txt, with the reason.
+The exit status is 1 where fewer than nine in ten are killed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
@@ -47,6 +52,8 @@ NAMED = [  # mistakes that tests once did not notice: module, text, text of the 
 ELSEWHERE = ("processes.py",)  # modules that only other processes call
 EQUIVALENT = HERE / "equivalent_mutants.txt"  # module | line | line of the mutant | reason
 TEST_SECONDS = 60.0  # of tests that a mutant meets at most
+FORK_SECONDS = 240  # that a fork may take: a mutant may never end
+FEW_TESTS = 10  # of one file, for a fork that records what they call
 NEEDED = 0.9  # share of the mutants that must be killed
 
 PAIRS = [(ast.Lt, ast.GtE), (ast.Gt, ast.LtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
@@ -158,13 +165,46 @@ def apply(mutant: Mutant) -> None:
             other |= {name: fresh[name]} if other.get(name) == before else {}
 
 
+def in_forks(tasks: Sequence[Callable[[], str]], jobs: int) -> Iterator[tuple[int, str | None, float]]:
+    """What the tasks return, as they end: number, text, and seconds. A fork that was ended early returns None."""
+    waiting, running = list(enumerate(tasks)), dict[int, tuple[int, float]]()
+    folder = Path(tempfile.mkdtemp())
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            number, task = waiting.pop(0)
+            if not (child := os.fork()):
+                os.setsid()  # so that what it starts can be ended with it
+                for stream in (1, 2):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+                signal.alarm(FORK_SECONDS)
+                resource.setrlimit(resource.RLIMIT_CPU, (FORK_SECONDS,) * 2)
+                os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(dir=folder)
+                try:
+                    (folder / str(number)).write_text(task())
+                    os._exit(0)
+                except Exception:
+                    (folder / "failed").write_text(traceback.format_exc())
+                    os._exit(1)
+            running[child] = number, time.perf_counter()
+        child = os.wait()[0]
+        if (folder / "failed").exists():
+            raise RuntimeError((folder / "failed").read_text())
+        number, start = running.pop(child)
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        found = folder / str(number)
+        yield number, found.read_text() if found.exists() else None, time.perf_counter() - start
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 class Session:
     """A plugin of pytest that lets mutants meet the tests."""
 
-    def __init__(self, mutants: list[Mutant], path: Path | None) -> None:
-        self.mutants, self.path, self.survived = mutants, path or Path(tempfile.mkdtemp()) / "calls.json", list[Mutant]()
-        self.recording, self.failed = False, False
+    def __init__(self, mutants: list[Mutant], path: Path | None, jobs: int) -> None:
+        self.mutants, self.path, self.jobs = mutants, path or Path(tempfile.mkdtemp()) / "calls.json", jobs
+        self.recording, self.failed = False, list[str]()
         self.calls, self.seconds = defaultdict[str, set[str]](set), dict[str, float]()
+        self.outcomes = list[dict[str, Any]]()
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
@@ -187,55 +227,82 @@ class Session:
         sys.setprofile(None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.failed |= report.failed
+        self.failed += [report.nodeid] if report.failed else []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if not self.path.exists():
-            self.recording = True
-            if failed := self.first_failure(session.items):
-                sys.exit(f"{failed} fails without any mutant.")
-            self.recording = False
+            self.path.write_text(json.dumps(self.record(session.items)))
         recorded, items = json.loads(self.path.read_text()), {item.nodeid: item for item in session.items}
-        for number, mutant in enumerate(self.mutants, 1):
-            place = f"{mutant.module}:{f'{mutant.function}:' if mutant.function else ''}"
-            met = [name for name, calls in recorded["calls"].items() if any(call.startswith(place) for call in calls)]
-            met.sort(key=recorded["seconds"].get)
-            totals = accumulate(recorded["seconds"][name] for name in met)
-            tests = [items[name] for name, total in zip(met, totals, strict=True) if total < TEST_SECONDS]
-            test = self.first_failure(tests, mutant)
-            self.survived += [] if test else [mutant]
-            print(f"{number:3} {f'killed   {mutant}   by {test}' if test else f'SURVIVED {mutant}'}", flush=True)
+        tasks = [partial(self.first_failure, self.met(mutant, recorded, items), mutant) for mutant in self.mutants]
+        for number, test, seconds in in_forks(tasks, self.jobs):
+            mutant, by = self.mutants[number], "no test, but its process ended early" if test is None else test
+            said = {"module": mutant.module, "line": mutant.line, "before": mutant.before, "after": mutant.after}
+            self.outcomes.append({**said, "killed_by": by, "seconds": round(seconds, 1)})
+            place = f"{len(self.outcomes):3} of {len(tasks)}"
+            print(f"{place} {f'killed   {mutant}   by {by}' if by else f'SURVIVED {mutant}'}", flush=True)
         return True
 
-    def first_failure(self, tests: Sequence[pytest.Item], mutant: Mutant | None = None) -> str:
+    def record(self, items: Sequence[pytest.Item]) -> dict[str, Any]:
+        """What each test calls, and how long it takes. Tests that fail without any mutant are left out, and said."""
+        files = defaultdict[Path, list[pytest.Item]](list)
+        for item in items:
+            files[item.path].append(item)
+        pieces = [some[i : i + FEW_TESTS] for some in files.values() for i in range(0, len(some), FEW_TESTS)]
+        pieces.sort(key=lambda piece: -sum(item.get_closest_marker("slow") is not None for item in piece))
+        calls, seconds, failed = defaultdict[str, set[str]](set), dict[str, float](), set[str]()
+        for number, text, took in in_forks([partial(self.record_some, piece) for piece in pieces], self.jobs):
+            found = json.loads(text or "{}")
+            if not found:
+                print(f"LEFT OUT, its process ended early: {pieces[number][0].nodeid} and the next ones", flush=True)
+                continue
+            for place, called in found["calls"].items():
+                calls[place].update(called)
+            seconds |= found["seconds"]
+            failed |= set(found["failed"])
+            print(f"recorded {pieces[number][0].nodeid.split('::')[0]}, {len(pieces[number])} tests, {took:.0f} s", flush=True)
+        for test in sorted(failed):
+            print(f"LEFT OUT, as it fails without any mutant: {test}", flush=True)
+        left = sorted(set(seconds) - failed)
+        called_by = {test: sorted(calls[test] | calls[test.split("::")[0]]) for test in left}
+        return {"seconds": {test: seconds[test] for test in left}, "calls": called_by}
+
+    def record_some(self, tests: Sequence[pytest.Item]) -> str:
+        self.recording = True
+        for test, after in zip(tests, [*tests[1:], None], strict=True):
+            test.config.hook.pytest_runtest_protocol(item=test, nextitem=after)
+        called = {place: sorted(found) for place, found in self.calls.items()}
+        return json.dumps({"seconds": self.seconds, "calls": called, "failed": self.failed})
+
+    def met(self, mutant: Mutant, recorded: dict[str, Any], items: dict[str, pytest.Item]) -> list[pytest.Item]:
+        """The tests that call its function: those of its module first, the quickest of them before the others."""
+        place = f"{mutant.module}:{f'{mutant.function}:' if mutant.function else ''}"
+        room, _, name = mutant.module.partition("/")
+        own, seconds = f"tests/{room}/test_{name}", recorded["seconds"]
+        found = [test for test, calls in recorded["calls"].items() if any(call.startswith(place) for call in calls)]
+        found.sort(key=lambda test: (not test.startswith(own), seconds[test]))
+        totals = accumulate(seconds[test] for test in found)
+        return [items[test] for test, total in zip(found, totals, strict=True) if total < TEST_SECONDS]
+
+    def first_failure(self, tests: Sequence[pytest.Item], mutant: Mutant) -> str:
         """The name of the first test that fails; empty where none does."""
-        receive, send = os.pipe()
-        if not (child := os.fork()):
-            for stream in (1, 2):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-            if mutant is not None:
-                resource.setrlimit(resource.RLIMIT_CPU, (int(3 * TEST_SECONDS),) * 2)
-                signal.alarm(3600)
-                apply(mutant)
-            for test, after in zip(tests, [*tests[1:], None], strict=True):
-                test.config.hook.pytest_runtest_protocol(item=test, nextitem=after)
-                if self.failed:
-                    os.write(send, test.nodeid.encode())
-                    os._exit(1)
-            called = {test: sorted(self.calls[test] | self.calls[test.split("::")[0]]) for test in self.seconds}
-            if self.recording:
-                self.path.write_text(json.dumps({"seconds": self.seconds, "calls": called}))
-            os._exit(0)
-        os.close(send)
-        status = os.waitpid(child, 0)[1]
-        return "" if status == 0 else os.read(receive, 10_000).decode() or "no test, but its process ended early"
+        try:
+            apply(mutant)
+        except Exception:
+            return "the import of its module"
+        for test, after in zip(tests, [*tests[1:], None][: len(tests)], strict=True):
+            test.config.hook.pytest_runtest_protocol(item=test, nextitem=after)
+            if self.failed:
+                return test.nodeid
+        return ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=80)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--calls", type=Path, help="file of what tests call, written where there is none")
+    parser.add_argument("--out", type=Path, help="file for the result")
     options = parser.parse_args()
     os.environ["JAXTYPING_DISABLE"] = "1"  # functions are what the modules say
     equivalent = {tuple(line.split(" | ")[:3]) for line in EQUIVALENT.read_text().splitlines()}
@@ -243,15 +310,18 @@ def main() -> int:
     every = [mutant for path in modules for mutant in mutants_of(str(path.relative_to(SOURCE)), path.read_text())]
     drawn = random.Random(options.seed).sample(every, options.count)
     chosen = [named(*one) for one in NAMED] + [m for m in drawn if (m.module, m.before, m.after) not in equivalent]
-    session = Session(chosen, options.calls)
+    session = Session(chosen, options.calls, options.jobs)
     # Memory of a new process is measured with checks of shapes, which are off here.
     selected = ["-k", "not the_estimate_covers_what_an_evaluation_takes", *TESTS]
     ended = pytest.main(["-p", "no:terminal", "-p", "no:cacheprovider", "-s", "-o", "addopts=", *selected], [session])
-    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or len(session.outcomes) < len(chosen):
         print("The mutants were not tried: see above.")
         return 1
-    killed = len(chosen) - len(session.survived)
-    print(f"{killed} of {len(chosen)} killed, {len(drawn) + len(NAMED) - len(chosen)} equivalent, of {len(every)} possible")
+    killed, equal = sum(bool(one["killed_by"]) for one in session.outcomes), len(drawn) + len(NAMED) - len(chosen)
+    print(f"{killed} of {len(chosen)} killed, {equal} equivalent, of {len(every)} possible")
+    if options.out is not None:
+        head = {"seed": options.seed, "killed": killed, "tried": len(chosen), "equivalent": equal, "possible": len(every)}
+        options.out.write_text(json.dumps({**head, "mutants": session.outcomes}, indent=1) + "\n", encoding="utf-8")
     return int(killed < NEEDED * len(chosen))
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from orbitgp.inference.elbo import elbo
     from orbitgp.inference.evidence import Evidence
     from orbitgp.inference.model import InvariantGP
-    from orbitgp.kernels.insensitivity import insensitivity
     from orbitgp.kernels.invariant import InvariantKernel
     from orbitgp.training import TrainingOptions
 
@@ -33,7 +32,6 @@ _NAMES = {
     "compare": "orbitgp.comparison",
     "find_symmetry": "orbitgp.comparison",
     "elbo": "orbitgp.inference.elbo",
-    "insensitivity": "orbitgp.kernels.insensitivity",
 }
 
 __all__ = [
@@ -48,7 +46,6 @@ __all__ = [
     "datasets",
     "elbo",
     "find_symmetry",
-    "insensitivity",
     "kernels",
     "likelihoods",
     "metrics",

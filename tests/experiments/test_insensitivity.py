@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 
-from orbitgp.kernels.insensitivity import insensitivity
+from experiments.insensitivity import insensitivity
 from orbitgp.kernels.invariant import InvariantKernel
 from orbitgp.orbits import Flip, GaussianNoise, Permutation, Rotate90
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from experiments import harness, mnist
 from experiments.default_fit import DefaultFit
-from experiments.harness import Claims, Records, Settings
+from experiments.harness import Claims, Record, Records, Settings
 from experiments.rotated_mnist import allowance
 from experiments.views import FRAMED
 from orbitgp.datasets import Dataset
@@ -143,12 +143,17 @@ def by_hand() -> dict[str, list[harness.Row]]:
     return {model: [rows[name] for name in names] for model, names in BY_HAND.items()}
 
 
+def evidence_of(record: Record) -> str:
+    """Evidence with the error of its draws."""
+    return harness.with_error(record["evidence"]["value"], record["evidence"]["stderr"])
+
+
 def headlines(records: Records) -> str:
     """Errors, evidence and seconds of the models without a limit of time, the paper's errors and those of sparse models."""
     cells, sparse = [], by_hand()
     for r in (record for record in records if record["settings"]["max_seconds"] is None):
         name, score = r["settings"]["model"], r["metrics"]
-        scores = [f"{100 * score['error_rate']:.2f} %", f"{score['nll']:.4f}", f"{r['evidence']['value']:,.0f}"]
+        scores = [f"{100 * score['error_rate']:.2f} %", f"{score['nll']:.4f}", evidence_of(r)]
         rival = min(sparse.get(name) or sparse.get(f"{name}, in less time", []), key=lambda row: row.error, default=None)
         rivals = [mnist.paper(name), "" if rival is None else f"{100 * rival.error:.2f} %"]
         cells.append([name, *scores, f"{r['seconds']['fit']:.0f}", *rivals])
@@ -165,7 +170,7 @@ def times(records: Records) -> str:
         learned_from, error = record["evidence"]["num_learned"], record["metrics"]["error_rate"]
         inference = "exact" if record["evidence"]["exact"] else "sparse"
         how = [f"{inference}, learned from {learned_from:,}", "none" if limit is None else f"{limit:.0f} s"]
-        cells.append([view, *how, f"{seconds:.0f} s", f"{100 * error:.2f} %", f"{record['evidence']['value']:,.0f}"])
+        cells.append([view, *how, f"{seconds:.0f} s", f"{100 * error:.2f} %", evidence_of(record)])
     return harness.markdown(["g sees", "inference", "`max_seconds`", "took", "test error", "evidence (nats)"], cells)
 
 
@@ -194,7 +199,7 @@ def table(records: Records) -> str:
                 mnist.paper(r["settings"]["model"]),
                 f"{score['nll']:.4f}",
                 f"{score['ece']:.4f}",
-                f"{r['evidence']['value']:,.0f}",
+                evidence_of(r),
                 f"{r['evidence'].get('num_learned') or r['settings'].get('num_learn') or r['data']['train']:,}",
                 harness.reach(r["orbit"]),
                 str(r["evaluations"]) + ("" if r.get("converged", True) else " (stopped)"),

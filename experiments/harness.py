@@ -416,10 +416,15 @@ def table(found: Sequence[Row], beside: Mapping[str, Mapping[str, str]] | None =
 
 
 def error_and_evidence(row: Row) -> tuple[str, str]:
-    """Test error and evidence in words, of several seeds with their standard errors."""
-    if row.seeds == 1:
-        return f"{100 * row.error:.2f} %", f"{row.evidence:,.0f}"
-    return f"{100 * row.error:.2f} ± {100 * row.error_stderr:.2f} %", f"{row.evidence:,.0f} ± {row.evidence_stderr:,.0f}"
+    """Test error and evidence in words, of several seeds with their standard errors, of one with the error of its draws."""
+    error = f"{100 * row.error:.2f}" + (f" ± {100 * row.error_stderr:.2f}" if row.seeds > 1 else "")
+    return f"{error} %", with_error(row.evidence, row.evidence_stderr)
+
+
+def with_error(value: float, error: float, digits: int = 0, sign: str = "") -> str:
+    """A number with its error, where that is not zero when it is rounded like the number."""
+    said = f"{error:,.{digits}f}"
+    return f"{value:{sign},.{digits}f}" + (f" ± {said}" if float(said.replace(",", "")) else "")
 
 
 def table_with_learned(records: Records, beside: Mapping[str, Mapping[str, str]] | None = None) -> str:

@@ -10,6 +10,7 @@ beside it. Nothing here looks at the test set except the error that is reported.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,7 +91,7 @@ class Profile(NamedTuple):
 
 @dataclass(frozen=True)
 class Reached:
-    """What was learned from one start, and by how many nats it is behind the top of its profile.
+    """What was learned from one start, and by how many nats it is behind the top of its profile, with the error of both.
 
     Of sparse inference also by how many nats the exact profile, where this orbit ended, is behind its own top.
     """
@@ -98,6 +99,7 @@ class Reached:
     start: float
     value: float
     behind: float
+    error: float = 0.0
     exact_behind: float | None = None
 
 
@@ -111,6 +113,7 @@ class Summary:
     curve: np.ndarray  # values and evidence
     learned: list[Reached]
     gain: float
+    gain_error: float
     tolerance: float
     error_none: float
     error_learned: float
@@ -152,16 +155,24 @@ def _summary(group: list[Record], inference: str, exact: Summary | None) -> Summ
     curve = np.array([(value(r), r["evidence"]["value"]) for r in [*none, *fixed]]).T
     middle = learned[len(learned) // 2]
     gain = middle["evidence"]["value"] - none[0]["evidence"]["value"]
+    top = max([*none, *fixed], key=lambda r: r["evidence"]["value"])
 
     def reached(r: Record) -> Reached:
         there = None if exact is None or r.get("exact") is None else exact.highest - r["exact"]
-        return Reached(r["settings"]["start"], value(r), curve[1].max() - r["evidence"]["value"], there)
+        behind = top["evidence"]["value"] - r["evidence"]["value"]
+        return Reached(r["settings"]["start"], value(r), behind, _error(top, r), there)
 
     small = none[0]["settings"]["max_seconds"] is not None
     tolerance = max(NATS, SHORT * (exact.gain if exact else gain)) if small else NATS
     errors = [r["metrics"]["error_rate"] for r in (none[0], middle)]
-    about = none[0]["profile"]
-    return Summary(about["title"], inference, about["unit"], curve, [reached(r) for r in learned], gain, tolerance, *errors)
+    about, ends = none[0]["profile"], [reached(r) for r in learned]
+    gained = gain, _error(none[0], middle)
+    return Summary(about["title"], inference, about["unit"], curve, ends, *gained, tolerance, *errors)
+
+
+def _error(one: Record, other: Record) -> float:
+    """The error that draws leave in the difference of two evidences, as if their draws were independent."""
+    return math.hypot(*(r["evidence"]["stderr"] for r in (one, other)))
 
 
 def value(record: Record) -> float:
@@ -177,10 +188,12 @@ def table(records: Records) -> str:
     tables: dict[tuple[str, ...], list[list[str]]] = {}
     for s in (summary for each in by_title(records).values() for summary in each.values()):
         (place, top), unit = s.top, _unit(s.unit)
-        learned = [f"{r.value:.3g}{unit} ({-r.behind:+,.1f} nats{_exact(r)})" for r in s.learned]
+        ends = [harness.with_error(-r.behind, r.error, 1, "+") for r in s.learned]
+        learned = [f"{r.value:.3g}{unit} ({end} nats{_exact(r)})" for r, end in zip(s.learned, ends, strict=True)]
         errors = [f"{100 * error:.2f} %" for error in (s.error_none, s.error_learned)]
         starts = tuple(f"from {r.start:g}{unit}" for r in s.learned)
-        cells = [s.title, s.inference, f"{place:.3g}{unit} ({top:,.0f} nats)", *learned, f"{s.gain:+,.0f} nats", *errors]
+        gain = f"{harness.with_error(s.gain, s.gain_error, sign='+')} nats"
+        cells = [s.title, s.inference, f"{place:.3g}{unit} ({top:,.0f} nats)", *learned, gain, *errors]
         tables.setdefault(starts, []).append(cells)
     before, after = ["data", "inference", "top of the profile"], ["evidence over no orbit", "error, no orbit", "error, learned"]
     return "\n\n".join(harness.markdown([*before, *starts, *after], lines) for starts, lines in tables.items())

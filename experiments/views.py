@@ -106,7 +106,7 @@ class Candidate(harness.Run):
             several=False,
             limit=TimeLimit(self.max_seconds),
         )
-        evidence = climber.run().log_evidence
+        evidence = climber.run().log_evidence + climber.draw_shift  # on draws that nothing was fitted to
         seconds = time.perf_counter() - begin
         print(f"{self.view}, {self.kernel}: {evidence:,.0f} nats, {seconds:.0f} s", flush=True)
         return {
@@ -114,7 +114,7 @@ class Candidate(harness.Run):
             "seconds": {"fit": seconds},
             "evaluations": climber.steps,
             "converged": climber.converged,
-            "evidence": {"value": evidence, "stderr": 0.0},
+            "evidence": {"value": evidence, "stderr": climber.draw_error},
             "orbit": orbit.describe().to_dict(),
             "learned": hyperparameters(kernel, likelihood),
         }

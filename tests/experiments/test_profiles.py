@@ -36,13 +36,13 @@ def test_nothing_about_training_is_set(experiment):
 def profiled():
     """Makes a record of a profile."""
 
-    def make(kind, value, evidence, inference="auto", start=5.0, max_seconds=None, exact=None):
+    def make(kind, value, evidence, inference="auto", start=5.0, max_seconds=None, exact=None, stderr=0.0):
         settings = {"kind": kind, "inference": inference, "start": start if kind == "learned" else value}
         return {
             "settings": settings | {"max_seconds": max_seconds},
             "profile": {"title": "t", "key": "degrees", "unit": "°"},
             "orbit": {"degrees": value} if value else {},
-            "evidence": {"value": evidence},
+            "evidence": {"value": evidence, "stderr": stderr},
             "metrics": {"error_rate": 0.1 if kind == "learned" else 0.2},
             "exact": exact,
         }
@@ -80,6 +80,12 @@ def test_a_small_version_is_held_to_a_share_of_the_gain(profiled, failing):
     none, top = profiled("none", 0.0, 100.0, max_seconds=1.0), profiled("fixed", 90.0, 200.0)
     assert failing(profiles.check([none, top, profiled("learned", 90.0, 192.0)])) == []
     assert len(failing(profiles.check([none, top, profiled("learned", 90.0, 190.0)]))) == 1
+
+
+def test_errors_of_draws_stand_behind_differences(profiled):
+    known, drawn = profiled("none", 0.0, 100.0), profiled("fixed", 90.0, 200.0, stderr=3.0)
+    text = profiles.table([known, drawn, profiled("learned", 93.0, 201.0, stderr=4.0)])
+    assert "| 90° (200 nats) | 93° (+1.0 ± 5.0 nats) | +101 ± 4 nats |" in text
 
 
 def test_other_starts_have_another_table(profiled):

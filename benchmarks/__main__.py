@@ -42,7 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What a training step costs.")
     parser.add_argument("--full", action="store_true", help="the slow parts too")
     parser.add_argument("--only", choices=(*PARTS, "answers"), nargs="+", default=PARTS, help="these parts alone")
-    parser.add_argument("--against", metavar="COMMIT", help="answers of an earlier commit, too")
+    parser.add_argument("--against", metavar="COMMIT", help="answers of an earlier commit, or of a folder with its src, too")
+    parser.add_argument("--jobs", type=int, default=1, help="answers at a time")
     parser.add_argument("--shapes", nargs="+", help="minibatch,S,M")
     parser.add_argument("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -57,7 +58,7 @@ def main() -> None:
         return
     if "answers" in args.only:
         found = {"setting": setting(args.device, "cpu"), "against": args.against}
-        found["answers"] = answers(args.full, args.device.type, args.against)
+        found["answers"] = answers(args.full, args.device.type, args.against, args.jobs)
         path = args.out / "answers" / f"{args.device.type}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,12 +1,13 @@
 """Time to answer: a dozen default fits, here and at an earlier commit, and what a user would take instead.
 
 Every fit runs in a process of its own, on one thread, and its CPU seconds count. Fits of this checkout and of the earlier one
-take turns, so that a busy machine slows both. This file is the program of those processes, too: it imports nothing but the
-library that ``PYTHONPATH`` names, and speaks to its public interface alone.
+take turns, or run at the same time, so that a busy machine slows both. This file is the program of those processes, too: it
+imports nothing but the library that ``PYTHONPATH`` names, and speaks to its public interface alone.
 
     python -m benchmarks --only answers                      # small fits
     python -m benchmarks --only answers --full               # all of them
-    python -m benchmarks --only answers --against COMMIT     # beside those of an earlier commit
+    python -m benchmarks --only answers --against COMMIT     # beside those of an earlier commit, or of a folder with its src
+    python -m benchmarks --only answers --jobs 14            # fourteen fits at a time
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -228,7 +230,8 @@ FITS = {"orbitgp": orbitgp_fit, "scikit-learn": scikit_learn_fit, "GPyTorch": gp
 
 def in_new_process(checkout: Path, who: str, case: str, device: str) -> dict[str, Any]:
     """One fit by the library of a checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, (str(checkout / "src"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).resolve()), who, case, device]
     done = subprocess.run(command, env=environment, cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -238,30 +241,34 @@ def in_new_process(checkout: Path, who: str, case: str, device: str) -> dict[str
 
 
 @contextmanager
-def checked_out(commit: str | None) -> Iterator[Path | None]:
-    """The files of an earlier commit, in a folder of their own."""
-    if commit is None:
-        yield None
+def checked_out(against: str | None) -> Iterator[Path | None]:
+    """The files of an earlier commit, in a folder of their own; or the folder that has them already."""
+    if against is None or (Path(against) / "src").is_dir():
+        yield None if against is None else Path(against).resolve()
         return
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=True).stdout
+        archive = subprocess.run(["git", "archive", against, "src"], cwd=ROOT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
         yield Path(folder)
 
 
-def answers(full: bool, device: str, against: str | None) -> list[dict[str, Any]]:
-    """The fits of all cases: of this checkout, of the earlier one, and of rivals."""
+def answers(full: bool, device: str, against: str | None, jobs: int = 1) -> list[dict[str, Any]]:
+    """The fits of all cases, ``jobs`` at a time: of this checkout, of the earlier one, and of rivals."""
     cases: Sequence[str] = (*SMALL, *(LARGE if full else ()), *(GPU if device == "cuda" else ()))
-    found = []
-    with checked_out(against) as before:
-        for case in cases:
-            fits = {"orbitgp": in_new_process(ROOT, "orbitgp", case, device)}
-            if before is not None:
-                fits[f"orbitgp {against}"] = in_new_process(before, "orbitgp", case, device)
-            fits.update({who: in_new_process(ROOT, who, case, "cpu") for who in RIVALS.get(case, ())})
-            found.append({"case": case, "fits": fits})
-            print(json.dumps(found[-1]), flush=True)
-    return found
+    found: dict[str, dict[str, Any]] = {case: {} for case in cases}
+    with checked_out(against) as before, ThreadPoolExecutor(jobs) as pool:
+        asked = [(case, "orbitgp", ROOT, "orbitgp", device) for case in cases]
+        if before is not None:
+            asked += [(case, f"orbitgp {against}", before, "orbitgp", device) for case in cases]
+        asked += [(case, who, ROOT, who, "cpu") for case in cases for who in RIVALS.get(case, ())]
+        asked.sort(key=lambda fit: cases.index(fit[0]))
+        fits = {pool.submit(in_new_process, *fit[2:4], fit[0], fit[4]): fit[:2] for fit in asked}
+        for done in as_completed(fits):
+            case, name = fits[done]
+            found[case][name] = done.result()
+            print(json.dumps({"case": case, "by": name, **done.result()}), flush=True)
+    in_order = [(case, name) for case, name, *_ in asked]
+    return [{"case": case, "fits": {name: found[case][name] for one, name in in_order if one == case}} for case in cases]
 
 
 def answers_table(found: Sequence[dict[str, Any]]) -> str:

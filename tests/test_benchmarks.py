@@ -27,6 +27,16 @@ class TestAnswers:
         assert found["seconds"] > 0
         assert 0.3 < found["score"] < 1
 
+    def test_fits_of_a_folder_are_compared_case_by_case(self, tmp_path, monkeypatch):
+        (tmp_path / "src").mkdir()
+        monkeypatch.setattr(answers, "SMALL", ("table 9", "digits 9"))
+        monkeypatch.setattr(answers, "RIVALS", {"digits 9": ("network",)})
+        monkeypatch.setattr(answers, "in_new_process", lambda checkout, who, case, device: {"by": [str(checkout), who, case]})
+        ours, earlier, rival = answers.answers(False, "cpu", str(tmp_path), jobs=3)[1]["fits"].values()
+        assert ours["by"] == [str(answers.ROOT), "orbitgp", "digits 9"]
+        assert earlier["by"] == [str(tmp_path), "orbitgp", "digits 9"]
+        assert rival["by"] == [str(answers.ROOT), "network", "digits 9"]
+
     def test_a_fit_that_fails_says_why(self):
         assert "KeyError" in answers.in_new_process(answers.ROOT, "nobody", "table 331", "cpu")["failed"][0]
 

@@ -1,10 +1,11 @@
 """Does certain mean certain? Intervals and verdicts against evidence from independent code, on many small problems.
 
-Four parts (:mod:`experiments.certainty_truth` has the truth):
+Five parts (:mod:`experiments.certainty_truth` has the truth):
 
 - ``noise``: none against Gaussian noise. Under an RBF kernel these are one family, so nothing may be certain.
 - ``intervals``: does the interval of the evidence hold the evidence of the infinite orbit at the learned parameters?
 - ``null``: data of a Gaussian process without an invariance. How often is an orbit supported?
+- ``lists``: the same for all orbits that ``orbitgp compare`` tries by default. How often is any of them supported?
 - ``power``: data of an invariant Gaussian process. How often is the invariance found, and is a verdict ever wrong?
 
 A problem is a part, a kind and a seed, and runs on one thread. Kinds take turns, so a run that was stopped has seen them all.
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 
 import orbitgp
 from experiments import certainty_data, harness
@@ -31,6 +33,7 @@ from experiments import certainty_truth as true
 from experiments.certainty_data import inputs, planted, smooth_gram
 from experiments.certainty_truth import Array, Targets, Truth
 from experiments.harness import Claims, Record, Records
+from orbitgp.comparison.symmetry import likely_generators
 from orbitgp.likelihoods import Bernoulli, Dirichlet
 from orbitgp.orbits import FiniteOrbit, GaussianNoise, Identity, LocalDeformation, Rotation, TimeShift
 from orbitgp.orbits.parse import make_orbit
@@ -161,6 +164,32 @@ def solve_null(kind: str, seed: int) -> Record:
     return {**record, "false_support": record["supports"] == "orbit"}
 
 
+def solve_list(kind: str, seed: int) -> Record:
+    """40 to 80 data of a plain process: support of any orbit is false. Every third problem has two classes."""
+    rng = np.random.default_rng([395, seed])
+    rows, labels = int(rng.integers(40, 81)), seed % 3 == 2
+    if kind == "digits":
+        x = orbitgp.datasets.digits().x_train[rng.permutation(1300)[:rows]]
+    else:
+        x = inputs({"signals": "timeshift", "table": "swap"}[kind], rng, rows)
+    gram = smooth_gram(x.reshape(rows, 1, -1).astype(float), rng)
+    if labels:  # f with a standard deviation of 3, seen through a logistic function
+        y = (rng.uniform(size=rows) < expit(3 * true.drawn(gram, 0.0, rng))).astype(int)
+    else:
+        y = true.drawn(gram, float(rng.choice([0.05, 0.2, 0.5])), rng)
+    orbits = LISTS.get(kind) or ("none", *likely_generators(x))
+    result = orbitgp.compare(x, y, orbits, task="classification" if labels else "regression")
+    over = result.over_plain()
+    return {
+        "rows": rows,
+        "task": "classification" if labels else "regression",
+        "evidence": {row.orbit: row.evidence for row in result.rows},
+        "tied": result.tied,
+        "over_none": over,
+        "false_support": over is not None,
+    }
+
+
 def solve_power(kind: str, seed: int) -> Record:
     """80 to 100 data of an invariant process: is the invariance found?
 
@@ -196,11 +225,13 @@ def solve_power(kind: str, seed: int) -> Record:
     }
 
 
+LISTS = {"digits": ("none", "rotation", "affine"), "signals": ("none", "timeshift", "timewarp", "gain*offset")}
 TABLES = ("iris", "wine", "breast_cancer", "diabetes", "curve", "two scales")
 PARTS: dict[str, tuple[Callable[[str, int], Record], tuple[str, ...]]] = {
     "noise": (solve_noise, TABLES),
     "intervals": (solve_interval, ("rotation", "affine", "timeshift", "deformation")),
     "null": (solve_null, ("rotation", "affine", "deformation", "timeshift", "timewarp", "swap", "noise")),
+    "lists": (solve_list, ("digits", "signals", "table")),
     "power": (solve_power, ("rotation", "affine", "timeshift", "swap", "sparse rotation", "sparse swap")),
 }
 
@@ -267,9 +298,9 @@ def check(records: Records) -> Claims:
         if part in of:
             share = np.mean(known(of[part], "holds"))
             claims[f"{part}: 95 % of the intervals hold the evidence of the infinite orbit ({share:.1%})"] = bool(share >= 0.95)
-    for (_, kind), group in harness.grouped(of.get("null", []), "part", "kind").items():
+    for (part, kind), group in harness.grouped([*of.get("null", []), *of.get("lists", [])], "part", "kind").items():
         share = np.mean(known(group, "false_support"))
-        claims[f"null, {kind}: at most 5 % false support ({share:.1%})"] = bool(share <= 0.05)
+        claims[f"{part}, {kind}: at most 5 % false support ({share:.1%})"] = bool(share <= 0.05)
     if power := of.get("power"):
         share = np.mean(known(power, "found") or [True])
         claims[f"power: 80 % of the planted invariances are found ({share:.1%})"] = bool(share >= 0.8)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 from experiments import certainty
 from experiments import certainty_truth as true
+from experiments.certainty_data import smooth_gram
+from orbitgp.cli.begin import _default_orbits
 
 
 @pytest.fixture
@@ -89,3 +93,19 @@ def test_claims_are_of_shares():
 def test_an_open_end_holds_everything_on_its_side():
     assert certainty.finite(float("inf")) is None
     assert certainty.finite(-3.0) == -3.0
+
+
+@pytest.mark.parametrize("kind", certainty.LISTS)
+def test_lists_are_those_of_the_command_line(kind):
+    data = SimpleNamespace(options=SimpleNamespace(signal=kind == "signals"), has_images=kind == "digits")
+    assert list(certainty.LISTS[kind]) == _default_orbits("compare", data)
+
+
+def test_support_of_any_orbit_of_a_list_is_false(monkeypatch):
+    """The targets do not know of the columns' order. With a swap planted among them, the same code finds support."""
+    assert not certainty.solve_list("table", 0)["false_support"]
+    monkeypatch.setattr(certainty, "smooth_gram", lambda x, rng: smooth_gram(np.concatenate([x, x[..., [1, 0, 2, 3]]], 1), rng))
+    monkeypatch.setattr(certainty, "likely_generators", lambda x: ["swap(0, 1)", "swap(2, 3)", "sign(0)", "sign(1)"])
+    found = certainty.solve_list("table", 0)
+    assert found["tied"] == ["swap(0,1)"]
+    assert found["false_support"]

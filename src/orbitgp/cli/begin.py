@@ -9,8 +9,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
-from itertools import combinations
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Asked = dict[str, bool | float | str | None]  # the options that only this command has
-
-_CLOSE = 0.1  # the largest difference of cumulative distributions of columns that look alike
-_MOST_COLUMNS, _MOST_ORBITS = 20, 4  # columns whose distributions are compared, and orbits of these to train
 
 
 def begin(
@@ -163,7 +158,9 @@ def _default_orbits(command: str, data: Data) -> list[str]:
     if data.options.signal or data.has_images:
         orbits = ["timeshift", "timewarp", "gain*offset"] if data.options.signal else ["rotation", "affine"]
         return ["none", *orbits] if command == "compare" else orbits[:1]
-    orbits = _table_orbits(data)
+    from orbitgp.comparison.symmetry import likely_generators
+
+    orbits = likely_generators(data.x, data.options.features)
     if command == "compare" and not orbits:
         raise ValueError(
             "no two columns look alike, and none is symmetric about zero: orbitgp learn trains a model without invariance; "
@@ -172,19 +169,3 @@ def _default_orbits(command: str, data: Data) -> list[str]:
     if command == "learn" and orbits:
         data.notes.append(f"orbitgp compare tells whether these columns have an invariance: {', '.join(orbits)}.")
     return ["none", *orbits] if command == "compare" else ["none"]
-
-
-def _table_orbits(data: Data) -> list[str]:
-    """Exchanges of columns that look alike, and changes of sign of those that are symmetric about zero: the likeliest."""
-    import numpy as np
-    from scipy.stats import ks_2samp
-
-    known = [name if name.isidentifier() else repr(name) for name in data.options.features]
-    names = known or [str(i) for i in range(data.x.shape[1])]  # arrays have numbers for names
-    columns = {name: x for name, x in zip(names, data.x.T, strict=True) if len(np.unique(x)) > 2}
-    columns = dict(list(columns.items())[:_MOST_COLUMNS])
-    pairs = {f"swap({a}, {b})": (columns[a], columns[b]) for a, b in combinations(columns, 2)}
-    pairs |= {f"sign({name})": (x, -x) for name, x in columns.items()}
-    apart = {orbit: ks_2samp(*pair).statistic for orbit, pair in pairs.items()}
-    close = max(_CLOSE, 1.36 * sqrt(2 / len(data.x)))  # 5 % of equal distributions are further apart
-    return sorted((orbit for orbit in apart if apart[orbit] <= close), key=apart.__getitem__)[:_MOST_ORBITS]

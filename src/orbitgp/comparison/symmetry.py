@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import factorial
+from math import factorial, sqrt
 from typing import Any, Literal, cast
 
 import numpy as np
+from scipy.stats import ks_2samp
 
 from orbitgp.comparison.parallel import Estimator, column_names
 from orbitgp.comparison.verdict import Difference, Standing
@@ -29,6 +30,8 @@ from orbitgp.orbits.description import listed
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.finding import nats_needed
 
+_CLOSE = 0.1  # the largest difference of cumulative distributions of columns that look alike
+_MOST_COLUMNS, _MOST_LIKELY = 20, 4  # columns whose distributions are compared, and generators of these to try
 _MOST_ELEMENTS = 5_040  # of a group that generators are joined into: those of seven columns in any order
 
 
@@ -129,6 +132,18 @@ def default_generators(names: Sequence[str | int]) -> list[str]:
     sizes = [size for size in range(2, count // 2 + 1) if count % size == 0 and factorial(count // size) <= _MOST_ELEMENTS]
     found += [f"cyclic({a!r}, {b!r}, {c!r})" for a, b, c in combinations(names, 3)]
     return found + [f"cyclic({count})"] * (count > 3) + [f"blocks({count // size}, {size})" for size in sizes]
+
+
+def likely_generators(x: np.ndarray, names: Sequence[str] = ()) -> list[str]:
+    """Exchanges of columns that look alike, and changes of sign of those that are symmetric about zero: the likeliest."""
+    known = [name if name.isidentifier() else repr(name) for name in names] or [str(i) for i in range(x.shape[1])]
+    columns = {name: column for name, column in zip(known, x.T, strict=True) if len(np.unique(column)) > 2}
+    columns = dict(list(columns.items())[:_MOST_COLUMNS])
+    pairs = {f"swap({a}, {b})": (columns[a], columns[b]) for a, b in combinations(columns, 2)}
+    pairs |= {f"sign({name})": (column, -column) for name, column in columns.items()}
+    apart = {orbit: ks_2samp(*pair).statistic for orbit, pair in pairs.items()}
+    close = max(_CLOSE, 1.36 * sqrt(2 / len(x)))  # 5 % of equal distributions are further apart
+    return sorted((orbit for orbit in apart if apart[orbit] <= close), key=apart.__getitem__)[:_MOST_LIKELY]
 
 
 def joined(orbits: Sequence[FiniteOrbit]) -> FiniteOrbit | None:

@@ -51,5 +51,5 @@ bench: $(STAMP)  ## the benchmarks
 reproduce-small: $(STAMP)  ## every experiment in reduced form, in minutes on two cores: do its claims hold?
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments reproduce-small
 
-tables: $(STAMP)  ## the tables of README.md and docs/results.md, from results/
+tables: $(STAMP)  ## the tables of README.md and docs/notes/results.md, from results/
 	$(BIN)/python -m experiments tables

@@ -4,9 +4,9 @@
     python -m benchmarks --full            # the straightforward version at the largest shape too
     python -m benchmarks --shapes 100,32,500 --only steps
     python -m benchmarks --only answers    # CPU seconds of default fits, and of what a user would take instead
-    python -m benchmarks --page            # docs/speed.md from all results, nothing measured
+    python -m benchmarks --page            # docs/notes/speed.md from all results, nothing measured
 
-Results go to benchmarks/results/<hardware>.json, and from there into docs/speed.md.
+Results go to benchmarks/results/<hardware>.json, and from there into docs/notes/speed.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12.0, help="about how long the rounds of one comparison take")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: of the process, for busy machines")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
-    parser.add_argument("--page", action="store_true", help="only write docs/speed.md from the results that there are")
+    parser.add_argument("--page", action="store_true", help="only write docs/notes/speed.md from the results that there are")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.page:

@@ -1,4 +1,4 @@
-"""docs/speed.md, from the results of every kind of hardware that there are."""
+"""docs/notes/speed.md, from the results of every kind of hardware that there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.report import RESULTS, markdown
 from experiments import tables
 
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+PAGE = Path(__file__).parents[1] / "docs" / "notes" / "speed.md"
 HEAD = """# Speed
 
 The method's cost is one thing: k_g between N·S transformed inputs and M inducing points, forward and backward. What

@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/results.md, written from the records in results/: no figure in them is typed.
+"""The tables of README.md and docs/notes/results.md, written from the records in results/: no figure in them is typed.
 
 A page says where a table goes, ``<!-- table: NAME -->`` … ``<!-- end -->``, and what stands between is replaced. Under a table
 stands what it was made with, and which of its experiment's claims do not hold.
@@ -37,7 +37,7 @@ from experiments import (
 )
 from experiments.harness import Claims, Experiment, Record, Records
 
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/notes/results.md")
 COMPARISONS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, rotated_mnist, small_data, reduced_mnist)
 }

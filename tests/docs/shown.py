@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-PAGES = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
 SHARE = 0.2  # by which a number may differ from what is shown: another processor ends a little elsewhere
 SMALL = 0.5  # less than this is no difference
 

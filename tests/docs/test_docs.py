@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.shown import PAGES, differences, examples, run
+from tests.docs.shown import DOCS, PAGES, differences, examples, run
 
 ROOT = Path(__file__).parents[2]
 AS_SHOWN = ("predictions", "training")  # pages that take seconds as they stand
@@ -68,7 +68,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatc
         exec(compile(block, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=str)
 def test_the_commands_of_a_page_can_be_typed(page):
     typer = pytest.importorskip("typer")
     from orbitgp.cli.app import app
@@ -92,19 +92,19 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     for page in PAGES:
-        assert (tmp_path / f"{page.stem}.html").is_file()
-    reference = (tmp_path / "api" / "estimators.html").read_text(encoding="utf-8")
+        assert (tmp_path / page.relative_to(DOCS).with_suffix(".html")).is_file()
+    reference = (tmp_path / "reference" / "api" / "estimators.html").read_text(encoding="utf-8")
     assert "predict_proba" in reference
     assert ":class:" not in reference
     # Whoever reads the pages without a network misses nothing.
     fetched = re.findall(r'(?:<script[^>]* src|<link[^>]* href)="(https?://[^"]*)', reference)
     assert fetched == []
     # The pictures of results/ are there, each with a description, and those that are not drawn yet are missing without a trace.
-    results = (tmp_path / "results.html").read_text(encoding="utf-8")
-    pictures = re.findall(r'<img alt="([^"]*)" src="(results/[^"]*)"', results)
+    results = (tmp_path / "notes" / "results.html").read_text(encoding="utf-8")
+    pictures = re.findall(r'<img alt="([^"]*)" src="../(results/[^"]*)"', results)
     assert len(pictures) == len(re.findall("<img ", results)) >= 7
     assert all(len(alt) > 40 and (tmp_path / path).is_file() for alt, path in pictures)
-    assert "../results" not in results
+    assert "../../results" not in results
 
 
 @pytest.fixture
@@ -119,9 +119,9 @@ def hooks():
 def test_a_page_shows_the_pictures_that_are_drawn(hooks, tmp_path, monkeypatch):
     monkeypatch.setattr(hooks, "RESULTS", tmp_path)
     (tmp_path / "toy.png").touch()
-    page = "one\n\n![a (b)](../results/toy.png)\n\n![c](../results/later.png)\n\n[d](../results/later.png)"
-    assert hooks.on_page_markdown(page) == "one\n\n![a (b)](results/toy.png)\n\n\n\n[d](../results/later.png)"
+    page = "one\n\n![a (b)](../../results/toy.png)\n\n![c](../../results/later.png)\n\n[d](../../results/later.png)"
+    assert hooks.on_page_markdown(page) == "one\n\n![a (b)](../results/toy.png)\n\n\n\n[d](../../results/later.png)"
 
 
 def test_source_files_are_linked_at_the_home_of_the_project(hooks):
-    assert hooks.on_page_markdown("[`a`](../src/b.py)") == f"[`a`]({hooks.HOME}/src/b.py)"
+    assert hooks.on_page_markdown("[`a`](../../src/b.py)") == f"[`a`]({hooks.HOME}/src/b.py)"

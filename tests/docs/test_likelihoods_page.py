@@ -1,4 +1,4 @@
-"""The code in docs/likelihoods.md runs, and its tables say what the code and the records say."""
+"""The code in docs/reference/likelihoods.md runs, and its tables say what the code and the records say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments import harness, likelihoods, local_parameters, logistic_bound
 from orbitgp.likelihoods import CLASSIFICATION, REGRESSION
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "likelihoods.md"
+PAGE = ROOT / "docs" / "reference" / "likelihoods.md"
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""The examples of docs/orbits.md run."""
+"""The examples of docs/reference/orbits.md run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-PAGE = Path(__file__).parents[2] / "docs" / "orbits.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "orbits.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 

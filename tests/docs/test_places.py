@@ -10,24 +10,24 @@ from pkgutil import resolve_name
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINK = re.compile(r"\[`([\w.]+)`\]\(\.\./(src/[\w/]+\.py)\)")
+LINK = re.compile(r"\[`([\w.]+)`\]\((?:\.\./)+((?:src|experiments)/[\w/]+\.py)\)")
 
 
 def links(page: str) -> list[tuple[str, str]]:
     return LINK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("name", "file"), links("how-it-works.md"))
+@pytest.mark.parametrize(("name", "file"), links("explanation/how-it-works.md"))
 def test_a_place_of_the_method_is_where_the_page_says(name, file):
     place = inspect.unwrap(resolve_name(name))
     assert f"src/{place.__module__.replace('.', '/')}.py" == file
 
 
 def test_the_method_has_five_places():
-    assert len(links("how-it-works.md")) == 5
+    assert len(links("explanation/how-it-works.md")) == 5
 
 
-@pytest.mark.parametrize(("name", "file"), links("glossary.md"))
+@pytest.mark.parametrize(("name", "file"), links("reference/glossary.md"))
 def test_a_name_of_the_glossary_is_in_its_file(name, file):
     source = (ROOT / file).read_text(encoding="utf-8")
     owner, _, member = name.rpartition(".")
@@ -39,11 +39,11 @@ def test_a_name_of_the_glossary_is_in_its_file(name, file):
 
 
 def test_the_glossary_has_names():
-    assert len(links("glossary.md")) > 15
+    assert len(links("reference/glossary.md")) > 15
 
 
 def test_every_link_into_the_source_leads_to_a_file():
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "docs").rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        for path in re.findall(r"\]\(\.\./(src/[^)]*)\)", text):
+        for path in re.findall(r"\]\((?:\.\./)+((?:src|experiments)/[^)]*)\)", text):
             assert (ROOT / path).is_file(), f"{page.name} links {path}, which does not exist"

@@ -200,8 +200,9 @@ def in_forks(tasks: Sequence[Callable[[], str]], jobs: int) -> Iterator[tuple[in
 class Session:
     """A plugin of pytest that lets mutants meet the tests."""
 
-    def __init__(self, mutants: list[Mutant], path: Path | None, jobs: int) -> None:
+    def __init__(self, mutants: list[Mutant], path: Path | None, jobs: int, out: Path | None) -> None:
         self.mutants, self.path, self.jobs = mutants, path or Path(tempfile.mkdtemp()) / "calls.json", jobs
+        self.out = out
         self.recording, self.failed = False, list[str]()
         self.calls, self.seconds = defaultdict[str, set[str]](set), dict[str, float]()
         self.outcomes = list[dict[str, Any]]()
@@ -238,6 +239,10 @@ class Session:
             mutant, by = self.mutants[number], "no test, but its process ended early" if test is None else test
             said = {"module": mutant.module, "line": mutant.line, "before": mutant.before, "after": mutant.after}
             self.outcomes.append({**said, "killed_by": by, "seconds": round(seconds, 1)})
+            if self.out is not None:  # each time: a run may be stopped
+                self.out.write_text(
+                    json.dumps({"to_try": len(tasks), "mutants": self.outcomes}, indent=1) + "\n", encoding="utf-8"
+                )
             place = f"{len(self.outcomes):3} of {len(tasks)}"
             print(f"{place} {f'killed   {mutant}   by {by}' if by else f'SURVIVED {mutant}'}", flush=True)
         return True
@@ -310,7 +315,7 @@ def main() -> int:
     every = [mutant for path in modules for mutant in mutants_of(str(path.relative_to(SOURCE)), path.read_text())]
     drawn = random.Random(options.seed).sample(every, options.count)
     chosen = [named(*one) for one in NAMED] + [m for m in drawn if (m.module, m.before, m.after) not in equivalent]
-    session = Session(chosen, options.calls, options.jobs)
+    session = Session(chosen, options.calls, options.jobs, options.out)
     # Memory of a new process is measured with checks of shapes, which are off here.
     selected = ["-k", "not the_estimate_covers_what_an_evaluation_takes", *TESTS]
     ended = pytest.main(["-p", "no:terminal", "-p", "no:cacheprovider", "-s", "-o", "addopts=", *selected], [session])
@@ -319,9 +324,6 @@ def main() -> int:
         return 1
     killed, equal = sum(bool(one["killed_by"]) for one in session.outcomes), len(drawn) + len(NAMED) - len(chosen)
     print(f"{killed} of {len(chosen)} killed, {equal} equivalent, of {len(every)} possible")
-    if options.out is not None:
-        head = {"seed": options.seed, "killed": killed, "tried": len(chosen), "equivalent": equal, "possible": len(every)}
-        options.out.write_text(json.dumps({**head, "mutants": session.outcomes}, indent=1) + "\n", encoding="utf-8")
     return int(killed < NEEDED * len(chosen))
 
 

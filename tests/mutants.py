@@ -92,10 +92,9 @@ def replacements(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Constant(2 * value or 1)
         case ast.Return(value=ast.AST()):
             yield ast.Return(None)
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=words) if name in OPPOSITE:
-            yield ast.Call(ast.Name(OPPOSITE[name]), args, words)
-        case ast.Call(func=ast.Attribute(value=value, attr=name), args=args, keywords=words) if name in OPPOSITE:
-            yield ast.Call(ast.Attribute(value, OPPOSITE[name]), args, words)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name) as func, args=args, keywords=words) if name in OPPOSITE:
+            other = OPPOSITE[name]
+            yield ast.Call(ast.Name(other) if isinstance(func, ast.Name) else ast.Attribute(func.value, other), args, words)
     for word in node.keywords if isinstance(node, ast.Call) else []:
         if word.arg not in WITHOUT_EFFECT:
             yield ast.Call(node.func, node.args, [other for other in node.keywords if other is not word])

@@ -48,12 +48,7 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
     lost = [name for name in options.columns or () if name not in frame]
     problems += [f"there is no column {name!r}, which the model was trained on: {_columns(frame, name)}" for name in lost]
     if options.drop_missing:
-        needed, what = ([], "no target") if options.impute else (columns, "missing values")
-        rows, frame = len(frame), frame.dropna(subset=[*needed, *([] if target is None else [target])])
-        if frame.empty:
-            raise DatasetError(f"{path} has no row without a missing value.")
-        if len(frame) < rows:
-            notes.append(f"{rows - len(frame):,} of {rows:,} rows have {what} and are left out.")
+        frame = _drop_missing(path, frame, [] if options.impute else columns, target, notes)
     known = frame[target].dropna() if target is not None else frame.iloc[:0, 0]
     holes = "" if target is None or len(known) == len(frame) else said_rows(frame[target].isna())
     problems += _missing_inputs(frame[columns], options, training)
@@ -179,6 +174,17 @@ def _choose_columns(
     if not columns:
         problems.append(f"there is no column but the target {target!r}")
     return replace(options, target=target, id=names, columns=columns)
+
+
+def _drop_missing(path: Path, frame: DataFrame, columns: list[str], target: str | None, notes: list[str]) -> DataFrame:
+    """The rows that have a target, if the table does, and a value in each of these columns."""
+    found = frame.dropna(subset=[*columns, *([] if target is None else [target])])
+    if found.empty:
+        raise DatasetError(f"{path} has no row without a missing value.")
+    if len(found) < len(frame):
+        what = "missing values" if columns else "no target"
+        notes.append(f"{len(frame) - len(found):,} of {len(frame):,} rows have {what} and are left out.")
+    return found
 
 
 def _missing_inputs(frame: DataFrame, options: ReadOptions, training: bool) -> list[str]:

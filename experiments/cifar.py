@@ -1,9 +1,11 @@
 """CIFAR-10: an exact Gaussian process of patches, of which the evidence chooses the orbit and the layers.
 
-Three models learn their constants from some training images: patches in one layer, without an orbit and with reflections, and
-one and two layers side by side, with reflections. The one with the most evidence is fitted to all training images, exactly,
-with larger dictionaries: the constants of its map are those that were learned, and kernel and noise are learned on. The test
-images are read once, after that.
+Every model of :data:`MODELS` learns its constants from some training images, with small dictionaries. The one with the most
+evidence goes on with large dictionaries: the constants of its map are those that were learned, and kernel and noise are learned
+from more images. What noise and variance all images have is found last. Then the model is conditioned on all of them, exactly.
+The test images are read once, after that; ``--held-out`` takes the last training images in their place.
+
+On a GPU, maps and covariances of the last model are products in TF32. The record says what that changes of the evidence.
 
 ``--folder`` holds ``.npz`` files with arrays ``x_train`` (N, 32, 32, 3), ``y_train``, ``x_test`` and ``y_test``; parts of an
 array, in several files, are joined in the order of the names of the files.
@@ -15,37 +17,53 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from torch import nn
 
 from experiments import harness
 from experiments.harness import Claims, Record, Records
 from orbitgp import InvariantGPClassifier, TrainingOptions
+from orbitgp.inference.exact import ExactGP
 from orbitgp.kernels import PatchDictionary, SideBySide
+from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.training.records import hyperparameters
 
-MODELS = {
-    "one layer, none": ("none", 1),
-    "one layer, flip": ("flip", 1),
-    "one and two layers, flip": ("flip", 2),
+Layers = tuple[tuple[float, dict[str, Any]], ...]  # the share of a single layer's patches in each, and its shape
+
+ONE: Layers = ((1, {}),)
+FINE: tuple[float, dict[str, Any]] = (0.25, {"size": 5, "cells": 14})  # a fine grid, of which the next layer sees patches
+TWO: Layers = (FINE, (2, {"size": 3}))
+WIDE: Layers = (FINE, (2, {"size": 3, "components": 192}))
+LARGE: Layers = (FINE, (2, {"size": 5}))
+THREE: Layers = (FINE, (0.5, {"size": 3, "cells": 8, "components": 192}), (2, {"size": 3, "components": 192}))
+MODELS: dict[str, tuple[str, tuple[Layers, ...]]] = {
+    "one layer, none": ("none", (ONE,)),
+    "one layer, flip": ("flip", (ONE,)),
+    "one and two layers, flip": ("flip", (ONE, TWO)),
+    "one and two wide layers, flip": ("flip", (ONE, WIDE)),
+    "one and two layers of large patches, flip": ("flip", (ONE, LARGE)),
+    "two wide layers, flip": ("flip", (WIDE,)),
+    "one, two and three layers, flip": ("flip", (ONE, WIDE, THREE)),
+    "two and three layers, flip": ("flip", (WIDE, THREE)),
 }
 GOALS = (0.862, 0.88, 0.90)
 
 
-def feature_map(layers: int, patches: int) -> nn.Module:
-    """One layer of patches, or one and two side by side: the first of two has a fine grid, of which the second sees patches."""
-    one = PatchDictionary(patches)
-    if layers == 1:
-        return SideBySide(one)
-    first = PatchDictionary(patches // 4, size=5, cells=14)
-    return SideBySide(one, nn.Sequential(first, PatchDictionary(2 * patches, size=3)))
+def feature_map(stacks: tuple[Layers, ...], patches: int) -> nn.Module:
+    """Stacks of layers of patches, side by side."""
+    layers = [[PatchDictionary(round(share * patches), **shape) for share, shape in stack] for stack in stacks]
+    return SideBySide(*(nn.Sequential(*stack) if len(stack) > 1 else stack[0] for stack in layers))
 
 
 def read(folder: Path, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,6 +79,17 @@ def read(folder: Path, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2)).astype(np.float32) / 255, y
 
 
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Products of matrices in TF32, on GPUs that have it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 @dataclass(frozen=True)
 class Photographs(harness.Run):
     """The choice among models, and the model that was chosen, of the first ``num_train`` images."""
@@ -69,45 +98,72 @@ class Photographs(harness.Run):
     seed: int = 0
     num_train: int = 50_000
     num_test: int = 10_000
-    choice_rows: int = 2000
+    held_out: int = 0
+    choice_rows: int = 3000
     choice_patches: int = 512
-    patches: int = 1024
-    likelihood: str = "gaussian"
-    max_seconds: float = 300.0
+    choice_steps: int = 25
+    learn_rows: int = 6000
+    noise_rows: int = 20_000
+    patches: int = 2048
 
     def name(self) -> str:
         return harness.slug("cifar", self.seed)
 
     def measure(self, device: str) -> Record:
         x, y = read(Path(self.folder), "train", self.num_train)
-        some = np.random.default_rng(self.seed).permutation(len(x))[: self.choice_rows]
-        say(f"{len(x):,} images, {len(some):,} of them to choose by")
+        order = np.random.default_rng(self.seed).permutation(len(x))
+        x_test, y_test = x[order[len(x) - self.held_out :]], y[order[len(x) - self.held_out :]]
+        x, y = x[order[: len(x) - self.held_out]], y[order[: len(x) - self.held_out]]
+        some = slice(self.choice_rows)
+        say(f"{len(x):,} images, {len(x[some]):,} of them to choose by")
         choice, learned = {}, {}
-        for name, (orbit, layers) in MODELS.items():
-            model, record = self.fitted(orbit, feature_map(layers, self.choice_patches), x[some], y[some], device)
-            choice[name], learned[name] = record, model
-            say(f"{name}: {record['evidence']['value']:,.0f} nats in {record['seconds']:.0f} s; {record['constants']}")
+        for name, (orbit, stacks) in MODELS.items():
+            seen = feature_map(stacks, self.choice_patches)
+            learned[name], choice[name] = self.fitted(orbit, seen, x[some], y[some], device, max_steps=self.choice_steps)
+            found = choice[name]
+            say(f"{name}: {found['evidence']['value']:,.0f} nats in {found['seconds']:.0f} s")
+            say(f"  {found['learned']}, {found['constants']}")
         chosen = max(choice, key=lambda name: choice[name]["evidence"]["value"])
         say(f"the evidence chooses: {chosen}")
-        orbit, layers = MODELS[chosen]
-        larger, start = feature_map(layers, self.patches), learned[chosen]
-        larger.load_state_dict(dict(start.kernel_.feature_map.named_parameters()), strict=False)
-        larger.requires_grad_(False)
-        model, record = self.fitted(orbit, larger, x, y, device, start, self.max_seconds)
-        say(f"{chosen}, {self.patches:,} patches: {record['evidence']} in {record['seconds']:.0f} s; {record['constants']}")
-        x_test, y_test = read(Path(self.folder), "test", self.num_test)
+        model, record = self.of_all(chosen, learned[chosen], x, y, device)
+        learned.clear()
+        if not self.held_out:
+            x_test, y_test = read(Path(self.folder), "test", self.num_test)
         begin = time.perf_counter()
-        probs = model.predict_proba(x_test)
+        with tf32():
+            probs = model.predict_proba(x_test)
         scores = self.scores(probs, np.searchsorted(model.classes_, y_test))
         say(f"{scores}, predicted in {time.perf_counter() - begin:.0f} s")
-        return {
-            "data": {"name": "CIFAR-10", "train": len(y), "test": len(y_test)},
-            "choice": choice,
-            "chosen": chosen,
-            **record,
-            "seconds": {"choice": sum(r["seconds"] for r in choice.values()), "fit": record["seconds"]},
-            "metrics": scores,
-        }
+        seconds = {"choice": sum(found["seconds"] for found in choice.values()), **record["seconds"]}
+        found = {"choice": choice, "chosen": chosen, **record, "seconds": seconds, "metrics": scores}
+        return {"data": {"name": "CIFAR-10", "train": len(y), "test": len(y_test)}, **found}
+
+    def of_all(
+        self, name: str, start: InvariantGPClassifier, x: np.ndarray, y: np.ndarray, device: str
+    ) -> tuple[InvariantGPClassifier, Record]:
+        """The model of all images: large dictionaries, kernel and noise of more images, and then noise and variance of most."""
+        orbit, stacks = MODELS[name]
+        seen = feature_map(stacks, self.patches)
+        seen.load_state_dict(dict(start.kernel_.feature_map.named_parameters()), strict=False)
+        for part in seen.modules():
+            if isinstance(part, PatchDictionary):
+                part.requires_grad_(False)
+        rows, few = slice(self.learn_rows), slice(self.choice_rows)
+        model, found = self.fitted(orbit, seen, x[rows], y[rows], device, start)
+        say(f"{len(x[rows]):,} images: {found['evidence']['value']:,.0f} nats in {found['seconds']:.0f} s; {found['learned']}")
+        for part in (seen := model.kernel_.feature_map, model.kernel_.base_kernel, model.likelihood_):
+            part.requires_grad_(False)
+        exact = self.fitted(orbit, seen, x[few], y[few], device, model)[1]["evidence"]["value"]
+        with tf32():
+            change = self.fitted(orbit, seen, x[few], y[few], device, model)[1]["evidence"]["value"] - exact
+            say(f"TF32 changes the evidence of {len(x[few]):,} images, {exact:,.1f} nats, by {change:.2g}")
+            begin = time.perf_counter()
+            rescale(model, x[: self.noise_rows], y[: self.noise_rows], device)
+            say(f"noise and variance of {len(x[: self.noise_rows]):,} images in {time.perf_counter() - begin:.0f} s")
+            model, record = self.fitted(orbit, seen, x, y, device, model)
+        say(f"all images: {record['evidence']['value']:,.0f} nats in {record['seconds']:.0f} s; {record['learned']}")
+        seconds = {"learning": found["seconds"], "all images": record["seconds"]}
+        return model, {**record, "seconds": seconds, "tf32": {"evidence": exact, "change": change}}
 
     def fitted(
         self,
@@ -117,7 +173,7 @@ class Photographs(harness.Run):
         y: np.ndarray,
         device: str,
         start: InvariantGPClassifier | None = None,
-        max_seconds: float | None = None,
+        max_steps: int | None = None,
     ) -> tuple[InvariantGPClassifier, Record]:
         """A model of these data, and what is to be told of it."""
         gc.collect()
@@ -127,9 +183,9 @@ class Photographs(harness.Run):
             make_orbit(orbit),
             None if start is None else start.kernel_.base_kernel,
             feature_map=seen,
-            likelihood=self.likelihood if start is None else start.likelihood_,
+            likelihood="gaussian" if start is None else start.likelihood_,
             inference="exact",
-            max_seconds=max_seconds,
+            max_steps=max_steps,
             device=device,
             random_state=self.seed,
             training=TrainingOptions(start_rows=0),  # one climb: a few rows would only mislead the constants of the map
@@ -150,6 +206,40 @@ class Photographs(harness.Run):
         }
 
 
+@torch.no_grad()
+def rescale(model: InvariantGPClassifier, x: np.ndarray, y: np.ndarray, device: str) -> None:
+    """Set variance v and noise of a fitted model to those with the most evidence of these data; all else stays as it is.
+
+    With targets t of N rows and L latent functions, v = t^T (K + r I)^-1 t / (N L) is the best for the ratio r of noise and
+    variance, where K has unit variance. So one number is sought, and the covariance is computed once.
+    """
+    assert isinstance(model.model_, ExactGP)
+    kernel, likelihood = model.kernel_.base_kernel, model.likelihood_
+    noise = next(part for part in likelihood.modules() if isinstance(part, Gaussian))
+    exact = model.model_.copied_to(torch.device(device)).restricted(torch.from_numpy(x).to(device), None)
+    gram = exact.gram().double() / float(kernel.outputscale)
+    targets = likelihood.encode(torch.from_numpy(np.searchsorted(model.classes_, y))).to(gram)
+    targets = targets - exact.prior_mean.bias
+
+    def at(log_ratio: float) -> tuple[float, float]:
+        """The best variance, and minus the evidence there but for a constant."""
+        matrix = gram.clone()
+        matrix.diagonal().add_(math.exp(log_ratio))
+        factor = torch.linalg.cholesky(matrix)
+        variance = float((targets * torch.cholesky_solve(targets, factor)).mean())
+        logdet = 2 * float(factor.diagonal().log().sum())
+        return variance, 0.5 * targets.shape[1] * (len(x) * math.log(variance) + logdet)
+
+    before = math.log(float(noise.noise / kernel.outputscale))
+    bounds = (before - 4, before + 4)
+    found = minimize_scalar(lambda r: at(r)[1], bounds=bounds, method="bounded", options={"xatol": 0.02, "maxiter": 20})
+    variance = at(found.x)[0]
+    ratio = math.exp(found.x)
+    say(f"variance {float(kernel.outputscale):.4g} -> {variance:.4g}, noise over it {math.exp(before):.4g} -> {ratio:.4g}")
+    kernel.outputscale = variance
+    noise.set_noise(variance * ratio)
+
+
 def say(text: str) -> None:
     """Print now."""
     print(text, flush=True)
@@ -165,7 +255,7 @@ def table(records: Records) -> str:
         scores, data = record["metrics"], record["data"]
         accuracy = f"{100 * (1 - scores['error_rate']):.2f} %"
         found = [f"{record['evidence']['value']:,.0f}", accuracy, f"{scores['nll']:.3f}", f"{scores['ece']:.4f}"]
-        cells.append([f"**{record['chosen']}**", f"{data['train']:,}", *found, f"{record['seconds']['fit']:.0f}"])
+        cells.append([f"**{record['chosen']}**", f"{data['train']:,}", *found, f"{record['seconds']['all images']:.0f}"])
     return harness.markdown(["model", "images", "evidence (nats)", "accuracy", "NLL", "ECE", "seconds"], cells)
 
 
@@ -184,8 +274,10 @@ def check(records: Records) -> Claims:
 
 def plan(options: argparse.Namespace) -> list[Photographs]:
     """A run for each seed."""
-    quick = {"num_train": 300, "num_test": 100, "choice_rows": 60, "choice_patches": 4, "patches": 8} if options.quick else {}
-    sizes = {name: value for name in ("patches", "max_seconds") if (value := getattr(options, name)) is not None}
+    few = {"num_train": 200, "num_test": 100, "choice_rows": 40, "choice_patches": 8, "patches": 16}
+    names = ("patches", "held_out", "num_train", "choice_rows", "choice_patches", "choice_steps", "learn_rows")
+    sizes = {name: value for name in names if (value := getattr(options, name)) is not None}
+    quick = few | {"choice_steps": 5, "learn_rows": 60, "noise_rows": 100} if options.quick else {}
     return [Photographs(str(options.folder), seed, **(quick | sizes)) for seed in range(options.seeds)]
 
 
@@ -199,6 +291,11 @@ EXPERIMENT = harness.Experiment(
     options={
         "--folder": {"type": Path, "default": Path("data/cifar10"), "help": "of the images, as .npz files"},
         "--patches": {"type": int, "help": "in the dictionary of one layer"},
-        "--max-seconds": {"type": float, "help": "for the fit to all images"},
+        "--held-out": {"type": int, "help": "predict so many training images, and leave the test images alone"},
+        "--num-train": {"type": int, "help": "images"},
+        "--choice-rows": {"type": int, "help": "images to choose by"},
+        "--choice-patches": {"type": int, "help": "patches meanwhile"},
+        "--choice-steps": {"type": int, "help": "evaluations for each model"},
+        "--learn-rows": {"type": int, "help": "images that tell the kernel"},
     },
 )

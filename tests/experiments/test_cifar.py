@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.cifar import EXPERIMENT, MODELS, Photographs, check, feature_map, read, table
+from experiments import cifar
+from experiments.cifar import EXPERIMENT, MODELS, ONE, THREE, TWO, Photographs, check, feature_map, read, rescale, table
+from orbitgp import InvariantGPClassifier
 from orbitgp.kernels import PatchDictionary
 from orbitgp.kernels.feature_maps import prepare
 
@@ -26,46 +29,69 @@ def test_parts_are_joined_in_the_order_of_their_names(tmp_path: Path) -> None:
         read(tmp_path, "test", 4)
 
 
-def test_two_layers_see_images_of_32_pixels() -> None:
+def test_layers_side_by_side_see_images_of_32_pixels() -> None:
     x = torch.rand(3, 3, 32, 32)
-    for layers, dims in ((1, 8 * 2 * 16), (2, (8 + 16) * 2 * 16)):
-        both = feature_map(layers, 8)
-        prepare(both, x)
-        assert both(x).shape == (3, dims)
+    for stacks, patches in (((ONE,), 8), ((ONE, TWO), 8 + 16), ((THREE,), 16)):
+        seen = feature_map(stacks, 8)
+        prepare(seen, x)
+        assert seen(x).flatten(1).shape == (3, 2 * 16 * patches)
 
 
 def test_the_chosen_model_starts_from_what_was_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3)).astype(np.uint8)
-    np.savez(tmp_path / "all.npz", x_train=images, y_train=[0, 1] * 3, x_test=images[:2], y_test=[0, 1])
-    asked, learns = [], []
+    images = np.random.default_rng(0).integers(0, 256, (7, 32, 32, 3)).astype(np.uint8)
+    np.savez(tmp_path / "all.npz", x_train=images, y_train=[0, 1] * 3 + [0], x_test=images[:2], y_test=[0, 1])
+    asked, rescaled = [], []
 
     class Fitted:
         def __init__(self, seen: nn.Module) -> None:
             self.kernel_, self.classes_ = self, np.array([0, 1])
-            self.feature_map, self.base_kernel, self.likelihood_ = seen, None, None
-            for parameter in seen.parameters():
-                parameter.data += 0.5
+            self.feature_map, self.base_kernel, self.likelihood_ = seen, nn.Linear(1, 1), nn.Linear(1, 1)
+            for name, parameter in seen.named_parameters():
+                if "log_weights" not in name:
+                    parameter.data += 0.5
 
         def predict_proba(self, x: np.ndarray) -> np.ndarray:
             return np.array([[0.9, 0.1], [0.6, 0.4]])
 
-    def fitted(self: Photographs, orbit: str, seen: nn.Module, x: Any, y: Any, *_: Any) -> tuple[Fitted, dict[str, Any]]:
-        bias = next(part.named_constants()["bias"] for part in seen.modules() if isinstance(part, PatchDictionary))
-        asked.append((orbit, len(x), round(bias, 6)))
-        learns.append(any(parameter.requires_grad for parameter in seen.parameters()))
+    def fitted(self: Photographs, orbit: str, seen: nn.Module, x: Any, *_: Any, **__: Any) -> tuple[Fitted, dict[str, Any]]:
+        patches = next(part for part in seen.modules() if isinstance(part, PatchDictionary))
+        asked.append((orbit, len(x), round(patches.named_constants()["bias"], 4), patches.raw_bias.requires_grad))
         nats = {"none": 1.0, "flip": 2.0}[orbit] + len(list(seen.modules()))
-        return Fitted(seen), {"evidence": {"value": nats}, "seconds": 1.0, "constants": []}
+        return Fitted(seen), {"evidence": {"value": nats}, "seconds": 1.0, "constants": [], "learned": {}}
 
     monkeypatch.setattr(Photographs, "fitted", fitted)
-    run = Photographs(str(tmp_path), choice_rows=4, choice_patches=4, patches=8)
-    record = run.run()
-    assert [one[:2] for one in asked] == [("none", 4), ("flip", 4), ("flip", 4), ("flip", 6)]
-    assert asked[-1][2] == round(np.exp(0.5), 6)
-    assert learns == [True, True, True, False]
-    assert record["chosen"] == list(MODELS)[2]
+    monkeypatch.setattr(cifar, "rescale", lambda model, x, *_: rescaled.append(len(x)))
+    record = Photographs(str(tmp_path), choice_rows=4, choice_patches=8, patches=16, learn_rows=5, noise_rows=6).run()
+    assert {one[1:] for one in asked[: len(MODELS)]} == {(4, 1.0, True)}
+    of_learned, *others = asked[len(MODELS) :]
+    assert of_learned == ("flip", 5, round(np.exp(0.5), 4), False)
+    assert [one[1] for one in others] == [4, 4, 7]
+    assert rescaled == [6]
+    assert record["chosen"] == "one, two and three layers, flip"
     assert record["metrics"]["error_rate"] == 0.5
     assert "50.00 %" in table([record])
     assert check([record]) == {"seed 0: the evidence wants reflections": True}
+
+
+def test_variance_and_noise_have_the_most_evidence() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    y = (x[:, 0] + 0.3 * rng.normal(size=40) > 0).astype(int)
+    model = InvariantGPClassifier(likelihood="gaussian", inference="exact", max_steps=2, random_state=0).fit(x, y)
+    kernel, likelihood, names = model.kernel_, model.likelihood_, ("model_", "likelihood_", "classes_")
+    seen = SimpleNamespace(kernel_=SimpleNamespace(base_kernel=kernel), **{name: getattr(model, name) for name in names})
+    rescale(seen, x, y, "cpu")  # type: ignore[arg-type]
+    exact, noise = model.model_.restricted(torch.from_numpy(x), None), likelihood.gaussian
+    exact.prior_mean.bias.requires_grad_(False)
+    targets = likelihood.encode(torch.from_numpy(y))
+    best, variance, before = exact.log_evidence(likelihood, targets), kernel.outputscale.item(), noise.noise.item()
+    for by in (0.9, 1.1):
+        kernel.outputscale = by * variance
+        assert exact.log_evidence(likelihood, targets) < best
+        kernel.outputscale = variance
+        noise.set_noise(by * before)
+        assert exact.log_evidence(likelihood, targets) < best
+        noise.set_noise(before)
 
 
 def test_goals_are_asked_of_all_images() -> None:

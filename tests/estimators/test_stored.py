@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset
 
 from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.estimators import stored as estimator_data
@@ -18,17 +17,6 @@ from tests import new_process
 from tests.estimators import peak_memory
 
 ROWS = 90
-
-
-class Items(Dataset[np.ndarray]):
-    def __init__(self, x: np.ndarray) -> None:
-        self.x = x
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self.x[row]
 
 
 class Chunked:
@@ -57,14 +45,8 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_disk(kind: str, x: np.ndarray, folder: Path) -> Any:
-    if kind == "dataset":
-        return Items(x)
     if kind == "chunked":
         return Chunked(x)
-    for number, part in enumerate(np.array_split(x, 3)):
-        np.save(folder / f"{number}.npy", part)
-    if kind == "shards":
-        return folder
     np.save(folder / "whole", x)
     return np.load(folder / "whole.npy", mmap_mode="r")
 
@@ -75,7 +57,7 @@ def classifier(**settings: Any) -> InvariantGPClassifier:
     return InvariantGPClassifier(Rotation(20.0), **{**given, **settings})
 
 
-@pytest.mark.parametrize("kind", ["memory map", "shards", "dataset", "chunked"])
+@pytest.mark.parametrize("kind", ["memory map", "chunked"])
 def test_learns_and_predicts(kind: str, data: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     x, y = data
     X = on_disk(kind, x, tmp_path)
@@ -91,7 +73,7 @@ def test_the_time_of_a_pass_is_that_of_the_rows_that_it_sees(
 ) -> None:
     rows: list[int] = []
     monkeypatch.setattr("orbitgp.estimators.evidence.pass_seconds", lambda *given: rows.append(given[3]) or 2.0)
-    classifier(training=TrainingOptions(posterior_rows=3)).fit(Items(data[0]), data[1])
+    classifier(training=TrainingOptions(posterior_rows=3)).fit(Chunked(data[0]), data[1])
     assert set(rows) == {9}
 
 
@@ -99,7 +81,7 @@ def test_the_time_of_a_pass_is_that_of_the_rows_that_it_sees(
 def test_the_same_batches_give_the_same_model(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data
     monkeypatch.setattr("orbitgp.inference.rows.StoredRows.block", 1)
-    models = [classifier(inference="sparse").fit(inputs, y) for inputs in (x, Items(x))]
+    models = [classifier(inference="sparse").fit(inputs, y) for inputs in (x, Chunked(x))]
     assert models[0].evidence_.value == pytest.approx(models[1].evidence_.value, rel=1e-6)
 
 
@@ -127,7 +109,7 @@ def test_batches_are_read_once_and_beforehand(data: tuple[np.ndarray, np.ndarray
 def test_small_arrays_are_loaded(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data
     monkeypatch.setattr(estimator_data, "LOADED_BYTES", 2**20)
-    model = InvariantGPClassifier(max_steps=2).fit(Items(x[:30]), y[:30])
+    model = InvariantGPClassifier(max_steps=2).fit(Chunked(x[:30]), y[:30])
     assert model.inference_ == "exact"
 
 
@@ -142,49 +124,23 @@ def test_blocks_hold_every_row_once_and_are_mixed() -> None:
 class TestBadInput:
     def test_exact(self, data: tuple[np.ndarray, np.ndarray]) -> None:
         with pytest.raises(ValueError, match="needs all data in one place, but they stay on disk"):
-            classifier(inference="exact", num_inducing=None, batch_size=None).fit(Items(data[0]), data[1])
+            classifier(inference="exact", num_inducing=None, batch_size=None).fit(Chunked(data[0]), data[1])
 
     def test_nan(self, data: tuple[np.ndarray, np.ndarray]) -> None:
         x = data[0].astype(np.float32)
         x[70, 3, 3] = np.nan
         with pytest.raises(ValueError, match="NaN or infinity in row 70"):
-            classifier().fit(Items(x), data[1])
+            classifier().fit(Chunked(x), data[1])
 
     def test_lengths(self, data: tuple[np.ndarray, np.ndarray]) -> None:
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-            classifier().fit(Items(data[0]), data[1][:-1])
-
-    def test_no_files(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"holds no \.npy files"):
-            classifier().fit(tmp_path, [0, 1])
-
-    def test_different_shards(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "a", np.zeros((3, 4)))
-        np.save(tmp_path / "b", np.zeros((3, 5)))
-        with pytest.raises(ValueError, match=r"a\.npy has float64 rows of shape \(4,\), b\.npy float64 rows of shape \(5,\)"):
-            classifier().fit(tmp_path, np.arange(6) % 2)
-
-    def test_an_empty_shard(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "a", np.zeros((3, 4)))
-        np.save(tmp_path / "b", np.zeros((0, 4)))
-        with pytest.raises(ValueError, match=r"b\.npy holds an array of shape \(0, 4\), but X needs rows: leave it out\.$"):
-            classifier().fit(tmp_path, [0, 1, 0])
-
-    def test_a_damaged_shard(self, tmp_path: Path) -> None:
-        (tmp_path / "a.npy").write_bytes(b"nothing")
-        with pytest.raises(ValueError, match=r"a\.npy cannot be read as an array of numbers: .*[^.]\.$"):
-            classifier().fit(tmp_path, [0, 1, 0])
-
-    def test_pairs(self) -> None:
-        with pytest.raises(TypeError, match="its items must be inputs alone"):
-            classifier().fit(Items([(np.zeros(2), 1)] * 4), [0, 1, 0, 1])  # type: ignore[arg-type]
+            classifier().fit(Chunked(data[0]), data[1][:-1])
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
-    (shards := tmp_path / "shards").mkdir()
     megabytes = []
     for rows in (100_000, 400_000):  # each in a process of its own: a second fit would find memory that the first one left
-        new_process.start(peak_memory.measure, shards, tmp_path / "peak", rows).join(300)
+        new_process.start(peak_memory.measure, tmp_path, tmp_path / "peak", rows).join(300)
         megabytes.append(float((tmp_path / "peak").read_text()))
     assert megabytes[1] - megabytes[0] < 75  # where the data grow by 150

@@ -6,10 +6,9 @@ Loaders look for files in one folder (an argument, else ``ORBITGP_DATA``, else t
 """
 
 from orbitgp.datasets.base import Dataset, DatasetError
-from orbitgp.datasets.images import digits, fashion_mnist, mnist, read_idx, rotate, rotate_by
+from orbitgp.datasets.images import digits, fashion_mnist, mnist, rotate, rotate_by
 from orbitgp.datasets.signals import movements, spectra
 
 __all__ = [
-    "Dataset", "DatasetError", "digits", "fashion_mnist", "mnist", "movements", "read_idx", "rotate", "rotate_by",
-    "spectra",
+    "Dataset", "DatasetError", "digits", "fashion_mnist", "mnist", "movements", "rotate", "rotate_by", "spectra",
 ]  # fmt: skip

@@ -30,9 +30,7 @@ def here(tmp_path, monkeypatch):
         "\n".join(f"{c}\t" + line.replace(",", "\t") for line, c in zip(lines, wide, strict=True))
     )
     Path("bumps_TEST.tsv").write_text(Path("bumps_TRAIN.tsv").read_text())
-    header = "#bumps\n@problemName bumps\n@classLabel true narrow wide\n@data\n"
-    body = "\n".join(f"{line}:{line}:{'wide' if c else 'narrow'}" for line, c in zip(lines, wide, strict=True))
-    Path("two.ts").write_text(header + body)
+    np.savez("two.npz", x=np.stack([x, x], 1), y=np.where(wide, "wide", "narrow"))
 
 
 def call(*arguments: str):
@@ -67,12 +65,13 @@ def test_the_tsv_of_the_archive_has_its_class_first_and_its_test_set_beside_it()
 
 
 @pytest.mark.slow
-def test_ts_with_two_channels():
-    result = found(call("learn", "two.ts", "--orbit", "timewarp*gain", "--interval", "2 nm", "--no-baseline", *QUICK))
+def test_two_channels():
+    words = ("learn", "two.npz", "--signal", "--orbit", "timewarp*gain", "--interval", "2 nm", "--no-baseline", *QUICK)
+    result = found(call(*words))
     assert result["units"] == {"amplitude": "nm", "smoothness": "nm", "gain": "×"}
     assert "2 × 20" in Path("run/report.html").read_text()
     assert "<img" not in Path("run/report.html").read_text()  # signals are charts, not pictures
-    predicted = call("predict", "run", "two.ts")
+    predicted = call("predict", "run", "two.npz")
     assert predicted.exit_code == 0
     assert "narrow" in predicted.output
 
@@ -99,25 +98,3 @@ def test_errors_are_one_sentence(words, sentence):
     assert result.exit_code != 0
     assert sentence in " ".join(result.output.replace("│", " ").split())
     assert not Path("run/model.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("1,2,3:a", "it has no line @data"),
-        (
-            "@classLabel true a b\n@data\n1,2,3:a\n1,2:b",
-            "1 of 2 signals in bad.ts have gaps or are shorter than others, first in row 2: --impute",
-        ),
-        ("@classLabel true a b\n@data\n1,x,3:a", "line 3 of bad.ts holds something that is no number"),
-        ("@classLabel true a b\n@data\n1,2:3,4:a\n1,2:b", "line 4 of bad.ts has 1 channels, and the first signal has 2"),
-        ("@classLabel false\n@data\n1,2,3", "bad.ts has no targets"),
-        ("@timestamps true\n@classLabel true a b\n@data\n(1,2):a", "has time stamps"),
-        ("@classLabel true a b\n@data\n", "has no signals after the line @data"),
-    ],
-)
-def test_bad_files_are_one_sentence(text, sentence):
-    Path("bad.ts").write_text(text)
-    result = call("learn", "bad.ts", *QUICK)
-    assert result.exit_code == 1
-    assert sentence in " ".join(result.output.split())

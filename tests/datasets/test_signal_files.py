@@ -13,8 +13,10 @@ class TestSignals:
     """Gaps, and signals of unequal length."""
 
     @staticmethod
-    def write(tmp_path, *lines, name="s.ts"):
-        (tmp_path / name).write_text("\n".join(["@classLabel true a b", "@data", *lines]))
+    def write(tmp_path, signals, name="s.npz"):
+        longest = max(len(channel) for signal in signals for channel in signal)
+        x = np.array([[[*channel, *[np.nan] * (longest - len(channel))] for channel in signal] for signal in signals])
+        np.savez(tmp_path / name, x=x[:, 0] if x.shape[1] == 1 else x, y=np.arange(len(x)))
         return tmp_path / name
 
     def test_gaps_are_closed_along_time(self, tmp_path):
@@ -36,21 +38,22 @@ class TestSignals:
         np.testing.assert_array_equal(data.x[0], [0, 1, 2, 7, 7, 7])
 
     def test_signals_of_unequal_length(self, tmp_path):
-        path = self.write(tmp_path, "0,1,2,3,4:a", "0,2,4:b")
+        path = self.write(tmp_path, [[[0, 1, 2, 3, 4]], [[0, 2, 4]]])
         with pytest.raises(DatasetError, match=r"1 of 2 signals .* are shorter than others, first in row 2: .*--resample"):
-            load(path)
-        padded, stretched = load(path, ReadOptions(impute=True)), load(path, ReadOptions(resample=True))
+            load(path, ReadOptions(signal=True))
+        padded, stretched = (load(path, ReadOptions(signal=True, **how)) for how in ({"impute": True}, {"resample": True}))
         np.testing.assert_array_equal(padded.x, [[0, 1, 2, 3, 4], [0, 2, 4, 4, 4]])
         np.testing.assert_array_equal(stretched.x, [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
-        new = self.write(tmp_path, "0,3:a", name="new.ts")
+        new = self.write(tmp_path, [[[0, 3]]], name="new.npz")
         np.testing.assert_array_equal(load_inputs(new, padded.options).x, [[0, 3, 3, 3, 3]])
         np.testing.assert_array_equal(load_inputs(new, stretched.options).x, [[0, 0.75, 1.5, 2.25, 3]])
-        long = self.write(tmp_path, "0,1,2,3,4,5,6,7,8:a", name="long.ts")
+        long = self.write(tmp_path, [[range(9)]], name="long.npz")
         assert load_inputs(long, padded.options).x.shape == (1, 9)  # nothing is cut
         np.testing.assert_array_equal(load_inputs(long, stretched.options).x, [[0, 2, 4, 6, 8]])
 
     def test_two_channels(self, tmp_path):
-        data = load(self.write(tmp_path, "0,1,2:5,?,7:a", "0,2:4,6:b"), ReadOptions(impute=True))
+        options = ReadOptions(signal=True, impute=True)
+        data = load(self.write(tmp_path, [[[0, 1, 2], [5, np.nan, 7]], [[0, 2], [4, 6]]]), options)
         np.testing.assert_array_equal(data.x, [[[0, 1, 2], [5, 6, 7]], [[0, 2, 2], [4, 6, 6]]])
         with pytest.raises(DatasetError, match=r"row 2 of .* has a channel without any value"):
-            load(self.write(tmp_path, "0,1,2:5,?,7:a", "0,2:?,?:b"), ReadOptions(impute=True))
+            load(self.write(tmp_path, [[[0, 1, 2], [5, np.nan, 7]], [[0, 2], []]]), options)

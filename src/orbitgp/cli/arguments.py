@@ -39,7 +39,7 @@ ORBIT_HELP = (
     '("rotation(30)") or a product ("affine\\*deformation").'
 )
 _DATA_HELP = (
-    "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column, .ts), a folder of images "
+    "A file (.npz with x and y, .npy with its targets, .csv, .xlsx or .parquet with a target column), a folder of images "
     f"in class folders, or a name: {', '.join(DATA_NAMES)}."
 )
 _READ_HELP = "How pandas reads a table: sep=';', decimal=',', encoding=latin-1, …; again for more."

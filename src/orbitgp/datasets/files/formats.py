@@ -1,9 +1,6 @@
-"""One reader for each format: .npz and pairs of .npy files, .ts files of signals, and folders of images. Nothing is unpickled.
+"""One reader for each format: .npz and pairs of .npy files, and folders of images. Nothing is unpickled.
 
-A .ts file of the public time-series archive begins with a header of lines that begin with @ and ends with ``@data``. Then each
-line is a signal: its channels, separated by colons, and its class or value after the last colon. The values of a channel are
-separated by commas, and ? stands for a missing one. (The archive's .tsv files are tables whose first column is the class:
-:mod:`orbitgp.datasets.files.tables`.) Images are in one folder for each class, and the name of the folder is the label.
+Images are in one folder for each class, and the name of the folder is the label.
 """
 
 from __future__ import annotations
@@ -11,15 +8,13 @@ from __future__ import annotations
 import warnings
 import zipfile
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
-from itertools import zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Shaped
+from jaxtyping import Float, Float32
 
 from orbitgp.datasets.base import DatasetError
 from orbitgp.datasets.files.data import Data, ReadOptions, check_memory
@@ -90,51 +85,6 @@ def _load(path: Path) -> Any:
         if "pickle" in text.lower():  # numpy takes whatever is no file of arrays for a pickle
             text = "it holds Python objects, which are not read, or something else made it"
         raise DatasetError(f"{path} is not a {path.suffix} file of numbers or words: {text}.") from None
-
-
-def read_ts(path: Path, options: ReadOptions, training: bool) -> Data:
-    """Signals (N, T), or (N, C, T) if they have several channels, and their targets if the header says that there are any."""
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path} is not a text file in UTF-8: {error.reason}.") from None
-    lower = [line.lower() for line in lines]
-    if "@data" not in lower:
-        raise DatasetError(f"{path} is not a .ts file: it has no line @data.")
-    start = lower.index("@data") + 1
-    header = [line.split()[:2] for line in lower[:start]]
-    if ["@timestamps", "true"] in header:
-        raise DatasetError(f"{path} has time stamps, which are not read: sample its signals at equal intervals.")
-    labelled = ["@classlabel", "true"] in header or ["@targetlabel", "true"] in header
-    if training and not labelled:
-        raise DatasetError(f"{path} has no targets: its header says neither @classLabel true nor @targetlabel true.")
-    rows = [(i + 1, line.split(":")) for i, line in enumerate(lines) if i >= start and line and line[0] not in "#%"]
-    if not rows:
-        raise DatasetError(f"{path} has no signals after the line @data.")
-    signals = [[_numbers(path, i, channel) for channel in (parts[:-1] if labelled else parts)] for i, parts in rows]
-    for (i, _), signal in zip(rows, signals, strict=True):
-        if len(signal) != len(signals[0]):
-            raise DatasetError(f"line {i} of {path} has {len(signal)} channels, and the first signal has {len(signals[0])}.")
-    # Shorter ones end in a gap.
-    x = np.array(list(zip_longest(*(channel for signal in signals for channel in signal), fillvalue=np.nan))).T
-    x = x.reshape(len(signals), -1, x.shape[1])
-    y = _labels([parts[-1].strip() for _, parts in rows]) if labelled else None
-    return Data(x[:, 0] if x.shape[1] == 1 else x, y, options=replace(options, signal=True))
-
-
-def _numbers(path: Path, line: int, text: str) -> list[float]:
-    try:
-        return [np.nan if word.strip() in ("?", "") else float(word) for word in text.split(",")]
-    except ValueError as error:
-        raise DatasetError(f"line {line} of {path} holds something that is no number ({error}): fill it in.") from None
-
-
-def _labels(words: list[str]) -> Shaped[np.ndarray, " rows"]:
-    """Whole numbers if all words are such, else numbers, else the words themselves."""
-    for kind in (np.int64, np.float64):
-        with suppress(ValueError):
-            return np.array(words).astype(kind)
-    return np.array(words)
 
 
 def without_gaps(x: Signals, where: str, options: ReadOptions, notes: list[str]) -> tuple[Signals, ReadOptions]:
@@ -291,4 +241,4 @@ def _open(path: Path, options: ReadOptions) -> Float32[np.ndarray, "height width
     return (np.asarray(image, np.float32) / np.float32(white)).clip(0, 1)
 
 
-READERS = {".npz": read_npz, ".npy": read_npy, ".ts": read_ts, **dict.fromkeys(SUFFIXES, read_image_files)}
+READERS = {".npz": read_npz, ".npy": read_npy, **dict.fromkeys(SUFFIXES, read_image_files)}

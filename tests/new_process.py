@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
 # The last one is imported by the first kernel that GPyTorch makes.
-IMPORTED = ["orbitgp.estimators", "sklearn.datasets", "torch.distributed", "torch.fx.experimental.symbolic_shapes"]
+IMPORTED = ["orbitgp.comparison", "sklearn.datasets", "torch.distributed", "torch.fx.experimental.symbolic_shapes"]
 
 
 def start(work: Callable[..., object], *arguments: object) -> BaseProcess:

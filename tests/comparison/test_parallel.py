@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from functools import partial
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import joblib
@@ -15,16 +14,15 @@ import numpy as np
 import pytest
 import torch
 from joblib.parallel import ThreadingBackend
-from work_to_kill import task
 
 from orbitgp.comparison.compare import compare
 from orbitgp.comparison.parallel import Job, as_done, train_all
 from orbitgp.estimators import InvariantGPRegressor
 from orbitgp.orbits import Identity
+from tests import new_process
+from tests.comparison.work_to_kill import task, two_sleep, work_in_a_fork
 
 pytestmark = pytest.mark.slow  # every worker process imports torch, which takes seconds
-
-SCRIPT = Path(__file__).with_name("work_to_kill.py")
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
@@ -64,15 +62,31 @@ def test_an_error_of_a_worker_arrives_as_it_is():
 
 
 def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path, caplog):
+    """New workers take over, and what the lost ones had in hand is done by them."""
     begin = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"):
-        list(as_done(partial(task, folder=str(tmp_path)), ["sleep", "die"], 2))
-    assert time.monotonic() - begin < 300  # the other one would sleep for 600
-    caplog.clear()
-    # New workers take over, and what a killed one had in hand is done by another.
-    items = [1, "die once", 2, 3]
-    assert dict(as_done(task, items, 2, folder=str(tmp_path))) == {0: 11, 1: "die once", 2: 12, 3: 13}
+    items = [1, "sleep once", "die once", 2]
+    assert dict(as_done(task, items, 2, folder=str(tmp_path))) == {0: 11, 1: "sleep once", 2: "die once", 3: 12}
+    assert time.monotonic() - begin < 300  # the other one would have slept for 600
     assert caplog.messages == ["a worker was lost: its model is handed in once more."]
+
+
+def test_one_that_is_killed_again_is_given_up(caplog):
+    class TerminatedWorkerError(Exception):
+        """As that of loky: engines are known by the names of their errors."""
+
+    tried = []
+
+    def lost(item):
+        tried.append(item)
+        raise TerminatedWorkerError
+
+    with (
+        joblib.parallel_config("threading"),
+        pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"),
+    ):
+        list(as_done(lost, ["one", "another"], 2))
+    assert set(tried) == {"one", "another"}
+    assert len(caplog.messages) == 1
 
 
 def test_large_data_reach_the_workers():
@@ -85,28 +99,41 @@ def test_large_data_reach_the_workers():
     assert [t.evidence for t in there] == pytest.approx([t.evidence for t in here], rel=1e-5)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_their_parent(tmp_path, how):
-    work, said = tmp_path / "work", tmp_path / "stderr"
-    work.mkdir()
-    with said.open("w") as stderr:
-        parent = subprocess.Popen([sys.executable, str(SCRIPT), str(work)], start_new_session=True, stderr=stderr)
-    until = time.monotonic() + 120
-    while len(pids := [int(path.name) for path in work.iterdir()]) < 2:
-        assert parent.poll() is None
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    parent = new_process.start(work_in_a_fork, str(tmp_path))
+    pids = begun(tmp_path, 1, parent)
+    parent.kill()
+    parent.join()
+    wait_until(lambda: not any(map(alive, pids)), 30)
+
+
+def test_ctrl_c_in_a_terminal_ends_all_workers(tmp_path):
+    """It reaches the workers, too."""
+    said = tmp_path / "stderr"
+    parent = new_process.start(two_sleep, str(tmp_path), str(said))
+    pids = begun(tmp_path, 2, parent)
+    os.killpg(parent.pid, signal.SIGINT)
+    parent.join()
+    wait_until(lambda: not any(map(alive, pids)), 30)
+    assert "leaked semaphore" not in said.read_text()
+
+
+def begun(folder: Path, count: int, parent: BaseProcess) -> list[int]:
+    """The processes that have begun to sleep, as soon as there are this many."""
+
+    def found() -> list[int]:
+        return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+
+    wait_until(lambda: len(found()) == count or not parent.is_alive(), 120)
+    assert parent.is_alive()
+    return found()
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
         assert time.monotonic() < until
         time.sleep(0.05)
-    if how == signal.SIGINT:  # Ctrl-C in a terminal reaches the workers, too
-        os.killpg(parent.pid, how)
-    else:
-        parent.send_signal(how)
-    parent.wait()
-    until = time.monotonic() + 30
-    while any(alive(pid) for pid in pids):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    if how == signal.SIGINT:
-        assert "leaked semaphore" not in said.read_text()
 
 
 def test_ctrl_c_ends_a_comparison_at_once(caplog):

@@ -1,28 +1,27 @@
-"""Tasks for worker processes, which import them; run as a script, two workers that never end by themselves."""
+"""Tasks for worker processes, which import them, and two programs whose workers never end by themselves."""
 
 from __future__ import annotations
 
 import io
 import os
 import signal
-import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from orbitgp.comparison.parallel import as_done
+from orbitgp.comparison.parallel import _work, as_done
 
 
 def task(job, folder=""):
     """Does what its job says."""
-    if job == "die":
+    if job == "die once" and first(folder, "died"):
+        while not Path(folder, "slept").exists():
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
-    if job == "die once" and not Path(folder, "died").exists():
-        Path(folder, "died").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+    if job == "sleep once" and first(folder, "slept"):
+        time.sleep(600)
     if job == "fail":
         raise ValueError("this cannot be.")
     if job == "pid":
@@ -37,5 +36,26 @@ def task(job, folder=""):
     return 10 + job if isinstance(job, int) else job
 
 
-if __name__ == "__main__":
-    list(as_done(partial(task, folder=sys.argv[1]), ["sleep", "sleep"], 2))
+def first(folder: str, name: str) -> bool:
+    """Whether this is the first time."""
+    path = Path(folder, name)
+    if path.exists():
+        return False
+    path.touch()
+    return True
+
+
+def work_in_a_fork(folder: str) -> None:
+    """As a worker of joblib, but for its import of torch."""
+    parent = os.getpid()
+    if os.fork() == 0:
+        _work(task, 1, parent, 0, "sleep", folder=folder)
+    os.wait()
+
+
+def two_sleep(folder: str, said: str) -> None:
+    """Two workers, as from a terminal: in a process group of their own."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+    list(as_done(task, ["sleep", "sleep"], 2, folder=folder))

@@ -7,13 +7,10 @@ import pytest
 from tests.fuzz.invariants import bad, refusal
 from tests.fuzz.problems import random_problem
 
-COUNT, PARTS = 150, 10
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
-def test_random_problems(part):
-    wrong = {str(random_problem(seed)): found for seed in range(part, COUNT, PARTS) if (found := bad(seed))}
+def test_random_problems():
+    wrong = {str(random_problem(seed)): found for seed in range(12) if (found := bad(seed))}
     assert not wrong
 
 

@@ -192,7 +192,7 @@ def _notes(x: Shaped[np.ndarray, "rows *features"], options: ReadOptions) -> lis
         )
     if (level := border_level(x)) is not None:
         usual = "do without --invert" if options.invert else "consider --invert"
-        remedy = usual if ends is None else "bring the background to 0"
+        remedy = usual if ends is None and level > 0.5 else "bring the background to 0"
         notes.append(
             f"the background of these images is about {number(level)}, and what lies outside an image counts as 0: {remedy}."
         )

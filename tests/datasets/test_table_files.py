@@ -105,7 +105,7 @@ def test_a_missing_target_in_a_parquet_table(tmp_path):
 
 def test_a_table_that_is_not_text(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00a,b\n")
-    with pytest.raises(DatasetError, match=r"not in UTF-8, .*--read encoding=latin-1"):
+    with pytest.raises(DatasetError, match=r"not in UTF-8: .*--read encoding=latin-1"):
         load(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_bytes("größe,y\n1,2\n3,4\n".encode("latin-1"))
     assert load(tmp_path / "t.csv", ReadOptions(read={"encoding": "latin-1"})).options.columns == ("größe",)
@@ -249,7 +249,7 @@ def test_the_median_is_said_without_rounding_errors(tmp_path):
 
 def test_decimal_commas(tmp_path):
     (tmp_path / "t.csv").write_text("a;b;y\n1,5;2;0,25\n-3,25;4;1\n")
-    with pytest.raises(DatasetError, match=r"--read sep=';', .*--read decimal=','"):
+    with pytest.raises(DatasetError, match=r"--read sep=';'; .*--read decimal=','"):
         load(tmp_path / "t.csv")
     data = load(tmp_path / "t.csv", ReadOptions(read=dict(map(read_option, ("sep=;", "decimal=,")))))
     np.testing.assert_array_equal(data.x, [[1.5, 2], [-3.25, 4]])
@@ -314,6 +314,34 @@ class TestTablesThatMayBeMisread:
         assert len(load(path, ReadOptions(drop_missing=True, read=unknown)).x) == 19
         classes = [f"{i},{'?' if i == 6 else i % 3}" for i in range(20)]
         assert set(load(self.table(tmp_path, "a,y", *classes)).y) == {"0", "1", "2", "?"}
+
+    def test_an_encoding_a_separator_and_the_cells_behind_them_are_said_at_once(self, tmp_path):
+        rows = "".join(f"{i},5;k.A.;{i}\n" if i == 3 else f"{i},5;{i};{i}\n" for i in range(9))
+        (tmp_path / "t.csv").write_bytes(f"Höhe;Gerät;Ertrag\n{rows}".encode("latin-1"))
+        with pytest.raises(DatasetError) as caught:
+            load(tmp_path / "t.csv")
+        said = ["encoding=latin-1", "sep=';'", "--target NAME: its columns are Höhe, Gerät, Ertrag", "decimal=','"]
+        assert all(part in str(caught.value) for part in [*said, "'Gerät' is 'k.A.' in row 4", "na_values=k.A."])
+        assert "--read sep='\\t'" in self.refusal(tmp_path, "a\tb\n1\t2\n")
+        assert "header=none" in self.refusal(tmp_path, "1;2\n3;4\n")
+
+    @staticmethod
+    def refusal(tmp_path, text):
+        (tmp_path / "t.csv").write_text(text)
+        with pytest.raises(DatasetError) as caught:
+            load(tmp_path / "t.csv")
+        return str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("cells", "option"),
+        [("1.005 2,5", "thousands='.'"), ("19.86 2,5", "decimal='.'"), ("1'000 2,5", 'thousands="\'"')],
+    )
+    def test_the_option_fits_the_number(self, tmp_path, cells, option):
+        rows = [f"{cell};{i}" for i, cell in enumerate(cells.split() * 5)]
+        path = self.table(tmp_path, "a;y", *rows)
+        read = ReadOptions(read={"sep": ";", "decimal": ","})
+        with pytest.raises(DatasetError, match=f"say --read {option}"):
+            load(path, read)
 
     def test_separators_between_thousands(self, tmp_path):
         path = self.table(tmp_path, "a,y", *(f'{i},"1,{i:03d}.2"' for i in range(3, 12)))

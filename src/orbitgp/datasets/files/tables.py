@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
 TARGETS = ("target", "label", "class", "y")  # columns with these names are targets, unless told otherwise
 # A number to a person, perhaps with other separators than pandas expects.
 _NUMBERLIKE = r"[+-]?[\d.,' ]*\d[\d.,' ]*(?:[eE][+-]?\d+)?"
-_ENCODING = "it is not in UTF-8, so say what it is in, as in --read encoding=latin-1"
+_ENCODING = "it is not in UTF-8: say what it is in, as in --read encoding=latin-1"
 _LAYOUT = "--read sep=';' says what separates columns, and --read skiprows=1 leaves out a line above the header"
 
 
 def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
     """Inputs and targets of a table; the options then name its columns."""
-    frame = read_frame(path, options)
     notes, problems = list[str](), list[str]()
+    try:
+        frame = read_frame(path, options, problems)
+    except DatasetError as error:
+        raise (_refusal(path, problems) if problems else error) from None
     target = _target(path, frame, options)
     if training:
         options = _choose_columns(frame, options, target, problems, notes)
@@ -56,11 +60,10 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
         problems += _problems_of(frame[name], options, training)
     if training and holes:
         problems.append(f"the target column {target!r} has no value in {holes}: fill it in, or say --drop-missing")
-    if known.nunique() > len(known) / 2 and (odd := _odd_cell(known)):
+    if known.nunique() > len(known) / 2 and (odd := _odd_cell(known, options)):
         problems.append(f"the target column {target!r} {odd}")
     if problems:
-        numbered = [f"({i}) {problem}" for i, problem in enumerate(problems, 1)]
-        raise DatasetError(f"{path}: {problems[0] if len(problems) == 1 else '; '.join(first_few(numbered))}.")
+        raise _refusal(path, problems)
     if training:
         options = options.learned(frame[columns], impute=options.impute and not options.signal)
         _note_columns(frame[columns], [name for name in days if name not in options.levels], options, notes)
@@ -78,13 +81,16 @@ def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
     )
 
 
-def read_frame(path: Path, options: ReadOptions) -> DataFrame:
-    """The whole table; columns that are not numbers are words, and rows count from 1."""
+def read_frame(path: Path, options: ReadOptions, problems: list[str]) -> DataFrame:
+    """The whole table; columns that are not numbers are words, and rows count from 1.
+
+    Where an option is missing, this is one of the problems, and the table is read as that option would have it.
+    """
     try:
         import pandas
 
         reader = {".parquet": pandas.read_parquet, ".xlsx": pandas.read_excel}.get(path.suffix.lower())
-        frame = _read_text(path, options) if reader is None else reader(path, **_asked(options, reader))
+        frame = _read_text(path, options, problems) if reader is None else reader(path, **_asked(options, reader))
     except ImportError:
         raise DatasetError(f"reading {path} needs pandas and its readers: pip install 'orbitgp[tables]'.") from None
     except pandas.errors.EmptyDataError:
@@ -107,27 +113,28 @@ def read_frame(path: Path, options: ReadOptions) -> DataFrame:
     return frame.apply(plain).set_axis(range(1, len(frame) + 1))
 
 
-def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
-    """A text file. What pandas would misread without a word is refused: other separators, and a first line of numbers."""
+def _read_text(path: Path, options: ReadOptions, problems: list[str], **more: Any) -> DataFrame:
+    """A text file. What pandas would misread without a word is a problem: other separators, and a first line of numbers."""
     import pandas
 
     asked, is_tsv = _asked(options, pandas.read_csv), path.suffix.lower() == ".tsv"
     given = {"sep": "\t" if is_tsv else ",", "encoding": "utf-8-sig", "skipinitialspace": True, **asked}
+    if "encoding" not in asked and not _is_utf8(path):
+        problems.append(_ENCODING)
+        given["encoding"] = "latin-1"
+    first = partial(pandas.read_csv, path, header=None, nrows=1)
+    marks = "".join(map(str, first(**given).iloc[0])) if not {"sep", "header"} & asked.keys() else ""
+    if mark := next((mark for mark in ";\t" if mark in marks), None):
+        problems.append(f"its first line has semicolons or tabs: say what separates columns, --read sep={mark!r}")
+        given["sep"] = mark
     if "header" not in asked:
-        first = pandas.read_csv(path, **given, header=None, nrows=1)
-        cells = [str(cell).strip() for cell in first.iloc[0].dropna()]
-        if "sep" not in asked and {";", "\t"} & set("".join(cells)):
-            raise DatasetError(
-                f"the first line of {path} has semicolons or tabs: say what separates columns, as in --read sep=';', and for "
-                "decimal commas also --read decimal=','."
-            )
-        if all(dtype.kind in "iuf" for dtype in first.dtypes):
-            if not (options.signal and is_tsv):
-                raise DatasetError(
-                    f"the first line of {path} has numbers only: say --read header=0 if they name the columns, or --read "
-                    "header=none if they are a row."
-                )
+        line = first(**given)
+        cells = [str(cell).strip() for cell in line.iloc[0].dropna()]
+        if all(dtype.kind in "iuf" for dtype in line.dtypes):
             given["header"] = None  # as in the signal archive
+            if not (options.signal and is_tsv):
+                what = "say --read header=0 if they name the columns, or --read header=none if they are a row"
+                problems.append(f"its first line has numbers only: {what}")
         elif twice := [cell for cell in cells if cells.count(cell) > 1]:
             raise DatasetError(f"{path} has two columns of the name {twice[0][:LONGEST]!r}.")
     if asked.get("thousands") == ".":  # 1.5.2026 would become the number 152026
@@ -138,6 +145,20 @@ def _read_text(path: Path, options: ReadOptions, **more: Any) -> DataFrame:
         warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header would be cut
         frame: DataFrame = pandas.read_csv(path, **given, **more, index_col=False, low_memory=False)
     return frame
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _refusal(path: Path, problems: list[str]) -> DatasetError:
+    """All problems of a table at once."""
+    numbered = [f"({i}) {problem}" for i, problem in enumerate(problems, 1)]
+    return DatasetError(f"{path}: {problems[0] if len(problems) == 1 else '; '.join(first_few(numbered))}.")
 
 
 def _asked(options: ReadOptions, reader: Callable[..., Any]) -> dict[str, Any]:
@@ -202,22 +223,27 @@ def _problems_of(column: Series, options: ReadOptions, training: bool) -> list[s
     known, what, name = column.dropna(), f"column {column.name!r}", shlex.quote(str(column.name))
     if training and not len(known):
         return [f"{what} has no value at all: leave it out, --drop {name}"]
-    if column.name not in options.levels and (odd := _odd_cell(known, always=not training)):
+    if column.name not in options.levels and (odd := _odd_cell(known, options, always=not training)):
         return [f"{what} {odd}, or leave the column out, --drop {name}"]
     if training and (words := too_many_words(known)):
         return [f"{what} holds {words}: leave it out, --drop {name}, or let it name the rows, --id {name}"]
     return []
 
 
-def _odd_cell(words: Series, always: bool = False) -> str | None:
+def _odd_cell(words: Series, options: ReadOptions, always: bool = False) -> str | None:
     """The cell that keeps a column of numbers from being read as one, and what to do about it; None for a column of words."""
     if not is_words(words) or not (always or words.str.fullmatch(_NUMBERLIKE).any()):
         return None
     if len(odd := words[~words.str.fullmatch(_NUMBERLIKE)]):
         option = f"na_values={shlex.quote(odd.iloc[0][:LONGEST])}"
     else:
-        odd = next((found for mark in ",' ." if len(found := words[words.str.contains(mark, regex=False)])), words)
-        option = "decimal=',' or --read thousands=','" if "," in odd.iloc[0] else "thousands='.'"
+        order = "' ." if options.read.get("decimal") == "," else "' ,."
+        marks = {mark: found for mark in order if len(found := words[words.str.contains(mark, regex=False)])}
+        mark, odd = next(iter(marks.items()), (".", words))
+        if mark == "." and not odd.iloc[:1].str.contains(r"\.\d{3}(?!\d)").item():
+            option = "decimal='.'"
+        else:
+            option = "decimal=',' or --read " * (mark == ",") + f"thousands={mark!r}"
     return f"is {odd.iloc[0][:LONGEST]!r} in row {odd.index[0]}, which is no number: correct it, or say --read {option}"
 
 
@@ -237,7 +263,7 @@ def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarr
         return column.to_numpy(str)
     y = np.array(column.convert_dtypes().tolist())  # pandas makes decimals of whole numbers where some are missing
     if y.dtype.kind in "iu" and path.suffix.lower() in (".csv", ".tsv"):
-        written = _read_text(path, options, dtype=str).rename(columns=lambda name: str(name).strip())[column.name]
+        written = _read_text(path, options, [], dtype=str).rename(columns=lambda name: str(name).strip())[column.name]
         words = written.iloc[column.index - 1].str.strip()
         return words.to_numpy(str) if words.str.fullmatch(r"[+-]?0\d+").any() else y
     return y

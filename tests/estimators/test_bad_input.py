@@ -30,6 +30,7 @@ DATA = [
     ("infinity in X", np.where(X > 1, np.inf, X), y, ValueError, "Input X contains infinity"),
     ("NaN in images", images * np.nan, y, ValueError, "Input X contains NaN"),
     ("NaN in y", X, with_nan, ValueError, "y contains NaN"),
+    ("huge X", X * 1e300, y, ValueError, "distances between such inputs are infinite: measure them in a larger unit"),
     ("no rows", X[:0], y[:0], ValueError, "0 sample"),
     ("no columns", X[:, :0], y, ValueError, "0 feature"),
     ("no images", images[:0], y[:0], ValueError, "0 sample"),
@@ -66,6 +67,15 @@ class Still(Orbit):
         return x
 
 
+class NoNumbers(Orbit):
+    """Divides by zero."""
+
+    num_draws = 1
+
+    def transform(self, x: Any, u: Any) -> Any:
+        return x[:, None] + (u - u) / (u - u)
+
+
 class TwoOfThree(FiniteOrbit):
     """Says that it has three elements, and gives two."""
 
@@ -77,6 +87,7 @@ class TwoOfThree(FiniteOrbit):
 
 SETTINGS = [
     ({"orbit": Still()}, ValueError, r"shape \(4,\) have the shape \(2, 3, 4\), but Still.transform gives \(2, 4\)"),
+    ({"orbit": NoNumbers()}, ValueError, "NoNumbers.transform takes the first inputs to numbers that are not finite"),
     ({"orbit": TwoOfThree()}, ValueError, r"have the shape \(2, 3, 4\), but TwoOfThree.elements gives \(2, 2, 4\)"),
     ({"feature_map": nn.Dropout(0.5)}, ValueError, r"Dropout takes an input alone to other numbers .* with .eval\(\)"),
     ({"feature_map": nn.BatchNorm1d(4)}, ValueError, "BatchNorm1d cannot be evaluated"),
@@ -238,3 +249,9 @@ def test_no_levels_of_quantiles() -> None:
 def test_normalize_y_is_a_yes_or_a_no() -> None:
     with pytest.raises(TypeError, match="normalize_y must be True or False, got 'no'"):
         InvariantGPRegressor(normalize_y="no").fit(X, y)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e50])
+def test_units_of_inputs_may_lie_beyond_single_precision(unit: float) -> None:
+    expected = InvariantGPRegressor(max_steps=3).fit(X, y).evidence_.value
+    assert InvariantGPRegressor(max_steps=3).fit(unit * X, y).evidence_.value == pytest.approx(expected, abs=1e-6)

@@ -185,7 +185,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         at_start = torch.Generator(device).manual_seed(seeds.start)
         orbit = self._orbit_for(x)
         settings = trainer_settings(arguments, orbit, seeds.training)
-        check_orbit(orbit, first(x, 2))
+        check_orbit(orbit, x)
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(first(x, 1), settings.num_samples, 2, settings.sampler, at_start)
         problem = self._problem(x, targets, run.sample_weight).to(device)

@@ -153,7 +153,8 @@ def _rbf(lengthscale: float | Float[Tensor, " dim"], variance: float, dim: int |
     log_scale = {"transform": torch.exp, "inv_transform": torch.log}
     inner = RBFKernel(ard_num_dims=dim, lengthscale_constraint=Positive(**log_scale))
     kernel = ScaleKernel(inner, outputscale_constraint=Positive(**log_scale)).double()
-    kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, variance if variance > 0 else 1.0
+    kernel.base_kernel.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64)  # a number would be rounded to float32
+    kernel.outputscale = torch.tensor(variance if variance > 0 else 1.0, dtype=torch.float64)
     return kernel
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from orbitgp.inference import processes
 from orbitgp.inference.prior import MeanName
-from orbitgp.inference.rows import RowSource
+from orbitgp.inference.rows import RowSource, first
 from orbitgp.kernels.feature_maps import FeatureMapKernel
 from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit, Orbit
@@ -62,14 +62,21 @@ def check_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def check_orbit(orbit: Orbit, x: Float[Tensor, "rows *features"]) -> None:
-    """Refuse an orbit whose transformations of these inputs do not have the shape of inputs."""
+def check_orbit(orbit: Orbit, inputs: Tensor | RowSource) -> None:
+    """Refuse an orbit whose transformations of the first inputs do not have the shape of inputs, or are no finite numbers."""
+    x = first(inputs, 2)
+    largest = float(abs(inputs if isinstance(inputs, Tensor) else x).max())
+    if not math.isfinite(4 * x[0].numel() * largest * largest):
+        raise ValueError(f"X holds {largest:.3g}, and distances between such inputs are infinite: measure them in a larger unit.")
     method, count = ("elements", orbit.size) if isinstance(orbit, FiniteOrbit) else ("transform", 3)
-    found, expected = tuple(orbit.shared_samples(x, count).points[:, 0].shape), (len(x), count, *x.shape[1:])
+    points = orbit.shared_samples(x, count).points[:, 0]
+    found, expected = tuple(points.shape), (len(x), count, *x.shape[1:])
     # A product may have a multiple of the draws: all elements of its finite factors.
     if (*found[:1], *found[2:]) != (len(x), *x.shape[1:]) or found[1] % count:
         what = f"the {count} samples of {len(x)} inputs of shape {tuple(x.shape[1:])} have the shape {expected}"
         raise ValueError(f"{what}, but {type(orbit).__name__}.{method} gives {found}.")
+    if not points.isfinite().all():
+        raise ValueError(f"{type(orbit).__name__}.{method} takes the first inputs to numbers that are not finite.")
 
 
 def ard_for(arguments: Mapping[str, Any], x: Tensor | RowSource) -> bool | Literal["auto"]:

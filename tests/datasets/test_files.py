@@ -93,7 +93,7 @@ def test_light_objects_on_dark_grey_are_not_to_be_inverted(tmp_path):
     x[:, 3:5, 2:6] = np.linspace(0.5, 1, 4)
     np.savez(tmp_path / "d.npz", x=x, y=[0, 1, 0, 1])
     (note,) = load(tmp_path / "d.npz").notes
-    assert note.endswith("is about 0.1, and what lies outside an image counts as 0: bring the background to 0.")
+    assert note.endswith("is about 0.10, and what lies outside an image counts as 0: bring the background to 0.")
 
 
 def test_pixels_beyond_the_range_of_pixels_are_noted_and_not_inverted(tmp_path):

@@ -30,7 +30,7 @@ DATA = [
     ("infinity in X", np.where(X > 1, np.inf, X), y, ValueError, "Input X contains infinity"),
     ("NaN in images", images * np.nan, y, ValueError, "Input X contains NaN"),
     ("NaN in y", X, with_nan, ValueError, "y contains NaN"),
-    ("huge X", X * 1e300, y, ValueError, "distances between such inputs are infinite: measure them in a larger unit"),
+    ("huge X", X * 1e300, y, ValueError, "distances between such inputs are infinite: take a larger unit"),
     ("no rows", X[:0], y[:0], ValueError, "0 sample"),
     ("no columns", X[:, :0], y, ValueError, "0 feature"),
     ("no images", images[:0], y[:0], ValueError, "0 sample"),

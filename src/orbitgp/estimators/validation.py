@@ -67,7 +67,7 @@ def check_orbit(orbit: Orbit, inputs: Tensor | RowSource) -> None:
     x = first(inputs, 2)
     largest = float(abs(inputs if isinstance(inputs, Tensor) else x).max())
     if not math.isfinite(4 * x[0].numel() * largest * largest):
-        raise ValueError(f"X holds {largest:.3g}, and distances between such inputs are infinite: measure them in a larger unit.")
+        raise ValueError(f"X holds {largest:.3g}, and distances between such inputs are infinite: take a larger unit.")
     method, count = ("elements", orbit.size) if isinstance(orbit, FiniteOrbit) else ("transform", 3)
     points = orbit.shared_samples(x, count).points[:, 0]
     found, expected = tuple(points.shape), (len(x), count, *x.shape[1:])

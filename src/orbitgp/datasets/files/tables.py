@@ -37,10 +37,7 @@ _LAYOUT = "--read sep=';' says what separates columns, and --read skiprows=1 lea
 def read_table(path: Path, options: ReadOptions, training: bool) -> Data:
     """Inputs and targets of a table; the options then name its columns."""
     notes, problems = list[str](), list[str]()
-    try:
-        frame = read_frame(path, options, problems)
-    except DatasetError as error:
-        raise (_refusal(path, problems) if problems else error) from None
+    frame = read_frame(path, options, problems)
     target = _target(path, frame, options)
     if training:
         options = _choose_columns(frame, options, target, problems, notes)
@@ -87,6 +84,14 @@ def read_frame(path: Path, options: ReadOptions, problems: list[str]) -> DataFra
     Where an option is missing, this is one of the problems, and the table is read as that option would have it.
     """
     try:
+        frame = _read_frame(path, options, problems)
+    except DatasetError as error:
+        raise (_refusal(path, problems) if problems else error) from None
+    return frame.apply(plain).set_axis(range(1, len(frame) + 1))
+
+
+def _read_frame(path: Path, options: ReadOptions, problems: list[str]) -> DataFrame:
+    try:
         import pandas
 
         reader = {".parquet": pandas.read_parquet, ".xlsx": pandas.read_excel}.get(path.suffix.lower())
@@ -110,7 +115,7 @@ def read_frame(path: Path, options: ReadOptions, problems: list[str]) -> DataFra
     frame = frame[[name for name in frame if not (name.startswith("Unnamed: ") and frame[name].isna().all())]]
     if frame.empty:
         raise DatasetError(f"{path} has no rows below its header.")
-    return frame.apply(plain).set_axis(range(1, len(frame) + 1))
+    return frame
 
 
 def _read_text(path: Path, options: ReadOptions, problems: list[str], **more: Any) -> DataFrame:

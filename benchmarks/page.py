@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 
 from benchmarks.report import RESULTS, markdown
-from experiments import tables
+from experiments import harness, tables
 
 PAGE = Path(__file__).parents[1] / "docs" / "notes" / "speed.md"
 HEAD = """# Speed
 
-The method's cost is one thing: k_g between N·S transformed inputs and M inducing points, forward and backward. What
-follows says how far from that everything else is. All tables are written by `make bench` (`python -m benchmarks`) from
-`benchmarks/results/*.json`.
+One step of *sparse* training, which is not what a default fit of few data does. Its cost is one thing: k_g between N·S
+transformed inputs and M inducing points, forward and backward. What follows says how far from that everything else is.
+All tables are written by `make bench` (`python -m benchmarks`) from `benchmarks/results/*.json`.
+
+**The tables are of commit `2f74fc4`, which had compiled loops and TF32.** Both are gone. *torch alone* is a step without the
+loops, and is what the package does now.
 
 *Bare GEMM* is that one product and its two backward products, on matrices that are there already. *The bare operations*
 are those a step cannot do without, each alone and plainly written: the three products, the pairs of k_ff, interpolation
@@ -42,8 +45,7 @@ TAIL = """## What was weighed
 - **Moments and KL by hand**, as functions with a backward pass of their own and products that leave out the zeros of
   the triangular factor, take as long as what autograd makes of them at the two smaller shapes, and 15 ms of 2,450 less
   at the largest: not worth it.
-- **Parts of k_fu** on a CPU are 4096 samples: 2.5 % of a step less than with 1024. To keep the augmented samples of
-  a single part for the backward pass saves nothing that can be measured.
+- **Parts of k_fu** on a CPU have 2^22 values. Larger ones take longer, because fresh memory costs as much as a pass over it.
 - **Precision**: Kuu, its factor and the whitened a are in float64. The gradient of the whitening is in the precision of
   the data. Measured, errors of the gradients stay what they were; only where Kuu is close to singular, that of the
   kernel's variance loses a digit or more (1.6e-5 became 4.5e-4 with a lengthscale of 20).
@@ -64,10 +66,9 @@ TAIL = """## What was weighed
   second implementation so far.
 - **Solves** on a GPU: to invert the factor of Kuu and multiply takes less than to solve, for whitening and its gradient
   as for the statistics of q(u).
-- **Averaged inducing variables** (`inducing_samples` = P) have (MP)² pairs in Kuu. They are made by strips, the lower
-  triangle only, in float64, and made again for the gradient in the precision of the data, the lower triangle only, too
-  (which was not so yet when this was measured): at M = 2,000, P = 8 on an
-  H200 a step of 54 ms became one of 35, with what is said above, and a refit of q(u) of 116 ms one of 62.
+- **Averaged inducing variables** (`inducing_samples` = P) have (MP)² pairs in Kuu. They are made by tiles of the lower
+  triangle, in float64. Where they are many, they are made again for the gradient. When strips were made instead of the whole,
+  at M = 2,000, P = 8 on an H200, a step of 54 ms became one of 35, and a refit of q(u) of 116 ms one of 62.
 - **Two classes, exactly, on many data**: local parameters and the posterior take turns, each with a factor of the
   covariance and the diagonal of its inverse. With 60,000 digits on an H200 these take 1.7 s and 2.3 s in double
   precision: N³/3 operations each, 43 and 32 of the card's 67 · 10¹² a second. The whole inverse would take twice as
@@ -84,15 +85,24 @@ TAIL = """## What was weighed
 ACCURACY = """## Time to accuracy
 
 MNIST, 60,000 digits, learned affine maps, by `InvariantGPClassifier` without options but `max_seconds`; the paper ends at
-1.35 %. Seconds are those of `fit`; the first row of a process has some five for the start of CUDA.
-`python -m experiments exact-evidence --device cuda`
+1.35 %. Seconds are those of `fit`; the first row of a process has some five for the start of CUDA. Today's learner takes
+[longer](results.md#mnist-figure-4). `python -m experiments exact-evidence --device cuda`
+
+<!-- table: times -->
 
 {table}
+
+<!-- end -->
 """
 
 
-def write_page() -> Path:
+def page() -> str:
+    """All of it."""
     pages = [markdown(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
-    accuracy = ACCURACY.format(table=tables.table("times", PAGE.parents[1] / "results"))
-    PAGE.write_text("\n".join([HEAD, *pages, accuracy, TAIL]))
+    accuracy = ACCURACY.format(table=tables.table("times", harness.RESULTS))
+    return "\n".join([HEAD, *pages, accuracy, TAIL])
+
+
+def write_page() -> Path:
+    PAGE.write_text(page(), encoding="utf-8")
     return PAGE

@@ -303,6 +303,20 @@ def summary(records: Records) -> str:
     return f"{harness.markdown(titles, cells)}\n\n{good} of {len(records)} runs are as good as the best."
 
 
+def by_data(records: Records) -> str:
+    """A line for each kind of data: how many runs are good, and how far the others are behind."""
+    cells = [
+        [
+            data,
+            f"{sum(map(is_good, group))} of {len(group)}",
+            f"{max(r['behind'] for r in group):.1f}",
+            f"{np.median([r['seconds']['fit'] for r in group]):.1f}",
+        ]
+        for (data,), group in harness.grouped(records, "data").items()
+    ]
+    return harness.markdown(["data", "as good as the best", "farthest behind (nats)", "median seconds"], cells)
+
+
 def check(records: Records) -> Claims:
     """Nearly all default runs are as good as the best."""
     share = sum(map(is_good, records)) / len(records)

@@ -143,6 +143,16 @@ def by_hand() -> dict[str, list[harness.Row]]:
     return {model: [rows[name] for name in names] for model, names in BY_HAND.items()}
 
 
+def is_free(record: Record) -> bool:
+    """Whether the fit had no limit of time."""
+    return record["settings"]["max_seconds"] is None
+
+
+def is_timed(record: Record) -> bool:
+    """Whether the table of times has it."""
+    return any(record["settings"]["model"] in names for names in TIMED.values())
+
+
 def evidence_of(record: Record) -> str:
     """Evidence with the error of its draws."""
     return harness.with_error(record["evidence"]["value"], record["evidence"]["stderr"])
@@ -151,7 +161,7 @@ def evidence_of(record: Record) -> str:
 def headlines(records: Records) -> str:
     """Errors, evidence and seconds of the models without a limit of time, the paper's errors and those of sparse models."""
     cells, sparse = [], by_hand()
-    for r in (record for record in records if record["settings"]["max_seconds"] is None):
+    for r in filter(is_free, records):
         name, score = r["settings"]["model"], r["metrics"]
         scores = [f"{100 * score['error_rate']:.2f} %", f"{score['nll']:.4f}", evidence_of(r)]
         rival = min(sparse.get(name) or sparse.get(f"{name}, in less time", []), key=lambda row: row.error, default=None)

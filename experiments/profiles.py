@@ -199,6 +199,22 @@ def table(records: Records) -> str:
     return "\n\n".join(harness.markdown([*before, *starts, *after], lines) for starts, lines in tables.items())
 
 
+def grid(records: Records) -> str:
+    """Evidence and test error at each fixed value, and at what was learned."""
+    unit = _unit(records[0]["profile"]["unit"])
+    words = {"none": "none", "fixed": "±{}", "learned": "learned: ±{}"}
+    ordered = sorted(records, key=lambda r: (list(words).index(r["settings"]["kind"]), r["settings"]["start"]))
+    cells = [
+        [
+            words[r["settings"]["kind"]].format(f"{value(r):.3g}{unit}"),
+            harness.with_error(r["evidence"]["value"], r["evidence"]["stderr"]),
+            f"{100 * r['metrics']['error_rate']:.2f} %",
+        ]
+        for r in ordered
+    ]
+    return harness.markdown(["orbit", "evidence (nats)", "test error"], cells)
+
+
 def _exact(reached: Reached) -> str:
     return "" if reached.exact_behind is None else f"; exact {-reached.exact_behind:+,.1f}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments import harness, profiles
+from experiments.harness import Record
 from experiments.profiles import Profile
 from orbitgp.datasets import Dataset, digits
 
@@ -38,6 +39,11 @@ class RotatedDigits(profiles.Profiled):
 
     def title(self) -> str:
         return f"digits rotated within ±{self.rotated:.0f}°"
+
+
+def is_exact_within_30(record: Record) -> bool:
+    """Whether it belongs to the exact profile of digits within ±30°."""
+    return record["settings"]["rotated"] == 30.0 and profiles.inference_of(record) == "exact"
 
 
 FULL = [Profile(RotatedDigits(rotated=a), sorted(ANGLES + BETWEEN) if a == 0 else ANGLES, STARTS) for a in ROTATED]

@@ -236,8 +236,8 @@ def accuracies(records: Records, data: str, model: str | None) -> dict[int, floa
     return {seed: r["metrics"]["accuracy"] for seed, r in chosen.items()}
 
 
-def table(records: Records) -> str:
-    """Accuracy of the evidence's choice beside rivals run here and published ones; then spectra; then evidence by orbit."""
+def choices(records: Records) -> str:
+    """Accuracy of the evidence's choice beside rivals run here and published ones."""
     records = unpacked(records)
     here = {name: name for name in rivals.CLASSIFIERS} | {"RBF GP": "none, values"}
     head = ["data", "picked by the evidence", "accuracy", *here, "published: DTW, BOSS, shapelets, COTE"]
@@ -249,7 +249,13 @@ def table(records: Records) -> str:
         known = [f"{value:.3f}" for value in PUBLISHED.get(data, ())]
         cells = [_over_seeds(accuracies(records, data, model)) for model in (None, *here.values())]
         lines.append([data, first["settings"]["model"], *cells, ", ".join(known)])
-    parts = [harness.markdown(head, lines)] if lines else []
+    return harness.markdown(head, lines) if lines else ""
+
+
+def table(records: Records) -> str:
+    """The evidence's choice; then spectra; then evidence by orbit."""
+    parts = list(filter(None, [choices(records)]))
+    records = unpacked(records)
     spectra = sorted((r for r in records if _is(r, "Tecator")), key=lambda r: r["metrics"]["rmse"])
     if spectra:
         best = picked(records, "Tecator", 0)

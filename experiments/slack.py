@@ -275,6 +275,28 @@ def table(records: Records) -> str:
     return "\n\n".join(tables)
 
 
+def by_width(records: Records) -> str:
+    """Nats for each datum below the exact evidence: values of g, and the averages of the defaults."""
+    tables = []
+    for (count, *inducing), group in _by_size(records).items():
+        cells = []
+        for r in group:
+            pairs = [(before(r, m), default(r, m)) for m in inducing]
+            each = [" / ".join(f"{lost(r, b) / count:.2f}" for b in pair if b is not None) for pair in pairs]
+            width = WIDTHS.get(r["settings"]["orbit"])
+            cells.append([f"rotations within ±{width}°" if width else r["settings"]["orbit"], *each])
+        tables.append(harness.markdown([f"{count:,} digits", *(f"M = {m:,}" for m in inducing)], cells))
+    return "\n\n".join(tables)
+
+
+def _by_size(records: Records) -> dict[tuple[int, ...], list[Record]]:
+    """The records of each number of data with the same numbers of inducing points."""
+    groups: dict[tuple[int, ...], list[Record]] = {}
+    for r in records:
+        groups.setdefault((r["settings"]["num_data"], *r["settings"]["inducing"]), []).append(r)
+    return groups
+
+
 def found(record: Record, samples: int, method: str, inducing: int) -> Record | None:
     """The bound of this kind, if there is one."""
     kind = (samples, method, inducing)

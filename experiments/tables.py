@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/notes/results.md, written from the records in results/: no figure in them is typed.
+"""The tables of README.md and of the pages, written from the records in results/: no figure in them is typed.
 
 A page says where a table goes, ``<!-- table: NAME -->`` … ``<!-- end -->``, and what stands between is replaced. Under a table
 stands what it was made with, and which of its experiment's claims do not hold.
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments import (
     augmentation,
@@ -25,10 +27,12 @@ from experiments import (
     harness,
     mnist,
     odd_even,
+    profiles,
     reduced_mnist,
     rotated_digits,
     rotated_mnist,
     signals,
+    slack,
     small_data,
     stability,
     toy,
@@ -37,7 +41,6 @@ from experiments import (
 )
 from experiments.harness import Claims, Experiment, Record, Records
 
-PAGES = ("README.md", "docs/notes/results.md")
 COMPARISONS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT for module in (mnist, rotated_mnist, small_data, reduced_mnist)
 }
@@ -57,11 +60,28 @@ OTHERS = (
     views,
     battery,
     verdicts,
+    slack,
 )
 EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in OTHERS} | COMPARISONS
-SHORT: dict[str, tuple[Experiment, Callable[[Records], str]]] = {  # of records that another table has in full
-    "times": (exact_evidence.EXPERIMENT, exact_evidence.times),
-    "headlines": (exact_evidence.EXPERIMENT, exact_evidence.headlines),
+
+
+class Excerpt(NamedTuple):
+    """A shorter table, of all records of an experiment or of some. Claims below it are those of the experiment."""
+
+    experiment: Experiment
+    table: Callable[[Records], str]
+    chosen: Callable[[Record], bool] = lambda _: True
+
+
+EXCERPTS = {
+    "times": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.times, exact_evidence.is_timed),
+    "headlines": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.headlines, exact_evidence.is_free),
+    "today": Excerpt(replace(exact_evidence.EXPERIMENT, name="exact_evidence_today"), exact_evidence.headlines),
+    "angles": Excerpt(rotated_digits.EXPERIMENT, profiles.grid, rotated_digits.is_exact_within_30),
+    "sizes": Excerpt(defaults.EXPERIMENT, defaults.table, lambda record: record["settings"]["part"] == "sizes"),
+    "choices": Excerpt(signals.EXPERIMENT, signals.choices),
+    "slack by width": Excerpt(slack.EXPERIMENT, slack.by_width),
+    "battery by data": Excerpt(battery.EXPERIMENT, battery.by_data),
 }
 MISSING = "*Not recorded yet.*"
 _MARKED = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -76,15 +96,18 @@ def table(name: str, results: Path) -> str:
     """The table of this name in Markdown, or that there is no record of it yet."""
     if name == "settings":
         return settings(results)
-    if name in SHORT:
-        experiment, shorter = SHORT[name]
-        found = experiment.recorded(results / f"{experiment.name}.jsonl")
-        return shorter(found) if found else MISSING
-    if name not in EXPERIMENTS:
-        raise ValueError(f"there is no table {name!r}: there are settings, {', '.join([*SHORT, *EXPERIMENTS])}.")
-    experiment = EXPERIMENTS[name]
-    found = experiment.recorded(results / f"{name}.jsonl")
-    return _page_text(experiment.table(found), found, experiment.check(found)) if found else MISSING
+    if name not in EXCERPTS | EXPERIMENTS:
+        raise ValueError(f"there is no table {name!r}: there are settings, {', '.join([*EXCERPTS, *EXPERIMENTS])}.")
+    experiment, written, chosen = EXCERPTS.get(name) or Excerpt(EXPERIMENTS[name], EXPERIMENTS[name].table)
+    recorded = experiment.recorded(results / f"{experiment.name}.jsonl")
+    found = list(filter(chosen, recorded))
+    return _page_text(written(found), found, experiment.check(recorded)) if found else MISSING
+
+
+def pages(root: Path) -> Iterator[Path]:
+    """The README and the pages that have a table."""
+    paths = (root / "README.md", *sorted((root / "docs").rglob("*.md")))
+    return (path for path in paths if _MARKED.search(path.read_text(encoding="utf-8")))
 
 
 def settings(results: Path) -> str:
@@ -140,7 +163,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments tables", description=__doc__.split("\n")[0])
     parser.add_argument("--root", type=Path, default=Path(), help="of the repository (default: here)")
     root = parser.parse_args(arguments).root
-    for name in PAGES:
-        path = root / name
+    for path in pages(root):
         text = path.read_text(encoding="utf-8")
         path.write_text(page(text, root / "results"), encoding="utf-8")

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from benchmarks import answers, profiling
+from benchmarks import answers, page, profiling
 from benchmarks.problem import Shape
 from orbitgp.inference import orbit_gram
 
@@ -17,6 +17,10 @@ def test_every_stage_of_a_step_takes_time():
     args = argparse.Namespace(device=torch.device("cpu"), clock=time.perf_counter)
     parts = profiling.profiled(Shape(8, 4, 10), args)["parts"]
     assert all(parts[f"{stage}, {way}"] > 0 for stage in profiling.STAGES for way in ("forward", "backward"))
+
+
+def test_the_page_of_speed_is_written_from_the_results():
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(), "run python -m benchmarks --page"
 
 
 class TestAnswers:

@@ -274,9 +274,11 @@ def test_figure1_is_drawn_from_the_record_of_all_digits(tmp_path):
 
 
 def test_pages_have_the_tables_of_the_records():
-    for name in tables.PAGES:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert "<!-- table: " in text
+    pages = list(tables.pages(ROOT))
+    assert pages[0] == ROOT / "README.md"
+    assert any(page.name == "results.md" for page in pages)
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
         assert tables.page(text, ROOT / "results") == text, "run python -m experiments tables"
 
 
@@ -293,6 +295,19 @@ def test_a_table_says_which_commits_made_it(tmp_path, record, commits, said):
     found = [record("none", 0.02, -9.0, 0) | {"name": str(i), "commit": commit} for i, commit in enumerate(commits)]
     harness.store(tmp_path / "mnist.jsonl", found)
     assert said in tables.table("mnist", tmp_path)
+
+
+def test_an_excerpt_shows_some_records_and_the_claims_of_all(tmp_path, record):
+    found = [record("none", 0.02, -9.0, part=part) for part in ("sizes", "reduced")]
+    for each, seed in zip(found, (0, 1), strict=True):
+        each["settings"] |= {"part": each.pop("part"), "num_train": 60_000, "view": "pixels"}
+        each |= {"name": str(seed), "seconds": {"fit": 1.0, "predict": 1.0}}
+    harness.store(tmp_path / "defaults.jsonl", found)
+    text = tables.table("sizes", tmp_path)
+    assert text.count("| 60,000 | none |") == 1
+    assert text.endswith("All that was to be shown holds.")
+    with pytest.raises(ValueError, match="there is no table 'nothing'"):
+        tables.table("nothing", tmp_path)
 
 
 def test_a_table_follows_its_records(tmp_path, record):

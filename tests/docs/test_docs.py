@@ -15,7 +15,7 @@ import pytest
 from tests.docs.shown import DOCS, PAGES, differences, examples, run
 
 ROOT = Path(__file__).parents[2]
-AS_SHOWN = ("predictions", "training")  # pages that take seconds as they stand
+AS_SHOWN = ("predictions", "training", "verdicts")  # pages that take seconds as they stand
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -46,3 +46,22 @@ def test_an_open_interval_is_as_wide_as_the_others_reach():
     assert found[0][3] == pytest.approx(28)  # as far above the best as the farthest lies below
     _, found = drawn([Standing("best", 10.0, 9.0, inf), Standing("far", -20.0, -21.0, inf)], ["best"])
     assert [right for *_, right, _ in found] == pytest.approx([0, 0])
+
+
+def test_the_best_has_a_thin_line_behind_everything_and_dots_have_caps():
+    axes, _ = drawn([Standing("best", 10.0, 9.0, 13.0), Standing("far", -20.0, -21.0, -18.5)], ["best"])
+    ((dot, caps, (bar,)), _), (zero,) = axes.containers, [line for line in axes.lines if line.get_linestyle() == "-"]
+    assert dot.get_marker() == "o"
+    assert [cap.get_markersize() for cap in caps] == [6, 6]  # both halves
+    assert list(zero.get_xdata()) == [0, 0]
+    assert zero.get_linewidth() < bar.get_linewidths()[0]
+    assert zero.get_zorder() < bar.get_zorder()
+    assert to_hex(zero.get_color()) == PAPER.soft
+
+
+def test_a_picture_grows_by_a_line_for_each_orbit():
+    class Two:
+        rows = (1, 2)
+
+    width, height = Comparison._chart_size.fget(Two)
+    assert (width, height) == pytest.approx((6, 1.9))

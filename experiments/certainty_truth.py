@@ -11,7 +11,7 @@ estimate of its own error: half as many points are tried as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -173,17 +173,23 @@ def shifted(signals: Array, shifts: Array) -> Array:
     return np.stack([[np.interp(time - shift, time, signal) for shift in shifts] for signal in signals.astype(float)])
 
 
-def best_plain(x: Array, targets: Targets, starts: int, rng: np.random.Generator) -> float:
-    """The highest evidence without an orbit, over lengthscale, variance and (where there is one) noise."""
+def best_evidence(x: Array, targets: Targets, starts: int, rng: np.random.Generator, element: Sequence[int] = ()) -> float:
+    """The highest evidence without an orbit, over lengthscale, variance and (where there is one) noise.
+
+    With ``element``, an order of columns that undoes itself, that of the orbit of each row and the same row in this order.
+    """
     x = x.reshape(len(x), -1).astype(float)
-    distances, middle, spread = squared_distances(x), median_distance(x), float(targets.values.var())
+    images = [x, x[:, element]] if len(element) else [x]
+    distances = [((x[:, None] - image[None]) ** 2).sum(-1) for image in images]
+    middle, spread = median_distance(x), float(targets.values.var())
     learns_noise = np.ndim(targets.noise) == 0
 
     def loss(logarithms: Array) -> float:
         lengthscale, variance, noise = np.exp(logarithms)
         seen = targets._replace(noise=noise + 1e-6 * spread) if learns_noise else targets
+        kernel = sum(np.exp(-0.5 * squared / lengthscale**2) for squared in distances) / len(distances)
         try:
-            return -log_evidence(variance * np.exp(-0.5 * distances / lengthscale**2), seen)
+            return -log_evidence(variance * kernel, seen)
         except np.linalg.LinAlgError:
             return 1e10
 

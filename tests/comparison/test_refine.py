@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+from orbitgp import TrainingOptions
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.refine import refinement, standing, train_and_refine, undecided
 from orbitgp.comparison.verdict import Standing, leaders, verdict
@@ -172,6 +174,21 @@ def test_two_errors_of_the_draws_widen_both_ends_of_a_bound():
     assert known.high >= -18.0
     assert (measured.low, measured.high) == pytest.approx((known.low - 3.0, known.high + 3.0))
     assert standing([trained(job("a"), Fake(-20.5, -20.5))] * 2, ROWS).high == -20.5  # a bound without slack
+
+
+@pytest.mark.slow
+def test_parameters_learned_from_all_rows_are_within_the_interval_of_those_learned_from_some():
+    """Twice what half of the rows lack on average, 3 nats, is less than the 3.2 that these lack."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(600, 3))
+    gram = np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(-1)) + 0.04 * np.eye(600)
+    y = np.linalg.cholesky(gram) @ rng.normal(size=600)
+    hurried = InvariantGPRegressor(inference="exact", training=TrainingOptions(exact_seconds=0.3)).fit(x, y)
+    complete = float(InvariantGPRegressor(inference="exact").fit(x, y).evidence_)
+    assert hurried.evidence_.learned_from == 300
+    found = standing([Trained(Job("none", Identity(), 0, InvariantGPRegressor), 1.0, hurried)], 600)
+    assert found.value + 3.0 < complete < found.high
+    assert found.high - found.value == pytest.approx(0.5 * 11.345, abs=1e-3)  # chi squared, three parameters, 99 %
 
 
 def test_a_bound_that_gains_much_for_little_slack_is_not_trusted():

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 import torch
+from scipy.stats import chi2
 
 from orbitgp.inference.dense_posterior import Posterior, missing_nats
 from orbitgp.inference.evidence import Evidence, measure_evidence
@@ -44,7 +45,7 @@ def exact_evidence(climber: Ladder, solution: Posterior[Any]) -> Evidence:
         slack=slack,
         num_learned=climber.learn_rows,
         converged=climber.converged,
-        shortfall=len(climber.learned.get()) * (share - 1),
+        shortfall=0.5 * (share - 1) * float(chi2.isf(0.01, len(climber.learned.get()))),
     )
 
 

@@ -49,8 +49,8 @@ class Evidence:
         num_learned: the data that the parameters were learned from, where that may be fewer than ``num_data``.
         converged: whether training came to its end. Where not, better parameters may have more evidence than ``upper``.
         propagated: whether f was conditioned on by expectation propagation. The value is no bound, but lies below by ``slack``.
-        shortfall: nats that parameters learned from all data might have more. Those of n of N rows lack p/2 (N/n - 1) nats on
-            average, for p parameters; this is twice as much.
+        shortfall: nats that parameters learned from all data might have more. Those of n of N rows lack 1/2 (N/n - 1) times a
+            chi-squared variable with a degree of freedom for each parameter; this is exceeded in one case of a hundred.
     """
 
     value: float

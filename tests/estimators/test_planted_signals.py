@@ -1,4 +1,4 @@
-"""Shifts, warps and gains of known size are found: the learner reaches the top of the profile from small and large starts.
+"""Shifts and warps of known size are found: the learner reaches the top of the profile from small and large starts.
 
 The evidence need not peak at the planted size, so the learner is held against a profile over fixed sizes.
 """
@@ -10,21 +10,19 @@ import pytest
 import torch
 
 from orbitgp import InvariantGPRegressor
-from orbitgp.orbits import Gain, Orbit, TimeShift, TimeWarp
+from orbitgp.orbits import Orbit, TimeShift, TimeWarp
 
 TIME = np.arange(40)
 
 
-def planted(orbit: Orbit, rows: int = 36, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def planted(orbit: Orbit, rows: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Bumps of two kinds, each changed by one draw of the orbit; the target is the width of the bump, and its kind.
 
-    The kinds differ by far more than the orbit changes them: in their height if it changes that, else in their place. So an
-    orbit that is too wide confuses them.
+    The kinds differ in their place by far more than the orbit changes it. So an orbit that is too wide confuses them.
     """
     rng = np.random.default_rng(seed)
     width, kind = rng.uniform(1.5, 4.0, rows), rng.integers(0, 2, rows)
-    far, tall = (0, 7) if isinstance(orbit, Gain) else (17, 0)
-    x = np.exp(-0.5 * ((TIME - 11 - far * kind[:, None]) / width[:, None]) ** 2) * (1 + tall * kind[:, None])
+    x = np.exp(-0.5 * ((TIME - 11 - 17 * kind[:, None]) / width[:, None]) ** 2)
     signals = torch.tensor(x)
     u = torch.tensor(rng.uniform(size=(rows, 1, orbit.draws_for(signals.shape[1:]))))
     with torch.no_grad():
@@ -40,14 +38,13 @@ CASES = {
     "shift": (
         lambda value, learn: TimeShift(value, learn=learn),
         lambda: TimeShift(5.0),
-        (1.0, 4.0, 7.0, 12.0),
+        (1.0, 5.0, 12.0),
         (0.3, 25.0),
     ),
-    "gain": (lambda value, learn: Gain(value, learn=learn), lambda: Gain(1.6), (1.05, 1.6, 2.0, 6.0), (1.02, 8.0)),
     "amplitude": (
         lambda value, learn: TimeWarp(value, 10.0, frozen=["smoothness"] if learn else ["amplitude", "smoothness"]),
         lambda: TimeWarp(2.0, 10.0),
-        (0.2, 1.4, 2.8, 5.0),
+        (0.2, 2.0, 5.0),
         (0.1, 8.0),
     ),
 }

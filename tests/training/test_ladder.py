@@ -73,7 +73,7 @@ def test_it_reaches_the_optimum_that_another_optimiser_finds():
                 parameter.fill_(value)
         return -model.condition(likelihood, y).log_evidence
 
-    starts = [(a, 0.5, b) for a in (0.0, 2.0) for b in (-2.0, -5.0)]
+    starts = [(0.0, 0.5, -2.0), (2.0, 0.5, -5.0)]
     best = max(-minimize(objective, s, method="Nelder-Mead", options={"maxiter": 150}).fun for s in starts)
     assert found == pytest.approx(best, abs=0.1)
     assert climber.converged
@@ -267,7 +267,7 @@ def test_a_run_that_continues_ends_bit_for_bit_the_same(likelihood):
 
     whole = build(lambda run: states.append((run.state_dict(), run.steps)))
     end = whole.run()
-    for state, _ in states[:-1:2]:
+    for state, _ in states[1 : -1 : len(states) // 4]:
         again = build()
         again.load_state_dict(state)
         solution = again.run()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 import torch
@@ -160,9 +158,9 @@ def test_units_of_inputs_and_targets_do_not_matter():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the pixels of X")
 def test_units_of_pixels_do_not_matter():
-    x, y = turned_digits(20)
+    x, y = turned_digits(15)
     found = []
-    for unit in (1.0, 1e-6, 1e6):
+    for unit in (1e-6, 1e6):
         # In single precision, other units are rounded otherwise, and a flat top is left half a nat earlier or later.
         options = TrainingOptions(dtype="float64")
         model = InvariantGPClassifier(Rotation(10), likelihood="gaussian", num_samples=8, random_state=0, training=options)
@@ -183,34 +181,20 @@ def test_units_of_pixels_do_not_matter():
     ids=["shift in scale and shift", "flip in flip and shift"],
 )
 def test_a_richer_family_is_not_behind_its_part(part, whole):
-    x, y = signals(30)
+    x, y = signals(20)
     found = [InvariantGPRegressor(orbit, num_samples=8, random_state=0).fit(x, y).evidence_.value for orbit in (part, whole)]
     assert found[1] >= found[0] - 1.0
 
 
-@cache
-def evidence_of(orbit):
-    """The evidence of thirty digits, as the estimator learns it: of an orbit that is part of several, once."""
-    x, y = turned_digits(30)
-    return InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=8, random_state=0).fit(x, y).evidence_
-
-
-TURNS = Rotation(8.6)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("part", "whole"),
-    [
-        (TURNS, Affine()),
-        (TURNS, TURNS * Affine(None, 1.1, 1.1, None, None, None)),
-        (Translation(0.5), Translation(0.5) * TURNS),
-    ],
-    ids=["rotation in affine", "rotation in rotation and scale", "translation in translation and rotation"],
-)
-def test_richer_families_of_images_are_not_behind(part, whole):
+def test_affine_maps_are_not_behind_the_rotations_among_them():
     """By more than one nat, as far as their draws tell."""
-    assert evidence_of(whole).interval[1] >= evidence_of(part).interval[0] - 1.0
+    x, y = turned_digits(20)
+    part, whole = (
+        InvariantGPClassifier(orbit, likelihood="gaussian", num_samples=8, random_state=0).fit(x, y).evidence_
+        for orbit in (Rotation(8.6), Affine())
+    )
+    assert whole.interval[1] >= part.interval[0] - 1.0
 
 
 def test_a_scale_for_each_feature_finds_the_one_that_matters():

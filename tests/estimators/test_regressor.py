@@ -23,11 +23,10 @@ def draws(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [2, 4, 10])
-def test_intervals_of_few_rows_cover(rows):
-    """At least 80 % of new observations lie within intervals of 90 %, on average over 25 data sets."""
-    rng, inside = np.random.default_rng(rows), []
-    for _ in range(25):
+def test_intervals_of_few_rows_cover():
+    """At least 80 % of new observations lie within intervals of 90 %, on average over 24 data sets."""
+    rng, inside = np.random.default_rng(0), []
+    for rows in 8 * [2, 4, 10]:
         x, y, new, truth = draws(rng, rows)
         with pytest.warns(UserWarning, match=rf"few rows \({rows}\) hardly determine a kernel"):
             model = InvariantGPRegressor(random_state=0).fit(x, y)

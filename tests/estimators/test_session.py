@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,17 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return X, 1000 * (np.sin(X.sum(1)) + 0.5 * rng.normal(size=ROWS))  # in units in which every row costs seven nats
 
 
+def estimator(way: str, orbit: str) -> InvariantGPRegressor:
+    return InvariantGPRegressor(orbit, random_state=0, **WAYS[way])
+
+
+@cache
+def undisturbed(way: str, orbit: str) -> np.ndarray:
+    """Predictions of a fit that nobody stops."""
+    X, y = data()
+    return estimator(way, orbit).fit(X, y).predict(X)
+
+
 def pressed(where: Any, name: str, at: int) -> tuple[Callable[..., Any], list[str]]:
     """A function that presses Ctrl-C at one of its calls, and whether that call went on."""
     original, calls, went_on = getattr(where, name), iter(range(1, 10**6)), list[str]()
@@ -62,25 +74,22 @@ def pressed(where: Any, name: str, at: int) -> tuple[Callable[..., Any], list[st
 )
 def test_at_any_moment(way: str, where: Any, name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (X, y), path = data(), tmp_path / "run.safetensors"
-
-    def make() -> InvariantGPRegressor:
-        return InvariantGPRegressor("noise" if name != "fresh_evidence" else "swap(0, 1)*noise", random_state=0, **WAYS[way])
-
+    orbit = "noise" if name != "fresh_evidence" else "swap(0, 1)*noise"
     if isinstance(where, str):
         where = __import__(where, fromlist=[name])
     with monkeypatch.context() as patched:
         function, went_on = pressed(where, name, at)
         patched.setattr(where, name, function)
         with pytest.warns(UserWarning, match="fit was stopped"):
-            stopped = make().fit(X, y, checkpoint=path)
+            stopped = estimator(way, orbit).fit(X, y, checkpoint=path)
     assert stopped.interrupted_
     assert stopped.plausible_ == {}
     assert name == "polish" or not went_on  # what was under way is given up
     assert np.sqrt(np.mean((stopped.predict(X) - y) ** 2)) < np.std(y)
     assert "no result yet" in stopped.summary()
-    resumed = make().fit(X, y, checkpoint=path, resume=True)
+    resumed = estimator(way, orbit).fit(X, y, checkpoint=path, resume=True)
     assert not resumed.interrupted_
-    np.testing.assert_array_equal(resumed.predict(X), make().fit(X, y).predict(X))
+    np.testing.assert_array_equal(resumed.predict(X), undisturbed(way, orbit))
 
 
 def test_a_posterior_that_would_take_long_knows_some_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from experiments import stability
 from experiments.harness import Records
@@ -27,8 +28,8 @@ def test_or_twice_the_error_of_their_difference():
 
 @pytest.mark.slow
 def test_rows_in_another_order_are_the_same_data():
-    """All four variants change what the learner is given, and none changes the problem."""
-    variants = ("one thread", "two threads", "rows 1", "inputs 1")
-    found = [stability.Fit("noise", 12, variant).measure("cpu") for variant in variants]
+    """All variants change what the learner is given, and none changes the problem."""
+    found = [stability.Fit("flip", 12, variant).measure("cpu") for variant in ("two threads", "rows 1", "inputs 1")]
+    torch.set_num_threads(1)
     assert stability.agree(found)
-    assert [record["data"] for record in found] == [12] * 4
+    assert [record["data"] for record in found] == [12] * 3

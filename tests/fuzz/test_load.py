@@ -23,6 +23,6 @@ def test_predictions_of_many_rows_take_flat_memory():
 
 @pytest.mark.slow
 def test_many_steps_do_not_gain_memory_and_resume_exactly():
-    found = steps(200)
+    found = steps(100)
     assert found["gained_mb"] < 5
     assert found["resumed_the_same"]

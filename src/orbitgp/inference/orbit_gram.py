@@ -27,6 +27,7 @@ Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
 
 _LEAST_BLOCK = {False: 2**21, True: 2**26}  # values of k_g; smaller blocks take longer than they save above the diagonal
+_STRIPS = 8  # of K_f, where they are limited by copies of what g sees: half of one strip is computed in vain
 _KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the gradient
 
 
@@ -38,7 +39,9 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     elements = min(chunk_elements(seen.device), max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8))
     step = max(1, elements // max(1, pairs * rows)) if torch.is_grad_enabled() else _tile(covariance, seen)
     strip: Callable[..., Tensor] = partial(_strip, covariance, seen)
-    if torch.is_grad_enabled() and not kept_elements(rows, samples, dim, pairs, seen.device):
+    if covariance.sums_on_tensor_cores(seen):  # no value of k_g is kept
+        step = max(1, rows // _STRIPS)
+    elif torch.is_grad_enabled() and not kept_elements(rows, samples, dim, pairs, seen.device):
         strip = partial(checkpoint, strip, use_reentrant=False, preserve_rng_state=False)
     mirrored: Tensor = _Mirrored.apply(*(strip(start, min(start + step, rows)) for start in range(0, rows, step)))
     return mirrored
@@ -63,6 +66,8 @@ def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "
 
 def _tile(covariance: Covariance, seen: Seen) -> int:
     """Rows and columns of a tile of K_f."""
+    if covariance.sums_on_tensor_cores(seen):
+        return max(1, isqrt(chunk_elements(seen.device)) // 2)
     elements = min(chunk_elements(seen.device), _LEAST_BLOCK[seen.is_cuda])
     return max(1, isqrt(elements // covariance.pairs(seen.shape[1])))
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows
 Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
 
 _AT_ONCE = {False: 2**22, True: 2**28}  # values of k_g: few on a CPU, where fresh memory costs as much as a pass over it
+_HAS_TRITON = find_spec("triton") is not None
 LOST = {torch.float32: 1e-5, torch.float64: 1e-12}  # by which d^2 / lengthscale^2 may be off; noise may be a 1e-8 of the kernel
 
 
@@ -85,20 +87,28 @@ class Covariance(nn.Module):
 
     def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
         """Kfu for each block and kff for each datum."""
-        rows, blocks, size, dim = xa.shape
-        kfu = self._dense(xa.reshape(-1, dim), z).reshape(rows, blocks, size, -1).mean(2)
-        return kfu, (self._dense(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
+        return self.cross(xa.flatten(0, 1), z[:, None]).unflatten(0, xa.shape[:2]), self.own(xa, pairing)
 
     def between(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
     ) -> tuple[Float[Tensor, "rows others"], Float[Tensor, " rows"]]:
         """k_f between data and others with finite orbits (the mean over all pairs), and of each datum with itself."""
-        block, own = self.expectations(xa[:, None], xb.flatten(0, 1), Pairing.exact())
-        return block.reshape(len(xa), len(xb), -1).mean(-1), own
+        return self.cross(xa, xb), self.own(xa[:, None], Pairing.exact())
 
-    def cross(self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]) -> Float[Tensor, "rows others"]:
+    def cross(
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
+    ) -> Float[Tensor, "rows others"]:
         """k_f between different data."""
-        return self.between(xa, xb)[0]
+        values = self._dense(xa.flatten(0, 1), xb.flatten(0, 1))
+        return values.unflatten(0, xa.shape[:2]).mean(1).unflatten(1, xb.shape[:2]).mean(2)
+
+    def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
+        """k_f of each datum with itself."""
+        return (self._dense(*pair_sides(xa, pairing)) * pair_weights(xa, pairing)).sum((-2, -1))
+
+    def sums_on_tensor_cores(self, points: Tensor) -> bool:
+        """Whether sums over pairs of such points are made without writing a value of k_g."""
+        return False
 
     def pairs(self, samples: int) -> int:
         """How many values of k_g one of k_f takes, where orbits have this number of elements."""
@@ -156,14 +166,36 @@ class Stationary(Covariance):
         self.nu = None if isinstance(base, RBFKernel) else float(base.nu)
         self.smooth = self.nu != 0.5
 
-    def expectations(self, xa: Blocks, z: Inducing, pairing: Pairing) -> Expectations:
-        blocks, size = xa.shape[1:3]
+    def cross(
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
+    ) -> Float[Tensor, "rows others"]:
+        if self.sums_on_tensor_cores(xa):
+            return self._sums(xa, xb)
+        size, z = xa.shape[1], xb.flatten(0, 1)
         (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
-        parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, blocks * size * len(z))))
-        kfu = torch.cat([evaluate(part.flatten(0, 2), points, size) for part in parts]).unflatten(0, (-1, blocks))
+        parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, size * len(z))))
+        kfu = torch.cat([evaluate(part.flatten(0, 1), points, size) for part in parts]) * (variance / size)
+        return kfu.to(xa.dtype).unflatten(1, xb.shape[:2]).mean(2)
+
+    def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
+        (x,), evaluate, variance = self._prepared(xa.detach().reshape(-1, xa.shape[-1]).mean(0), xa)
         left, right = pair_sides(x, pairing)
         kff = evaluate(left, None if left is right else right, 1) * pair_weights(x, pairing)
-        return (kfu * (variance / size)).to(xa.dtype), (kff.sum((-2, -1)) * variance).to(xa.dtype)
+        return (kff.sum((-2, -1)) * variance).to(xa.dtype)
+
+    def sums_on_tensor_cores(self, points: Tensor) -> bool:
+        return points.is_cuda and points.dtype == torch.float32 and self.smooth and _HAS_TRITON
+
+    def _sums(
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
+    ) -> Float[Tensor, "rows others"]:
+        from orbitgp.kernels.pair_sums import PairSums  # needs Triton, which comes with torch for GPUs
+
+        lengthscales, variance = self.hyperparameters(xa.shape[-1])
+        centre, scale = xb.detach()[0].mean(0), lengthscales.reciprocal().to(xa.dtype)
+        left, right = ((points.flatten(0, 1) - centre) * scale for points in (xa, xb))
+        sums = PairSums.apply(left, right, self.nu, xa.shape[1], xb.shape[1])
+        return sums * (variance / (xa.shape[1] * xb.shape[1])).to(xa.dtype)
 
     def values(self, a: Points, b: Others) -> Float[Tensor, "*batch n m"]:
         (left, right), evaluate, variance = self._prepared(b.detach().reshape(-1, b.shape[-1]).mean(0), a, b)

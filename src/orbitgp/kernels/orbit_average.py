@@ -28,7 +28,7 @@ from torch import Tensor
 
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.orbits import FiniteOrbit, Orbit
-from orbitgp.orbits.sampling import Inputs, Pairing
+from orbitgp.orbits.sampling import Blocks, Inputs, Pairing
 
 _MOST_TRIED = 2**28  # numbers in the elements of all elements, beyond which nobody tries whether they are a group
 _AT_ONCE = 2**22  # of these
@@ -125,12 +125,17 @@ class CorrectedCovariance(Covariance):
         super().__init__(base.kernel)
         self.base = base
 
-    def between(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]
-    ) -> tuple[Float[Tensor, "rows others"], Float[Tensor, " rows"]]:
-        means, own = self.base.expectations(xa.unflatten(1, (2, -1)), xb.flatten(0, 1), self.pairing)
-        (k11, k12), (k21, k22) = (part.unbind(-1) for part in means.unflatten(2, (len(xb), 2, -1)).mean(-1).unbind(1))
-        return self.pairing.diag * (k11 + k22) + self.pairing.off * (k12 + k21), own
+    def cross(self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]) -> Float[Tensor, "rows others"]:
+        left, right = (x.unflatten(1, (2, -1)).flatten(0, 1) for x in (xa, xb))
+        means = self.base.cross(left, right).unflatten(0, (-1, 2)).unflatten(2, (-1, 2))
+        same, other = means[:, 0, :, 0] + means[:, 1, :, 1], means[:, 0, :, 1] + means[:, 1, :, 0]
+        return self.pairing.diag * same + self.pairing.off * other
+
+    def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
+        return self.base.own(xa.flatten(1, 2).unflatten(1, (2, -1)), self.pairing)
+
+    def sums_on_tensor_cores(self, points: Tensor) -> bool:
+        return self.base.sums_on_tensor_cores(points)
 
 
 class WeightedCovariance(Covariance):
@@ -143,14 +148,20 @@ class WeightedCovariance(Covariance):
     def pairs(self, samples: int) -> int:
         return len(self.left) * samples
 
-    def between(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]
-    ) -> tuple[Float[Tensor, "rows others"], Float[Tensor, " rows"]]:
-        some = xa[:, self.chosen]
-        values = self.base.expectations(some[:, :, None], xb.flatten(0, 1), Pairing.exact())[0].unflatten(2, (len(xb), -1))
-        left, right = self.left.to(values), self.right.to(values)
-        own = self.base.values(some, xa) @ right @ left
-        return torch.einsum("rlo,l->ro", values @ right, left), own
+    def cross(self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others size dim"]) -> Float[Tensor, "rows others"]:
+        values = self.base.cross(xa[:, self.chosen].flatten(0, 1)[:, None], xb.flatten(0, 1)[:, None])
+        return torch.einsum(
+            "rlop,p,l->ro", values.unflatten(1, xb.shape[:2]).unflatten(0, (len(xa), -1)), *self._weights(values)
+        )
+
+    def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
+        points = xa.flatten(1, 2)
+        values = self.base.values(points[:, self.chosen], points)
+        right, left = self._weights(values)
+        return values @ right @ left
+
+    def _weights(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        return self.right.to(like), self.left.to(like)
 
 
 def element_weights(orbit: FiniteOrbit, single: SingleSum) -> tuple[slice, Float[Tensor, " chosen"], Float[Tensor, " size"]]:

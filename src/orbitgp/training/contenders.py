@@ -41,8 +41,9 @@ def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
     """Whether more rows or draws may change the order of the two. A climb that failed has no evidence, and never wins."""
     if math.isinf(optimum.fresh):
         return False
-    # What more draws may change: as much as fresh draws change either of the two.
-    doubt = abs(best.value - best.fresh) + abs(optimum.value - optimum.fresh)
+    # What more draws may change: as much as fresh draws change either; of many nats, as much as they change one more.
+    changes = best.value - best.fresh, optimum.value - optimum.fresh
+    doubt = max(abs(changes[0] - changes[1]), min(abs(changes[0]) + abs(changes[1]), ROWS_MARGIN))
     return optimum.fresh >= best.fresh - max(DRAWS_MARGIN if sees_all else ROWS_MARGIN, doubt)
 
 

@@ -158,6 +158,7 @@ class Ladder(Run):
                 self.learned.set(survivors[0].vector)
                 raise Stopped
             self.rung = rung
+            self.draw_shift *= rung.rows / before.rows
             optima = self._climb_each(survivors, before)
             sees_all = rung.rows == self.learn_rows
             survivors = contenders(optima, sees_all, self.learned, self.objective(rung, corrected=True).value_at)
@@ -182,6 +183,8 @@ class Ladder(Run):
                 if found and self.is_late(self.rung):
                     break
                 found.append(self.climb_once(self._climb, optimum, self.rung, before))
+                if math.isfinite(found[0].fresh):
+                    self.draw_shift = found[0].fresh - found[0].value
         except Stopped as stopped:
             # The more data there are, the better each is predicted: with less evidence a row, a climb has not come as far.
             known = [(o.value / self.rung.rows, o.vector) for o in (*found, stopped.best) if o is not None]

@@ -17,7 +17,6 @@ SOURCE = Path(__file__).parents[1] / "src" / "orbitgp"
 # From the ground up. A module may import its own layer and the layers above it in this list.
 LAYERS = (
     "machine",
-    "forms",
     "orbits",
     "datasets",
     "kernels",

@@ -92,5 +92,5 @@ def test_a_damaged_run_is_one_sentence(learned, here):
 def test_a_configuration_that_is_none_is_one_sentence(here, text):
     (here / "run").mkdir()
     (here / "run/config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"config\.json is damaged: .*\.$"):
+    with pytest.raises(ValueError, match=r"config\.json is damaged, or it was changed .*\.$"):
         Run.open(here / "run")

@@ -25,7 +25,6 @@ import numpy as np
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
 from orbitgp.cli.begin import configuration
-from orbitgp.cli.models import estimator_settings
 from orbitgp.cli.predict import _open, load_model
 from orbitgp.cli.run import Run
 from orbitgp.datasets.files import ReadOptions, load, load_inputs
@@ -59,7 +58,7 @@ def originals() -> Path:
     rows = "\n".join(",".join(f"{v:.4f}" for v in row) for row in rng.normal(size=(12, 3)))
     (folder / "data.csv").write_text(f"a,b,target\n{rows}\n")
     _picture(folder / "data.png", rng)
-    (folder / "data.json").write_text(json.dumps(_config(folder / "data.npz")))
+    Run(folder, {}).write_json(folder / "data.json", _config(folder / "data.npz"))
     return folder
 
 
@@ -86,9 +85,7 @@ def _read_config(path: Path) -> None:
     shutil.copy(path, run / "config.json")
     shutil.copy(originals() / "sparse.safetensors", run / "model.safetensors")
     _open(run)
-    config = Run.unfinished(run, "learn").config
-    DataOptions(**config["data"]).read_options()
-    estimator_settings(config)
+    Run.unfinished(run, "learn")
 
 
 READERS: dict[str, Callable[[Path], Any]] = {

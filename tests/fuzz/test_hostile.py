@@ -7,7 +7,6 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,39 +42,29 @@ def test_files_that_were_once_bad(seed):
     assert bad_file(seed) == []
 
 
-CONFIGS: dict[str, tuple[str, Any, str]] = {
-    "a number for an orbit": ("orbit", 5, "'orbit' is of the wrong kind"),
-    "a number among orbits": ("orbits", [5], "'orbits.0' is of the wrong kind"),
-    "an object for a feature map": ("settings.feature_map", {"a": {}}, "'settings.feature_map' is of the wrong kind"),
-    "nothing for a seed": ("settings.seed", None, "'settings.seed' is of the wrong kind"),
-    "an unknown setting": ("settings.speed", 1, "'settings.speed' is unknown"),
-    "an unknown way of reading": ("read_options.speed", 1, "'read_options.speed' is unknown"),
-    "500 lists for a shape": ("read_options.image_shape", nested(500), "'read_options.image_shape.0' is of the wrong kind"),
-    "a text for a range": ("inputs", "", "'inputs' is of the wrong kind"),
-    "a truth for a number of threads": ("threads", True, "'threads' is of the wrong kind"),
-    "no length for an interval": ("data.interval", "", "'data.interval' is of the wrong kind"),
-    "a long text for a shape": ("data.signal_shape", 5000 * "x", "'data.signal_shape' is of the wrong kind"),
+CHANGES = {
+    "an unknown setting": lambda config: config["settings"].update(speed=1),
+    "another seed": lambda config: config["settings"].update(seed=1),
+    "no checksum": lambda config: config.pop("checksum"),
+    "500 lists for a shape": lambda config: config["read_options"].update(image_shape=nested(500)),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CONFIGS)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("command", [["predict", "run", "data.npz"], ["learn", "--resume", "run"]])
-def test_a_configuration_of_another_form(case, command):
-    """ "'int' object has no attribute 'strip'", and a RecursionError."""
-    place, value, problem = CONFIGS[case]
+def test_a_configuration_that_was_changed(change, command):
     with workplace() as folder:
         shutil.copytree(folder / "model", "run")
         Path("run/result.json").unlink()
         config = json.loads(Path("run/config.json").read_text())
-        *outer, last = place.split(".")
-        holder = config[outer[0]] if outer else config
-        holder[last] = value
+        CHANGES[change](config)
         Path("run/config.json").write_text(json.dumps(config))
-        assert run(command) == (1, f"error: {Path('run/config.json')} is damaged: {problem}.")
+        code, said = run(command)
+    assert code == 1
+    assert said.startswith("error: run/config.json is damaged, or it was changed")
 
 
-@pytest.mark.parametrize("content", [[], {}, {"interrupted": 1}, {"summary": 5}])
+@pytest.mark.parametrize("content", [[], {}, {"interrupted": 1}, {"summary": 5, "checksum": 5}])
 @pytest.mark.parametrize("command", [["show", "run"], ["learn", "--resume", "run"]])
 def test_a_result_of_another_form(content, command):
     with workplace() as folder:
@@ -83,24 +72,14 @@ def test_a_result_of_another_form(content, command):
         Path("run/result.json").write_text(json.dumps(content))
         outcome = run(command)
     assert outcome.code == 1
-    assert outcome.said.startswith("error: run/result.json is damaged: ")
-
-
-@pytest.mark.parametrize("key", ["remarks", "lines", "comparison"])
-def test_a_part_of_a_result_of_another_form(key):
-    with workplace() as folder:
-        shutil.copytree(folder / "model", "run")
-        content = json.loads(Path("run/result.json").read_text())
-        Path("run/result.json").write_text(json.dumps({**content, key: "many"}))
-        outcome = run(["show", "run"])
-    assert outcome == (1, f"error: run/result.json is damaged: '{key}' is of the wrong kind.")
+    assert outcome.said.startswith("error: run/result.json is damaged, or it was changed")
 
 
 @pytest.mark.parametrize("steps", ["many", None, {}])
 def test_a_checkpoint_of_another_form(steps, tmp_path):
     kind, config, tensors = read(originals() / "checkpoint.safetensors")
     write(tmp_path / "checkpoint.safetensors", kind, {**config, "steps": steps}, tensors)
-    with pytest.raises(ValueError, match="damaged: 'steps' is of the wrong kind"):
+    with pytest.raises(ValueError, match="damaged: its header is not that of a checkpoint"):
         read_checkpoint(tmp_path / "checkpoint.safetensors")
 
 
@@ -142,15 +121,6 @@ def test_writing_does_not_follow_links(tmp_path):
     assert outside.read_text() == "mine"
     assert not (folder / "config.json").is_symlink()
     assert [p.name for p in folder.iterdir()] == ["config.json"]
-
-
-def test_a_new_file_replaces_none(tmp_path):
-    path = tmp_path / "config.json"
-    write_json(path, 1, new=True)
-    with pytest.raises(FileExistsError):
-        write_json(path, 2, new=True)
-    assert path.read_text() == "1\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):

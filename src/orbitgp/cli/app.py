@@ -28,7 +28,7 @@ from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
 from orbitgp.cli.processes import count, rank
 from orbitgp.cli.results import print_line, print_result
-from orbitgp.cli.run import Result, Run, read_json
+from orbitgp.cli.run import Run, read_json
 
 HELP = """Learn from data what a function should not care about.
 
@@ -70,7 +70,7 @@ def show(
     if not run.result.is_file():
         _unfinished(run, json_)
         return
-    result = read_json(run.result, Result)
+    result = read_json(run.result)
     if "comparison" in result and not json_:
         typer.echo(f"{result['comparison'].get('verdict')}\n")
     print_result(result, run)

@@ -8,7 +8,7 @@
     models/                  the models of a comparison that is not finished yet
     result.json              the result for scripts, with the ranking of ``orbitgp compare``; written last
 
-Each file is complete or absent.
+Each file is complete or absent. The first and the last hold a checksum of their content: one that was changed is not read.
 """
 
 from __future__ import annotations
@@ -17,47 +17,17 @@ import json
 import re
 import shlex
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from orbitgp.cli.arguments import DataOptions, TrainingSettings
-from orbitgp.forms import misfit
 
 if TYPE_CHECKING:
     from orbitgp.datasets.files import Data, ReadOptions
     from orbitgp.orbits import Orbit
-
-
-class Configuration(TypedDict):
-    """What commands read of ``config.json``."""
-
-    command: str
-    again: str
-    data: DataOptions
-    name: str
-    orbits: list[str]
-    orbit: str
-    task: Literal["classification", "regression"]
-    task_reason: str
-    settings: TrainingSettings
-    decided: NotRequired[dict[str, str]]  # what ``auto`` came to
-    threads: int
-    read_options: dict[str, Any]
-    inputs: tuple[float, float]  # the smallest and the largest number among them
-    asked: dict[str, bool | float | str | None]  # what only this command is asked for
-
-
-class Result(TypedDict):
-    """What commands read of ``result.json``."""
-
-    summary: str
-    remarks: list[str]
-    lines: list[tuple[str, str]]  # of the terminal, each with its name
-    interrupted: bool
-    again: str
-    comparison: NotRequired[dict[str, Any]]
 
 
 class Run:
@@ -94,10 +64,12 @@ class Run:
 
     def claimed(self) -> Run:
         """The same run, whose configuration is written, which makes the folder that of this run and of no other."""
+        path = self.path / "config.json"
         try:
-            self.write_json(self.path / "config.json", self.config, new=True)
+            path.touch(exist_ok=False)
         except FileExistsError:
             raise _taken(self.path) from None
+        self.write_json(path, self.config)
         return self
 
     @classmethod
@@ -107,17 +79,16 @@ class Run:
             raise FileNotFoundError(f"there is no run folder {path}.")
         if not (path / "config.json").is_file():
             raise FileNotFoundError(f"{path} is not a run folder: it has no config.json.")
-        config = read_json(path / "config.json", Configuration)
+        config = read_json(path / "config.json")
         return cls(path, {**config, "settings": asdict(TrainingSettings(**config["settings"]))})
 
     @classmethod
     def unfinished(cls, path: Path, command: str) -> Run:
         """A run that this command began and did not end."""
         run = cls.open(path)
-        run.read_options()
         if run.config["command"] != command:
             raise ValueError(f"{path} was not made by orbitgp {command}: there is nothing to resume.")
-        if run.result.is_file() and not read_json(run.result, Result)["interrupted"]:
+        if run.result.is_file() and not read_json(run.result)["interrupted"]:
             raise ValueError(f"{path} is finished: there is nothing to resume; orbitgp show {path} says what came out.")
         return run
 
@@ -125,15 +96,7 @@ class Run:
         """How the inputs of this run were read."""
         from orbitgp.datasets.files import ReadOptions  # loads torch, which ``orbitgp show`` need not wait for
 
-        saved, damaged = self.config["read_options"], f"{self.path / 'config.json'} is damaged"
-        if problem := misfit(saved, ReadOptions, "read_options"):
-            raise ValueError(f"{damaged}: {problem}.")
-        try:
-            DataOptions(**self.config["data"]).read_options()  # as a run that goes on reads them
-        except typer.BadParameter as error:
-            option = str(error.param_hint).strip("-").replace("-", "_")
-            raise ValueError(f"{damaged}: 'data.{option}' is of the wrong kind.") from None
-        return ReadOptions(**{name: _tuples(value) for name, value in saved.items()})
+        return ReadOptions(**{name: _tuples(value) for name, value in self.config["read_options"].items()})
 
     def resume_command(self) -> str:
         """What to type to go on with this run."""
@@ -144,22 +107,27 @@ class Run:
         if not self.quiet:
             typer.echo(text, err=True)
 
-    def write_json(self, path: Path, content: Any, new: bool = False) -> None:
-        """Write one of the JSON files; with ``new``, only if it does not exist."""
+    def write_json(self, path: Path, content: Any) -> None:
+        """Write one of the JSON files."""
         from orbitgp.saving.container import write_json  # loads torch, which a help page need not wait for
 
-        write_json(path, content, new)
+        write_json(path, {**content, "checksum": _checksum(content)} if isinstance(content, dict) else content)
 
 
-def read_json(path: Path, form: Any) -> Any:
-    """The content of one of the JSON files, which must have this form (:mod:`orbitgp.forms`)."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The content of one of the JSON files, as it was written."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from None
-    if problem := misfit(content, form):
-        raise ValueError(f"{path} is damaged: {problem}.")
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        intact = content.pop("checksum") == _checksum(content)
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        intact = False
+    if not intact:
+        raise ValueError(f"{path} is damaged, or it was changed or made by another version: make the run again.")
     return content
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _tuples(value: Any) -> Any:

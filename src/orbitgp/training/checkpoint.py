@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from orbitgp.forms import misfit
 from orbitgp.inference import processes
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.rows import checksum
@@ -128,10 +127,10 @@ def read_checkpoint(path: Path) -> Saved:
     kind, config, tensors = read(path)
     if kind != KIND:
         raise SavedFileError(f"{path} holds a {kind}, not a checkpoint.")
-    parts = {**config, "tensors": tensors} if isinstance(config, dict) else config
-    if problem := misfit(parts, Saved):
-        raise SavedFileError(f"{path} is damaged: {problem}.")
-    return Saved(**parts)
+    try:
+        return Saved(config["run"], [int(seed) for seed in config["seeds"]], int(config["steps"]), config["state"], tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SavedFileError(f"{path} is damaged: its header is not that of a checkpoint.") from error
 
 
 def fingerprint(engine: Engine) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``."""
+"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``, ``doctor``."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ import orbitgp
 from orbitgp.cli.arguments import Json, expand_options
 from orbitgp.cli.begin import INTERRUPTED
 from orbitgp.cli.compare import compare
+from orbitgp.cli.doctor import doctor
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
 from orbitgp.cli.processes import count, rank
@@ -153,7 +154,7 @@ def _sentence(error: Exception) -> str:
     return _printable(text if text.endswith((".", "?", "!")) else f"{text}.")
 
 
-for command in (learn, compare, predict, show):
+for command in (learn, compare, predict, show, doctor):
     app.command()(expand_options(print_errors(command)))
 
 

@@ -29,7 +29,7 @@ def frame_of(rows=40, seed=0):
     )
     y = np.sin(frame["dose"] / 3).to_numpy() + (frame["site"] == "west") + 0.1 * rng.normal(size=rows)
     frame.loc[[3, 8], "dose"] = np.nan
-    frame.loc[5, "site"] = None
+    frame.loc[5, "site"] = np.nan
     return frame, y.to_numpy()
 
 

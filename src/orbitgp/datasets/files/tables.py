@@ -266,7 +266,8 @@ def _labels(path: Path, column: Series, options: ReadOptions) -> Shaped[np.ndarr
     """The targets: numbers, or words. Labels such as 001 are words, because 1 may be another one."""
     if is_words(column):
         return column.to_numpy(str)
-    y = np.array(column.convert_dtypes().tolist())  # pandas makes decimals of whole numbers where some are missing
+    with np.errstate(invalid="ignore"):  # pandas makes decimals of whole numbers where some are missing, and tries all
+        y = np.array(column.convert_dtypes().tolist())
     if y.dtype.kind in "iu" and path.suffix.lower() in (".csv", ".tsv"):
         written = _read_text(path, options, [], dtype=str).rename(columns=lambda name: str(name).strip())[column.name]
         words = written.iloc[column.index - 1].str.strip()

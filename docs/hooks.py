@@ -65,7 +65,7 @@ def options(command: str) -> str:
         if not getattr(option, "hidden", False):
             names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
             text = (getattr(option, "help", None) or "").replace("|", "\\|").replace("\n", " ")
-            lines.append(f"| {names if names[1] == '-' else names.upper()} | {text} |")
+            lines.append(f"| {names if names[1] == '-' else f'`{option.metavar}`'} | {text} |")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -32,13 +33,15 @@ def run(*arguments: str, **options):
     )
 
 
-def press_ctrl_c(monkeypatch, kind: type, method: str, time: int) -> None:
-    """Ctrl-C at this call of a method, once."""
-    calls, original = iter(range(1, 10**6)), getattr(kind, method)
+def press_ctrl_c(monkeypatch, kind: type, method: str, number: int) -> list[float]:
+    """Ctrl-C at this call of a method, once. The list will hold the processor time of that moment."""
+    calls, original, pressed = iter(range(1, 10**6)), getattr(kind, method), []
 
     def interrupted(*args):
-        if next(calls) == time:
+        if next(calls) == number:
+            pressed.append(time.process_time())
             os.kill(os.getpid(), signal.SIGINT)
         return original(*args)
 
     monkeypatch.setattr(kind, method, interrupted)
+    return pressed

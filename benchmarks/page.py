@@ -28,9 +28,8 @@ On a machine that others use, too, `python -m benchmarks --clock cpu --threads 1
 """
 TAIL = """## What was weighed
 
-- **Memory** on a CPU: samples go through buffers that are used again for every few data, because memory fresh from the
-  system costs as much as a pass over it (6 % of a step at (200, 120, 1200) before). What remains of that cost belongs
-  to torch's allocator; where that is mimalloc (aarch64 Linux), `MIMALLOC_PURGE_DELAY=-1` in the environment removes it.
+Each with the code of its time.
+
 - **No compiled code**: earlier versions had loops in C for interpolation, 2^h with its means, the pairs of k_ff and the scaling
   of slopes. *torch alone* in the tables is a step without them, which is what the package does now. Steps of sparse training
   on a CPU took 7 to 39 % less with them. Default fits are exact, and gained nothing: 200 digits with rotations took 8.4 s of
@@ -39,9 +38,6 @@ TAIL = """## What was weighed
   long. Feature maps now have zeros there. Evaluations of the exact evidence with its gradient, 16 draws of affine maps and
   oriented gradients of 16 × 16 pixels on one core (Intel Xeon, 2.5 GHz): 138 → 66 ms with 50 digits, 3.2 → 2.0 s with 500;
   shapes of 100 signals: 1.4 → 0.7 s. Kernels and orbits have none that cost time.
-- **The product into samples** is W z, with the sums of the rows of W beside it: as more columns of the product they
-  took 2 of 37 ms at (100, 32, 500), beside the scaling of slopes nothing. It goes into the gradient itself, and the
-  pairs are added there.
 - **Moments and KL by hand**, as functions with a backward pass of their own and products that leave out the zeros of
   the triangular factor, take as long as what autograd makes of them at the two smaller shapes, and 15 ms of 2,450 less
   at the largest: not worth it.
@@ -64,8 +60,6 @@ TAIL = """## What was weighed
   column, and a column of ones makes the sums that the gradient needs: four passes of twelve less. The rest of what a
   fused kernel for distance, exponential and mean could save is by estimate a twentieth of a large step: not worth a
   second implementation so far.
-- **Solves** on a GPU: to invert the factor of Kuu and multiply takes less than to solve, for whitening and its gradient
-  as for the statistics of q(u).
 - **Averaged inducing variables** (`inducing_samples` = P) have (MP)² pairs in Kuu. They are made by tiles of the lower
   triangle, in float64. Where they are many, they are made again for the gradient. When strips were made instead of the whole,
   at M = 2,000, P = 8 on an H200, a step of 54 ms became one of 35, and a refit of q(u) of 116 ms one of 62.

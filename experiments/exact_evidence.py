@@ -171,6 +171,23 @@ def headlines(records: Records) -> str:
     return harness.markdown(titles, cells)
 
 
+def is_in_the_paper(record: Record) -> bool:
+    """Learned without a limit of time, and the paper has this orbit, or g sees gradients through it."""
+    orbit, _, view = record["settings"]["model"].partition(", ")
+    return is_free(record) and bool(mnist.paper(orbit)) and view in ("", "gradients")
+
+
+def against_the_paper(records: Records) -> str:
+    """Errors next to those of the paper, with evidence and seconds."""
+    return harness.markdown(
+        ["model", "test error", "the paper", "evidence (nats)", "seconds"],
+        [
+            [name, f"{100 * r['metrics']['error_rate']:.2f} %", mnist.paper(name), evidence_of(r), f"{r['seconds']['fit']:.0f}"]
+            for name, r in ((r["settings"]["model"], r) for r in records)
+        ],
+    )
+
+
 def times(records: Records) -> str:
     """What more time buys affine maps: digits to learn from, test error and evidence."""
     found = {record["settings"]["model"]: record for record in records}

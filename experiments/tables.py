@@ -76,6 +76,7 @@ class Excerpt(NamedTuple):
 EXCERPTS = {
     "times": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.times, exact_evidence.is_timed),
     "headlines": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.headlines, exact_evidence.is_free),
+    "against the paper": Excerpt(exact_evidence.EXPERIMENT, exact_evidence.against_the_paper, exact_evidence.is_in_the_paper),
     "today": Excerpt(replace(exact_evidence.EXPERIMENT, name="exact_evidence_today"), exact_evidence.headlines),
     "angles": Excerpt(rotated_digits.EXPERIMENT, profiles.grid, rotated_digits.is_exact_within_30),
     "sizes": Excerpt(defaults.EXPERIMENT, defaults.table, lambda record: record["settings"]["part"] == "sizes"),

@@ -104,7 +104,7 @@ def main() -> None:
             page.write_text(written(page), encoding="utf-8")
             for picture in Path(folder).glob("*.png"):
                 shutil.copy(picture, PICTURES)
-        print(f"{page.relative_to(DOCS)}: {time.process_time() - start:.1f} CPU s", flush=True)
+        print(f"{page.relative_to(DOCS.parent)}: {time.process_time() - start:.1f} CPU s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,24 @@
-"""The README's Python runs."""
+"""The README is short, shows the two commands first, and its Python prints what it shows."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+from tests.docs.shown import DOCS, run
+
+PAGE = DOCS.parent / "README.md"
+TEXT = PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0])
-@pytest.mark.usefixtures("few_data")
-def test_block_runs(block: str) -> None:
-    # The same lines with fewer steps: what they learn is not tested here.
-    exec(compile(block.replace("random_state=0", "random_state=0, max_steps=3"), "README.md", "exec"), {"__name__": "readme"})
+@pytest.mark.slow
+def test_its_python_prints_what_it_shows(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(PAGE) == []
 
 
-def test_readme_shows_the_two_commands_first() -> None:
+def test_it_shows_the_two_commands_first() -> None:
     assert TEXT.index("make demo") < TEXT.index("make test") < TEXT.index("```python")
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 120

@@ -94,3 +94,12 @@ def test_a_configuration_that_is_none_is_one_sentence(here, text):
     (here / "run/config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json is damaged, or it was changed .*\.$"):
         Run.open(here / "run")
+
+
+def test_a_terminal_without_some_signs_gets_the_rest(learned):
+    """As under a code page of Windows without ± and °."""
+    process = run("show", str(learned[0]), env={"PYTHONIOENCODING": "iso8859_5"})
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "nats" in out
+    assert "?" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 
@@ -16,6 +17,9 @@ def main() -> None:
         from orbitgp.cli.app import app
         from orbitgp.cli.processes import silence_others
 
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a code page, as of Windows, may not have every sign that is printed
+                stream.reconfigure(errors="replace")
         silence_others()
         app(prog_name="orbitgp")
     except KeyboardInterrupt:  # before a command has begun, or after it has ended

@@ -25,7 +25,12 @@ _REQUIREMENT = re.compile(r"""([\w-]+)>=([\d.]+)(?:; extra == ["'](plot|cli|tabl
 def doctor(
     device: Annotated[str | None, typer.Option(metavar="NAME", help="cpu or cuda; cuda where there is one.")] = None,
 ) -> None:
-    """Show what is installed, which device computes, and whether it is fast."""
+    """Show what is installed, which device computes, and whether it is fast.
+
+    Example:
+
+        orbitgp doctor
+    """
     import torch
 
     from orbitgp import __version__
@@ -34,10 +39,7 @@ def doctor(
     print_line("orbitgp", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     where = usable_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     problems = [*_packages(), *_device(where)]
-    for problem in problems:
-        typer.echo(f"warning: {problem}.")
-    if not problems:
-        typer.echo("All is well.")
+    typer.echo("\n".join(f"warning: {problem}." for problem in problems) or "All is well.")
 
 
 def _packages() -> Iterator[str]:

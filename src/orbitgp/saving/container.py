@@ -121,14 +121,14 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
 def write_json(path: Path, content: Any) -> None:
     """``content`` as indented JSON, whole or not at all."""
     text = json.dumps(content, indent=1) + "\n"
-    replace(path, lambda unfinished: unfinished.write_text(text))
+    replace(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
 
 
 def _flush(path: Path) -> None:
-    """Wait until the disk has the file, or the names in the folder."""
+    """Wait until the disk has the file, or the names in the folder. Windows flushes only files that may be written."""
     if path.is_dir() and os.name == "nt":
-        return  # folders cannot be opened there
-    descriptor = os.open(path, os.O_RDONLY)
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

@@ -6,7 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
+from torch import nn
 
+from orbitgp.inference.exact import ExactGP
+from orbitgp.inference.streamed import held_elements
+from orbitgp.kernels import FeatureMapKernel
+from orbitgp.likelihoods import Gaussian
+from orbitgp.orbits import Identity
 from orbitgp.planning.cost import CPU, GPU, Workload, nominal_speed
 
 CUDA = torch.device("cuda")
@@ -46,3 +53,23 @@ def test_elsewhere_the_speed_is_nominal(monkeypatch: pytest.MonkeyPatch) -> None
     assert nominal_speed(cpu) == CPU
     monkeypatch.setattr(torch.version, "cuda", None)  # a GPU of another maker, or none
     assert nominal_speed(CUDA) == GPU
+
+
+def test_a_feature_map_costs_its_products() -> None:
+    """Of one row: a convolution of 6 x 6 places, 3 x 3 pixels and 5 channels, and a product with 180 x 7 numbers."""
+    seen = nn.Sequential(nn.Conv2d(1, 5, 3), nn.Flatten(), nn.Linear(180, 7))
+    model = ExactGP(FeatureMapKernel(RBFKernel(), seen, (1, 8, 8)), Identity(), torch.rand(4, 64))
+    work = Workload.of(model, Gaussian(), model.x, 1)
+    assert (work.mapping, work.dim) == (2 * 36 * 9 * 5 + 2 * 180 * 7, 7)
+    other = Workload.of(ExactGP(RBFKernel(), Identity(), torch.rand(4, 7)), Gaussian(), torch.rand(4, 7), 1)
+    assert other.mapping == 0
+    more = work.evaluation(100).seconds - other.evaluation(100).seconds
+    assert more == pytest.approx(4 * 100 * work.mapping / CPU.single)
+
+
+def test_rows_that_do_not_fit_are_mapped_again() -> None:
+    cpu = torch.device("cpu")
+    rows, dim = 4000, 4 * held_elements(cpu) // 4000  # four blocks: the first is mapped four times, the last one once
+    plain, mapped = Workload(1, dim, cpu), Workload(1, dim, cpu, mapping=1e6)
+    more = mapped.conditioning(rows).seconds - plain.conditioning(rows).seconds
+    assert more == pytest.approx(2.5 * 1e6 * rows / CPU.single, rel=0.01)

@@ -12,6 +12,9 @@ into copies of all samples: as drawn, centred, scaled, and gradients on their wa
 four blocks of values of k_g that are there at a time, five with a gradient. With few rows all are kept for it, which saves one
 product.
 
+A feature map takes the products of matrices that it makes of one row, for each sample, and four times as many with a gradient.
+Where g sees more of all data than memory holds, the blocks of rows before a block are mapped again for it.
+
 Seconds follow from what the device is, not from a measurement or the number of threads: the same data get the same inference on
 every day, and in every worker process. Plans are made at a nominal speed: that of two cores, or of a GPU. A slower GPU has its
 own speed; many have next to no double precision. On a faster one a fit is sooner done, rather than larger.
@@ -22,11 +25,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
@@ -42,6 +46,7 @@ Inputs = Float[Tensor, "rows *features"] | RowSource
 _EVALUATION = 0.015  # seconds of an evaluation that do not depend on the size of the data
 _MEMORY_SHARE = 0.7  # of the free memory
 CONDITIONING = 0.6  # of the time for a fit may go into conditioning on all data
+_PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "linear", "einsum")
 
 
 class Speed(NamedTuple):
@@ -77,6 +82,25 @@ def nominal_speed(device: torch.device) -> Speed:
     return Speed(*(min(_SUSTAINED * cycles * count, most) for count, most in zip(per_cycle, GPU, strict=True)))
 
 
+class _Operations(TorchFunctionMode):
+    """Adds up the operations of products of matrices, and of convolutions, while it is entered.
+
+    A product of a (M, K) and b (K, N) takes 2 M K N operations: twice the root of the product of the sizes of a, b and a b.
+    """
+
+    total = 0.0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        tensors = [one for one in args if isinstance(one, Tensor)]
+        name = getattr(func, "__name__", "")
+        if name in _PRODUCTS and len(tensors) > 1:
+            self.total += 2 * math.sqrt(tensors[0].numel() * tensors[1].numel() * found.numel())
+        elif name.startswith("conv") and len(tensors) > 1:
+            self.total += 2 * tensors[1][0].numel() * found.numel()
+        return found
+
+
 @dataclass(frozen=True)
 class Cost:
     """Bytes at the peak, and seconds at the nominal speed of the device."""
@@ -94,7 +118,8 @@ class Workload:
     local parameters). ``double``: inputs are in double precision. ``tables``: bytes that the orbit keeps. ``one_noise``: the
     noise of a datum is the same for all latent functions, so that a factor is all that the posterior needs. ``single_sum``: one
     value of K_f takes as many values of k_g as there are samples, and not as many pairs of them. ``corrected``: half of
-    many draws are learned from (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`).
+    many draws are learned from (:class:`~orbitgp.kernels.orbit_average.CorrectedCovariance`). ``mapping``: operations of the
+    feature map for one sample.
     """
 
     samples: int
@@ -107,16 +132,19 @@ class Workload:
     one_noise: bool = False
     single_sum: bool = False
     corrected: bool = False
+    mapping: float = 0.0
 
     @classmethod
     def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: Inputs, samples: int) -> Workload:
         """That of exact inference with this likelihood and these data, and the kernel and orbit of a model."""
         one_noise = not likelihood.num_locals and (likelihood.shares_curvature or likelihood.num_latents == 1)
-        dim, tables = model.covariance.num_features(first(x, 1)), model.orbit.table_bytes(x.shape[1:])
+        with _Operations() as mapping:
+            dim = model.covariance.num_features(first(x, 1))
+        tables = model.orbit.table_bytes(x.shape[1:])
         counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
         single = isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2
         corrected = isinstance(model, ExactGP) and model.gains_by_correction
-        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected)
+        return cls(samples, dim, x.device, *counts, double, tables, one_noise, single, corrected, mapping.total)
 
     @property
     def pairs(self) -> int:
@@ -173,7 +201,7 @@ class Workload:
         """
         single, double = nominal_speed(self.device)
         points = inducing * inducing_samples
-        kernel = 6.0 * (self.dim + 8) * rows * self.samples * points
+        kernel = 6.0 * (self.dim + 8) * rows * self.samples * points + 4.0 * self.mapping * (rows * self.samples + points)
         algebra = (6.0 * covariances + 8.0) * (rows + inducing) * inducing**2 + 4.0 * (self.dim + 8) * points**2
         numbers = 10.0 * (rows + covariances * inducing) * inducing + 4.0 * self.dim * (rows * self.samples + points)
         return Cost(8.0 * numbers + self.tables, kernel / (double if self.double else single) + algebra / double)
@@ -190,9 +218,11 @@ class Workload:
         held: float = math.inf,
     ) -> Cost:
         single, double = nominal_speed(self.device)
-        kernel = products * (self.dim + 8) * rows**2 * self.pairs
+        numbers = rows * self.samples * self.dim
+        times_mapped = 1.0 if numbers <= held else 0.5 * (1 + numbers / held)
+        kernel = products * ((self.dim + 8) * rows**2 * self.pairs + times_mapped * self.mapping * rows * self.samples)
         number = 8 if self.double else 4
-        samples = copies * min(rows * self.samples * self.dim, held)
+        samples = copies * min(numbers, held)
         block = min(chunk_elements(self.device), rows**2 * self.pairs)
         memory = rows**2 * (number + squares) + number * (samples + blocks * block + kept) + self.tables
         algebra = (algebra + 2 / 3 * (self.turns - 1)) * self.covariances * rows**3

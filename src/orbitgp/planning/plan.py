@@ -183,13 +183,15 @@ def _within(allowed: float, limit: float, work: Workload, model: ExactGP, num_sa
     for samples in (work.samples,) if fixed else (work.samples, work.samples // 2, work.samples // 4):
         fewer = replace(work, samples=samples)
         conditioning = fewer.conditioning(rows)
-        if obstacle(conditioning, math.inf if forced else CONDITIONING * seconds, memory) is not None:
+        blocked = obstacle(conditioning, math.inf if forced else CONDITIONING * seconds, memory)
+        if blocked is not None:
+            against = f"conditioning on all rows: {blocked}"
             continue
         learning_seconds = max(seconds - conditioning.seconds, (1 - CONDITIONING) * seconds)
         learn_rows = fewer.most_rows(learning_seconds, memory, rows, step)
         if learn_rows >= least:
             return planned(f"learned on {learn_rows:,} of {rows:,} rows, conditioned on all", fewer, learn_rows)
-    if obstacle(conditioning, math.inf, memory) is None:  # with the fewest draws there is memory, but no time
+    if blocked is None:  # there is memory with the fewest draws, but no time to learn from enough rows
         against = obstacle(learning, seconds, math.inf) or against
     if rows > NUM_INDUCING or work.samples > LEAST_DRAWS or obstacle(work.evaluation(rows), math.inf, memory) is not None:
         return against

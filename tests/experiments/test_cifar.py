@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from experiments import cifar
-from experiments.cifar import EXPERIMENT, MODELS, ONE, THREE, TWO, Photographs, check, feature_map, read, rescale, table
+from experiments.cifar import EXPERIMENT, MODELS, ONE, TWO, WIDE, Photographs, check, feature_map, read, rescale, table
 from orbitgp import InvariantGPClassifier
 from orbitgp.kernels import PatchDictionary
 from orbitgp.kernels.feature_maps import prepare
@@ -31,7 +31,7 @@ def test_parts_are_joined_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 def test_layers_side_by_side_see_images_of_32_pixels() -> None:
     x = torch.rand(3, 3, 32, 32)
-    for stacks, patches in (((ONE,), 8), ((ONE, TWO), 8 + 16), ((THREE,), 16)):
+    for stacks, patches in (((ONE,), 8), ((ONE, TWO), 8 + 32), ((WIDE,), 32)):
         seen = feature_map(stacks, 8)
         prepare(seen, x)
         assert seen(x).flatten(1).shape == (3, 2 * 16 * patches)
@@ -62,12 +62,12 @@ def test_the_chosen_model_starts_from_what_was_learned(tmp_path: Path, monkeypat
     monkeypatch.setattr(Photographs, "fitted", fitted)
     monkeypatch.setattr(cifar, "rescale", lambda model, x, *_: rescaled.append(len(x)))
     record = Photographs(str(tmp_path), choice_rows=4, choice_patches=8, patches=16, learn_rows=5, noise_rows=6).run()
-    assert {one[1:] for one in asked[: len(MODELS)]} == {(4, 1.0, True)}
+    assert {one[1:] for one in asked[: len(MODELS)]} == {(4, 2.3, True), (4, 1.2, True)}
     of_learned, *others = asked[len(MODELS) :]
-    assert of_learned == ("flip", 5, round(np.exp(0.5), 4), False)
+    assert of_learned == ("flip", 5, round(2.3 * np.exp(0.5), 4), False)
     assert [one[1] for one in others] == [4, 4, 7]
     assert rescaled == [6]
-    assert record["chosen"] == "one, two and three layers, flip"
+    assert record["chosen"] == "one and two layers, flip"
     assert record["metrics"]["error_rate"] == 0.5
     assert "50.00 %" in table([record])
     assert check([record]) == {"seed 0: the evidence wants reflections": True}

@@ -34,7 +34,7 @@ class Backbone(nn.Module):
         mean, std: of the channels; pixels are (x - mean) / std before the network. By default those of ImageNet, for images
             between 0 and 1. Images with one channel are repeated for as many channels.
         size: height and width to which images are resized before; by default they keep theirs.
-        half: whether a GPU computes in half precision where images are in single precision.
+        half_precision: whether a GPU computes in half precision where images are in single precision.
         cache: bytes that outputs, and the images that they belong to, may take.
     """
 
@@ -46,7 +46,7 @@ class Backbone(nn.Module):
         mean: Sequence[float] = _IMAGENET[0],
         std: Sequence[float] = _IMAGENET[1],
         size: int | None = None,
-        half: bool = True,
+        half_precision: bool = True,
         cache: float = 5e8,
     ) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Backbone(nn.Module):
             raise ValueError(f"mean and std must have one number a channel, std above zero; got {mean!r} and {std!r}.")
         if size is not None and size < 1:
             raise ValueError(f"size must be at least 1, got {size}.")
-        self.mean, self.std, self.size, self.half, self.cache = tuple(mean), tuple(std), size, half, cache
+        self.mean, self.std, self.size, self.half_precision, self.cache = tuple(mean), tuple(std), size, half_precision, cache
         # Not a part of this module: kernels are in double precision, and files hold all parts.
         self._network = _Network(deepcopy(module).eval().requires_grad_(False))
         self.register_buffer("checksum", _checksum(module))
@@ -85,7 +85,9 @@ class Backbone(nn.Module):
             )
         if self.size is not None:
             images = F.interpolate(images, (self.size, self.size), mode="bilinear", antialias=True)
-        with torch.autocast(x.device.type, torch.float16, enabled=self.half and x.is_cuda and x.dtype == torch.float32):
+        with torch.autocast(
+            x.device.type, torch.float16, enabled=self.half_precision and x.is_cuda and x.dtype == torch.float32
+        ):
             mapped = self._network.module.to(x.device)((images - mean) / std)
         if not isinstance(mapped, Tensor):
             raise ValueError(
@@ -95,7 +97,7 @@ class Backbone(nn.Module):
 
     def extra_repr(self) -> str:
         """The class of the network, and how images come to it."""
-        return f"{type(self._network.module).__name__}, size={self.size}, half={self.half}"
+        return f"{type(self._network.module).__name__}, size={self.size}, half_precision={self.half_precision}"
 
 
 class _Network:

@@ -152,7 +152,6 @@ class Ladder(Run):
 
     def _climb_ladder(self) -> Optimum:
         survivors, reached = self._candidates(), -math.inf
-        tries_neighbours = self.several and self.learned.is_reach.any()
         for before, rung in zip((self.rungs[0], *self.rungs), self.rungs, strict=False):
             if rung.rows == before.rows and rung.draws != before.draws and not self.has_time_for(rung):
                 self.learned.set(survivors[0].vector)
@@ -165,7 +164,7 @@ class Ladder(Run):
             if math.isinf(survivors[0].value):
                 raise FloatingPointError(NOT_FINITE)
             gain, reached = survivors[0].fresh - reached, -math.inf
-            if tries_neighbours and rung == for_neighbours(self.rungs):
+            if self.several and self.learned.is_reach.any() and rung == for_neighbours(self.rungs):
                 survivors = self._beside_neighbours(survivors, sees_all)
             self.draw_shift = survivors[0].fresh - survivors[0].value
             if gain < DRAWS_TOLERANCE and abs(self.draw_shift) < DRAWS_MARGIN:
@@ -183,8 +182,7 @@ class Ladder(Run):
                 if found and self.is_late(self.rung):
                     break
                 found.append(self.climb_once(self._climb, optimum, self.rung, before))
-                if math.isfinite(found[0].fresh):
-                    self.draw_shift = found[0].fresh - found[0].value
+                self.draw_shift = next((o.fresh - o.value for o in found if math.isfinite(o.fresh)), self.draw_shift)
         except Stopped as stopped:
             # The more data there are, the better each is predicted: with less evidence a row, a climb has not come as far.
             known = [(o.value / self.rung.rows, o.vector) for o in (*found, stopped.best) if o is not None]

@@ -27,7 +27,6 @@ Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
 
 _LEAST_BLOCK = {False: 2**21, True: 2**26}  # values of k_g; smaller blocks take longer than they save above the diagonal
-_STRIPS = 8  # of K_f, where they are limited by copies of what g sees: half of one strip is computed in vain
 _KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the gradient
 
 
@@ -36,12 +35,12 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     """K_f of all data, in the dtype of the samples. The kernel is one of vectors that g sees."""
     rows, samples, dim = seen.shape
     pairs = covariance.pairs(samples)
-    elements = min(chunk_elements(seen.device), max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8))
-    step = max(1, elements // max(1, pairs * rows)) if torch.is_grad_enabled() else _tile(covariance, seen)
+    in_registers, learns = covariance.sums_on_tensor_cores(seen), torch.is_grad_enabled()
+    elements = max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8)
+    elements = elements if in_registers else min(elements, chunk_elements(seen.device))
+    step = max(1, elements // max(1, pairs * rows)) if in_registers or learns else _tile(covariance, seen)
     strip: Callable[..., Tensor] = partial(_strip, covariance, seen)
-    if covariance.sums_on_tensor_cores(seen):  # no value of k_g is kept
-        step = max(1, rows // _STRIPS)
-    elif torch.is_grad_enabled() and not kept_elements(rows, samples, dim, pairs, seen.device):
+    if learns and not in_registers and not kept_elements(rows, samples, dim, pairs, seen.device):
         strip = partial(checkpoint, strip, use_reentrant=False, preserve_rng_state=False)
     mirrored: Tensor = _Mirrored.apply(*(strip(start, min(start + step, rows)) for start in range(0, rows, step)))
     return mirrored

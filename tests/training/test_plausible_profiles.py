@@ -87,6 +87,22 @@ def test_a_profile_that_does_not_fall_ends_at_its_bound():
     assert profile_end(function, top, 1, -0.2) == (pytest.approx(np.array([0.04, -0.2, -0.64]), abs=0.1), False)
 
 
+def test_a_profile_goes_on_from_another_top_that_is_higher():
+    """The first step lands a little behind it. The profile ends where it has fallen below the first top."""
+
+    def two_tops(r: float) -> tuple[float, float]:
+        return -0.155 * (r * (r - 1.8)) ** 2 + 0.05 * r, -0.31 * r * (r - 1.8) * (2 * r - 1.8) + 0.05
+
+    def function(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = two_tops(float(vector[0]))
+        return value, np.array([slope])
+
+    assert two_tops(1.96)[0] > 0 > two_tops(1.96)[1]
+    end, fallen = profile_end(function, start(function, np.zeros(1)), 0, 9.0)
+    assert fallen
+    assert end[0] == pytest.approx(brentq(lambda r: two_tops(r)[0] + FALL, 2, 9), rel=0.03)
+
+
 @pytest.mark.parametrize("how", ["raises", "nan"])
 def test_a_profile_ends_at_its_bound_where_there_is_no_gradient(how):
     function = surface(skewed)

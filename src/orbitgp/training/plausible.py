@@ -71,7 +71,8 @@ def plausible_ranges(climber: Ladder) -> Plausible:
 def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> Seen:
     """Where the profiles of these parameters end. The evidence of some rows counts as if it were that of all.
 
-    With some rows, or with few draws, the top lies elsewhere. What is found there is moved to where the top was learned.
+    With some rows the top lies elsewhere. What is found there is moved to where the top was learned. With all rows and fewer
+    draws a top that is flat lies elsewhere, too, but the ends do not.
     """
     objective, learned, times = climber.objective(rung), climber.learned, len(climber.x) / rung.rows
 
@@ -88,7 +89,7 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
     hessian = precision(lambda vector: function(vector)[1], best)
     inverse = np.linalg.inv(hessian)
     summit = maximise(minus, best, _CLOSE, 0.5 * (inverse + inverse.T)).vector
-    top, same = Point(summit, *function(summit), hessian), rung == Rung(len(climber.x), climber.model.num_samples)
+    top, all_rows = Point(summit, *function(summit), hessian), rung.rows == len(climber.x)
     seen: Seen = [(best, False)]
     for index in indices:
         # A reach lies between zero and the widest, or has passed the widest and is reflected there.
@@ -98,7 +99,7 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
         low, high = sorted(side * end for end in ends)
         for bound in (low, high):
             end, fallen = profile_end(function, top, index, bound)
-            moved = end if same else end + best - top.vector
+            moved = end if all_rows else end + best - top.vector
             moved[index] = bound if end[index] == bound else moved[index].clip(low, high)
             seen.append((moved, False))
             if not fallen and abs(bound) == inf:
@@ -213,7 +214,8 @@ def profile_end(function: Function, top: Point, index: int, bound: float) -> tup
             distance = float(np.interp(_ROOT, [inside[1], outside[1]], [inside[0], outside[0]]))
         else:
             falls = side * (point.hessian[index] @ step - point.gradient[index])
-            distance = min(most, distance + min(distance, (_ROOT - root) * root / falls if falls > 0 else inf))
+            on_a_slope = falls > 0 and root > 0  # and not on another top, which may be higher
+            distance = min(most, distance + min(distance, (_ROOT - root) * root / falls if on_a_slope else inf))
         if abs(root**2 - _ROOT**2) < 2 * _CLOSE:
             outside = distance, _ROOT
             break

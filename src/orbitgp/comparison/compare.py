@@ -45,6 +45,10 @@ def compare(
     exactly, until one orbit is certain or ``refine_seconds`` are over. The result ranks the orbits and says how sure that is:
     ``print`` it, ``plot()`` it, or take ``to_pandas()``.
 
+        >>> x = np.random.default_rng(0).normal(size=(30, 2))
+        >>> compare(x, x.sum(1), ["none", "swap(0, 1)"]).best
+        'swap(0,1)'
+
     Args:
         X, y: as for the estimators.
         orbits: orbits as objects or in words (``"rotation(30)"``, ``"affine*deformation"``), None for no invariance; or a

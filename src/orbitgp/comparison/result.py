@@ -53,6 +53,10 @@ class Row:
 class Comparison:
     """Orbits ranked by evidence. ``print`` it; ``verdict`` is its result in words; ``best`` the name of the first.
 
+        >>> x = np.random.default_rng(0).normal(size=(30, 2))
+        >>> list(compare(x, x.sum(1), ["none", "swap(0, 1)"]).models)
+        ['swap(0,1)', 'none']
+
     Attributes:
         rows: the ranking, best first.
         sentences: what the numbers say, or that they cannot tell, and why; ``verdict`` is all of them.

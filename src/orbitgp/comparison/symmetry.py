@@ -74,6 +74,10 @@ def find_symmetry(
 ) -> Symmetry:
     """Find the group of exchanged columns and changed signs that the data support.
 
+        >>> x = np.random.default_rng(0).normal(size=(40, 2))
+        >>> find_symmetry(x, np.sin(2 * x.sum(1))).holds
+        ['swap(0, 1)']
+
     Args:
         X, y: as for the estimators, with a table for X. Columns are compared as they are: give them units in which they can
             be exchanged, and zeros about which signs can change.

@@ -25,7 +25,12 @@ class DatasetError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test data; ``train`` and ``test`` are the (x, y) pairs. Inputs are images or signals."""
+    """Training and test data; ``train`` and ``test`` are the (x, y) pairs. Inputs are images or signals.
+
+    >>> data = digits()
+    >>> data.name, len(data.x_train), len(data.x_test)
+    ('digits 8x8', 1347, 450)
+    """
 
     x_train: Float32[np.ndarray, "train *shape"]
     y_train: Shaped[np.ndarray, " train"]

@@ -63,6 +63,9 @@ def digits(test_fraction: float = 0.25, seed: int = 0) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels, with ``test_fraction`` of every class in the test set.
 
     They need no file and no network. The split has a fixed seed, so that everyone has the same test set.
+
+        >>> digits().x_train.shape
+        (1347, 8, 8)
     """
     if not 0 <= test_fraction < 1:
         raise ValueError(f"test_fraction must lie in [0, 1), got {test_fraction}.")
@@ -156,6 +159,10 @@ def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Ima
     """Every image turned about its centre by an angle of its own, drawn uniformly from ±max_degrees; also the angles.
 
     ±180° makes the label independent of orientation, smaller ranges only partly so. Angles are in degrees, counter-clockwise.
+
+        >>> images, angles = rotate(digits().x_train[:3], 60)
+        >>> bool(abs(angles).max() <= 60)
+        True
     """
     if not 0 <= max_degrees <= 180:
         raise ValueError(f"max_degrees must lie in [0, 180], got {max_degrees}.")
@@ -164,7 +171,11 @@ def rotate(images: Images, max_degrees: float | int, seed: int = 0) -> tuple[Ima
 
 
 def rotate_by(images: Images, degrees: Float[np.ndarray, " rows"]) -> Images:
-    """Every image turned counter-clockwise by its angle; pixels are interpolated bilinearly, with background 0 outside."""
+    """Every image turned counter-clockwise by its angle; pixels are interpolated bilinearly, with background 0 outside.
+
+    >>> rotate_by(digits().x_train[:2], np.array([90.0, -90.0])).shape
+    (2, 8, 8)
+    """
     if images.ndim != 3 or images.dtype != np.float32 or degrees.shape != images.shape[:1]:
         raise ValueError(
             f"rotation takes float32 images (N, height, width) and N angles, got {images.dtype} of shape {images.shape} and "

@@ -16,6 +16,9 @@ def spectra(train: int = 100, test: int = 100, seed: int = 0) -> Dataset:
 
     Each spectrum has its own path length (a gain within ×0.7 to ×1.4) and its own drift (a straight line), which say nothing
     about the mixture.
+
+        >>> spectra().x_train.shape
+        (100, 100)
     """
     rng = np.random.default_rng(seed)
     count = train + test
@@ -34,6 +37,9 @@ def movements(train: int = 60, test: int = 200, seed: int = 0) -> Dataset:
     """Two channels of a sensor, 100 samples at 50 Hz, of three movements: a push, a shake and a circle.
 
     A movement begins up to 0.3 s before or after the middle, and is up to 1.3 times slower or faster.
+
+        >>> movements(train=20).x_train.shape
+        (20, 2, 100)
     """
     rng = np.random.default_rng(seed)
     count = train + test

@@ -25,6 +25,11 @@ from orbitgp.likelihoods import Categorical, Classification, make_likelihood
 class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
     """Gaussian-process classification that learns from the data what it should not care about.
 
+        >>> data = digits()
+        >>> model = InvariantGPClassifier("flip", likelihood="gaussian", random_state=0)
+        >>> model.fit(data.x_train[:20], data.y_train[:20]).predict(data.x_test[:3]).shape
+        (3,)
+
     Args:
         likelihood: a name or an object. By default (``auto``) it is ``bernoulli`` for two classes and ``dirichlet`` for more,
             by measurement. The other names are ``gaussian``, on class indicators as in the paper, and ``stick-breaking``.

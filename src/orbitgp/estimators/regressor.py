@@ -45,6 +45,12 @@ FEW_ROWS = 10  # rows, at most, that determine the variance of the targets too b
 class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
     """Gaussian-process regression that learns from the data what it should not care about.
 
+        >>> x = np.linspace(0, 1, 20)[:, None]
+        >>> model = InvariantGPRegressor(random_state=0).fit(x, x[:, 0])
+        >>> mean, std = model.predict([[0.5]], return_std=True)
+        >>> mean.round(1)
+        array([0.5])
+
     Args:
         orbit: what may happen to an input without changing the answer (:mod:`orbitgp.orbits`), an object or a name, as
             in ``"rotation"`` or ``"affine*deformation"``; none by default.

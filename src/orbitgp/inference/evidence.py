@@ -36,6 +36,10 @@ class Evidence:
 
     Comparable between models of the same data, likelihood and target units, and only there.
 
+        >>> x = np.linspace(0, 1, 20)[:, None]
+        >>> InvariantGPRegressor(random_state=0).fit(x, x[:, 0]).evidence_.exact
+        True
+
     Attributes:
         value: the log marginal likelihood where ``exact``, about that where ``propagated``, else a lower bound on it.
         stderr: the error of ``value`` that orbit samples cause.

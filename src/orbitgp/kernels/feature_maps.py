@@ -30,6 +30,10 @@ from orbitgp.orbits.images.warps import as_inputs
 class FeatureMapKernel(Kernel):
     """k(phi(x), phi(x')), for a kernel of vectors and a feature map: an ordinary GPyTorch kernel.
 
+        >>> kernel = FeatureMapKernel(RBFKernel(), SNV(), (50,))
+        >>> kernel(torch.rand(3, 50)).shape
+        torch.Size([3, 3])
+
     Args:
         base_kernel: a kernel of what the map yields.
         feature_map: a module from inputs (N, D), or images if ``image_shape`` is given, to vectors (N, D'). If it has
@@ -76,6 +80,9 @@ class SideBySide(Module):
 
     The squares of the weights sum to one, so maps of unit length, such as :class:`orbitgp.kernels.OrientedGradients` at
     several scales, yield vectors of unit length.
+
+        >>> SideBySide(SNV(), SmoothDerivative(1))(torch.rand(2, 50)).shape
+        torch.Size([2, 100])
     """
 
     def __init__(self, *maps: nn.Module) -> None:

@@ -24,6 +24,9 @@ class OrientedGradients(LearnedConstants):
     length. All of it is differentiable, in the image too, so orbits are learned through it. Images with several channels have
     these features for each channel.
 
+        >>> OrientedGradients()(torch.rand(2, 28, 28)).shape
+        torch.Size([2, 392])
+
     Args:
         orientations: how many directions.
         cell: distance between windows, in pixels; by default a seventh of the shorter side of the image, and at least two.
@@ -74,6 +77,9 @@ class Frame(LearnedConstants):
     Images often have a margin, and a map with a few windows for the whole image then sees what matters coarsely. This is not an
     invariance: nothing is averaged, and all images are enlarged alike. The image is interpolated by cubic polynomials, row by
     row and column by column, so the map is smooth in the image and in the frame. A frame larger than the image adds a margin.
+
+        >>> Frame(OrientedGradients())(torch.rand(2, 28, 28)).shape
+        torch.Size([2, 392])
 
     Args:
         feature_map: what sees that part; by default k_g sees its pixels.

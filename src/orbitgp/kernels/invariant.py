@@ -45,6 +45,11 @@ class InvariantKernel(Kernel):
 
     The scale of k_g then cancels: put a ``ScaleKernel`` around this kernel, not inside.
 
+        >>> kernel = InvariantKernel(RBFKernel(), Permutation.swap(0, 1))
+        >>> x = torch.rand(3, 2)
+        >>> torch.allclose(kernel(x).to_dense(), kernel(x.flip(1)).to_dense())
+        True
+
     Args:
         base_kernel: k_g, any kernel with one output, with its own priors, constraints, ``active_dims`` and ``batch_shape``.
             Its ``active_dims`` choose among the features of x_a: the orbit acts first.

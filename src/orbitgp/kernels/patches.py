@@ -50,6 +50,11 @@ class PatchDictionary(LearnedConstants):
 
     Estimators call :meth:`prepare` with training inputs before they learn. The dictionary is saved with the model.
 
+        >>> patches = PatchDictionary(16)
+        >>> patches.prepare(torch.rand(10, 3, 16, 16))
+        >>> patches(torch.rand(2, 3, 16, 16)).flatten(1).shape
+        torch.Size([2, 512])
+
     Args:
         patches: how many the dictionary has, at most; fewer where the training images have fewer that are not flat.
         size: of a patch, in pixels; by default a fifth of the shorter side of the image, and between 3 and 6.

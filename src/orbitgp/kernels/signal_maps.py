@@ -18,7 +18,11 @@ Signals = Float[Tensor, "rows *shape"]
 
 
 class SNV(nn.Module):
-    """Standard normal variate: each signal less its mean, over its standard deviation. It keeps the shape."""
+    """Standard normal variate: each signal less its mean, over its standard deviation. It keeps the shape.
+
+    >>> SNV()(torch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[-1.2247,  0.0000,  1.2247]])
+    """
 
     def forward(self, x: Signals) -> Signals:
         return _centred(x) / _deviation(x)
@@ -29,6 +33,9 @@ class SmoothDerivative(LearnedConstants):
 
     The Gaussian ``width`` decides between noise and detail, and ``power`` between the signal as it is (towards 0) and SNV (1):
     what is else chosen by trial. Derivatives are with respect to time in units of the width.
+
+        >>> SmoothDerivative(1)(torch.rand(2, 50)).shape
+        torch.Size([2, 50])
 
     Args:
         order: of the derivative, 0 to 2; 0 only smooths.
@@ -63,6 +70,9 @@ class ShapeHistograms(LearnedConstants):
     root of their length. Products of the weights at neighbouring scales are averaged under Gaussian windows. What counts is the
     logarithm log(1 + mean / rare). Signals are first brought to mean zero and variance one (all channels of a signal by one
     number), so offset and gain do not matter. Every channel has these features.
+
+        >>> ShapeHistograms()(torch.rand(2, 50)).shape
+        torch.Size([2, 432])
 
     Args:
         directions: how many, evenly around the circle.

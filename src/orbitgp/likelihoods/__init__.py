@@ -39,6 +39,9 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
 
     For regression, ``gaussian`` is the default. ``student-t`` resists outliers, the noise of
     ``heteroscedastic`` depends on the inputs, and ``negative-binomial`` is for counts.
+
+        >>> make_likelihood("student-t", num_outputs=2)
+        StudentT()
     """
     if num_classes is None:
         if name not in REGRESSION:

@@ -30,7 +30,11 @@ _NODES, _REACH = 121, 8.5  # reach in standard deviations of f
 
 
 class NegativeBinomial(Likelihood):
-    """A count of mean mu = unit e^f and variance mu + overdispersion mu^2; the overdispersion is learned."""
+    """A count of mean mu = unit e^f and variance mu + overdispersion mu^2; the overdispersion is learned.
+
+    >>> NegativeBinomial().predictive(torch.zeros(1, 1), torch.ones(1, 1)).quantile(0.95)
+    tensor([[6.]])
+    """
 
     num_locals = 1
     unit: Tensor

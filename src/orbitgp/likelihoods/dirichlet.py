@@ -49,6 +49,9 @@ class Dirichlet(Classification):
     The likelihood is Gaussian with known noise, so its quadratic is exact and has no local parameters. Its evidence is that of
     the targets t. It compares orbits and kernels, but neither likelihoods nor concentrations. A smaller ``concentration``
     believes a label more. If none is given, estimators choose it from the data (:meth:`prepare`).
+
+        >>> Dirichlet(3).encode(torch.tensor([0, 2])).shape
+        torch.Size([2, 3])
     """
 
     def __init__(self, num_classes: int, concentration: float | None = None) -> None:

@@ -53,6 +53,9 @@ class Bernoulli(Classification):
     """p(y | f) = sigma(y f) with y = -1 or +1; eta = y/2, lam = w(c), const = k(c).
 
     The local parameter is c, and the best c is sqrt(E f^2). The bound is exact for a point mass at |f| = c.
+
+        >>> Bernoulli().predictive(torch.zeros(1, 1), torch.ones(1, 1)).probs
+        tensor([[0.5000, 0.5000]])
     """
 
     num_locals = 1
@@ -101,6 +104,9 @@ class StickBreaking(Classification):
     The offsets b_j = -log(K - 1 - j) make all classes equally likely at f = 0, where the prior of f is centred. A datum of
     class k takes part in decisions 0 .. k only. Each decision is a logistic likelihood with a local parameter c_j of its own,
     best at sqrt(E x_j^2). The bound is diagonal, and exact for a point mass. The order of the classes matters.
+
+        >>> StickBreaking(3).num_latents
+        2
     """
 
     offset: Tensor

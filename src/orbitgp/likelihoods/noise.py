@@ -107,6 +107,10 @@ class StudentT(ScaledNoise):
     """g(r) = log t_df(r / scale) - log scale, w(c) = (df + 1) / (df scale^2 + c^2).
 
     ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, and ``df`` above 2, so that the noise has a variance.
+
+        >>> law = StudentT().predictive(torch.zeros(1, 1), torch.ones(1, 1))
+        >>> law.quantile(0.95) > law.quantile(0.5)
+        tensor([[True]])
     """
 
     def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0, min_scale: float = 0.0) -> None:

@@ -36,7 +36,11 @@ from orbitgp.orbits.sampling import BatchPositions, Draws, Elements, Inputs, Pai
 
 
 class Orbit(Portable):
-    """p(x_a | x) as a differentiable map of base draws. Subclasses set ``num_draws`` and write ``transform``."""
+    """p(x_a | x) as a differentiable map of base draws. Subclasses set ``num_draws`` and write ``transform``.
+
+    >>> Rotation(30).sample(torch.zeros(5, 8, 8), num_samples=16).points.shape  # rows, groups, draws of a group
+    torch.Size([5, 2, 8, 8, 8])
+    """
 
     num_draws: int = 0
     reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
@@ -214,7 +218,11 @@ class FiniteOrbit(Orbit):
 
 
 class Identity(FiniteOrbit):
-    """x_a = x: no invariance, the plain Gaussian process."""
+    """x_a = x: no invariance, the plain Gaussian process.
+
+    >>> Identity().size
+    1
+    """
 
     size = 1
 

@@ -49,6 +49,11 @@ class Quantity:
     A number of degrees is half the width of a range around zero. Any other number is a size. ``plausible`` is the narrowest and
     the widest that the data support about as well, where that is known. ``extent`` is that of an input: lengths beyond it are
     alike.
+
+        >>> Quantity(3.0, "px").span
+        (0.0, 3.0)
+        >>> print(Quantity(3.0, "px"))
+        3.0 px
     """
 
     value: Value
@@ -163,6 +168,11 @@ class Description(dict[str, Value]):
     """What an orbit has learned, by name, in physical units. A dictionary of plain numbers that prints as a small table.
 
     ``owners`` are the titles of the parts that the quantities belong to, where an orbit has several parts.
+
+        >>> Rotation(30).describe()["degrees"]
+        30.000007665015225
+        >>> Rotation(30).describe().to_dict()
+        {'degrees': 30.000007665015225}
     """
 
     def __init__(

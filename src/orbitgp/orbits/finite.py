@@ -29,6 +29,9 @@ _MAX_ENUMERATED = 5_040  # orders of seven things; those of more are drawn
 class Permutation(FiniteOrbit):
     """The input with its coordinates permuted: f(x) is the mean of g(x[p]) over the permutations p in the set.
 
+        >>> Permutation.swap(0, 2).elements(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+        [[[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]]
+
     Args:
         permutations: any set of permutations of D coordinates, (P, D). If it is a group, f(x) = f(x[p]).
         close: whether to close the set into the group that it generates. The identity is then among the permutations.
@@ -155,6 +158,9 @@ class Shuffle(Orbit):
     Nothing is enumerated, so n may be large. Draws are unbiased, and predictions are insensitive to the order as far as the
     number of draws allows. ``Permutation.all`` and ``Permutation.blocks`` give this orbit for more than seven items.
 
+        >>> Shuffle([[0], [1], [2]]).sample(torch.tensor([[1.0, 2.0, 3.0]]), num_samples=8).points.shape
+        torch.Size([1, 2, 4, 3])
+
     Args:
         items: the coordinates of each item, equally many.
         names: what the items are called, for people.
@@ -190,7 +196,11 @@ class Shuffle(Orbit):
 
 
 class ChannelPermutation(Permutation, SignalOrbit):
-    """The signal with its channels permuted; arguments as for :class:`orbitgp.orbits.Permutation`, of channels."""
+    """The signal with its channels permuted; arguments as for :class:`orbitgp.orbits.Permutation`, of channels.
+
+    >>> ChannelPermutation.swap(0, 1).elements(torch.tensor([[[1.0], [2.0]]])).tolist()
+    [[[[1.0], [2.0]], [[2.0], [1.0]]]]
+    """
 
     def check(self, features: torch.Size) -> None:
         channels, shape = self.index.shape[1], tuple(features)
@@ -202,6 +212,9 @@ class SignChange(FiniteOrbit):
     """The vector, and the vector with other signs of these coordinates, all at once; ``names`` are theirs, for people.
 
     ``SignChange(0) * SignChange(1)`` changes each sign on its own.
+
+        >>> SignChange(0).elements(torch.tensor([[1.0, 2.0]])).tolist()
+        [[[1.0, 2.0], [-1.0, 2.0]]]
     """
 
     size = 2
@@ -228,7 +241,11 @@ class SignChange(FiniteOrbit):
 
 
 class Reversal(FiniteOrbit, SignalOrbit):
-    """The signal, and the signal backwards in time."""
+    """The signal, and the signal backwards in time.
+
+    >>> Reversal().elements(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+    [[[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]]
+    """
 
     size = 2
 
@@ -237,7 +254,11 @@ class Reversal(FiniteOrbit, SignalOrbit):
 
 
 class Flip(FiniteOrbit, ImageOrbit):
-    """The image and its mirror image: ``horizontal`` exchanges left and right, ``vertical`` top and bottom, or both."""
+    """The image and its mirror image: ``horizontal`` exchanges left and right, ``vertical`` top and bottom, or both.
+
+    >>> Flip().elements(torch.tensor([[[1.0, 2.0]]])).tolist()
+    [[[[1.0, 2.0]], [[2.0, 1.0]]]]
+    """
 
     def __init__(self, horizontal: bool = True, vertical: bool = False) -> None:
         super().__init__()
@@ -252,7 +273,11 @@ class Flip(FiniteOrbit, ImageOrbit):
 
 
 class Rotate90(FiniteOrbit, ImageOrbit):
-    """The four rotations of a square image by quarter turns."""
+    """The four rotations of a square image by quarter turns.
+
+    >>> Rotate90().elements(torch.zeros(1, 8, 8)).shape
+    torch.Size([1, 4, 8, 8])
+    """
 
     size = 4
 

@@ -30,6 +30,10 @@ class GaussianNoise(Orbit):
 
     Under an RBF kernel this orbit has a closed form (again an RBF, wider and lower), with which exact inference needs no draws.
     The sign of the scale does not matter, so it is unconstrained and never saturates.
+
+        >>> GaussianNoise(0.1).describe()
+        GaussianNoise
+          scale  0.10
     """
 
     reach = ("scale",)
@@ -72,7 +76,12 @@ def _draw(interval: Range, u: Draws, x: Inputs) -> Tensor:
 
 
 class Brightness(Orbit):
-    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels."""
+    """x_a = x + b with b uniform in a learned range: a half-width or a (min, max) pair, in the units of the pixels.
+
+    >>> Brightness(0.2).describe()
+    Brightness
+      brightness  ±0.20
+    """
 
     num_draws = 1
 
@@ -89,6 +98,10 @@ class Contrast(Orbit):
 
     ``contrast`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors. ``pivot`` is the value that stays: the
     ``"mean"`` of the image over pixels and channels, or a number. 0 keeps the background of digits at 0, which warps need.
+
+        >>> Contrast(1.3).describe()
+        Contrast
+          contrast  ×0.77 … ×1.30
     """
 
     num_draws = 1
@@ -110,6 +123,10 @@ class Gain(SignalOrbit):
     """x_a = c x with the factor c uniform, in its logarithm, in a learned range, for all channels alike.
 
     ``gain`` is a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors.
+
+        >>> Gain(1.3).describe()
+        Gain
+          gain  ×0.77 … ×1.30
     """
 
     num_draws = 1
@@ -123,7 +140,12 @@ class Gain(SignalOrbit):
 
 
 class Offset(SignalOrbit):
-    """x_a = x + b with b uniform in a learned range, a half-width or a (min, max) pair, for all channels alike."""
+    """x_a = x + b with b uniform in a learned range, a half-width or a (min, max) pair, for all channels alike.
+
+    >>> Offset(0.5).describe()
+    Offset
+      offset  ±0.50
+    """
 
     num_draws = 1
 
@@ -141,6 +163,10 @@ class Baseline(SignalOrbit):
     b(t) = baseline / sqrt(degree + 1) * sum_j z_j P_j(t) with z ~ N(0, 1) and Legendre polynomials P_j of mean square one, so
     ``baseline`` is its root mean square, in the units of the signal. Degree 0 is an offset, 1 adds a slope, and a high degree
     is a smooth drift.
+
+        >>> Baseline(0.1).describe()
+        Baseline
+          baseline  0.10
     """
 
     reach = ("baseline",)
@@ -176,6 +202,10 @@ class Smoothing(SignalOrbit):
 
     ``width`` is the largest standard deviation, or a (0, max) pair; by default one sample. Below a third of a sample nothing
     happens, because the Gaussian then has a single sample. ``interval`` and ``unit`` are as for ``TimeShift``.
+
+        >>> Smoothing(1.0).describe()
+        Smoothing
+          width  1.0 samples
     """
 
     num_draws = 1

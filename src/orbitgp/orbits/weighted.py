@@ -40,6 +40,10 @@ class Weighted(FiniteOrbit):
     ``Weighted(Permutation.swap(0, 1)) * Weighted(Permutation.swap(2, 3))`` has a probability for each generator. It takes exact
     inference.
 
+        >>> Weighted(Flip()).describe()
+        Weighted Flip
+          weight  0.25
+
     Args:
         orbit: a finite orbit of P elements, the first of which is the identity.
         weight: the probability of each other element at the start, at most 1/P; by default half of that.

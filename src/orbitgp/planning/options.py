@@ -30,6 +30,9 @@ class TrainingOptions:
     replaces its options by such a copy, so that grid searches reach every option. ``print`` shows all options, and ``repr``
     those that differ from the defaults.
 
+        >>> TrainingOptions(learning_rate=0.01).learning_rate
+        0.01
+
     Args:
         sampler: how the base draws of a group are made: ``qmc`` or ``iid`` (:mod:`orbitgp.orbits.sampling`).
         inducing_samples: orbit samples over which each inducing variable averages. 1 as in the paper; averages are close to

@@ -29,6 +29,10 @@ class Rotation(Warp):
     At alpha = 180 the orbit is the whole circle, so alpha cannot grow further. The free parameter a is reflected there and at
     zero: alpha = |a| for |a| <= pi. So alpha stays within its range, while the gradient with respect to a has size one
     everywhere and a never gets stuck at either end.
+
+        >>> Rotation(30).describe()
+        Rotation
+          degrees  ±30°
     """
 
     num_draws = 1
@@ -114,6 +118,12 @@ class Affine(_AffineWarp):
         without: names of the parameters to leave out.
 
     ``describe()`` uses the units of the constructor: ``Affine(**orbit.describe())`` is the same orbit.
+
+        >>> Affine(angle=15, without=("shear", "scale_y", "shift_y")).describe()
+        Affine
+          angle    ±15°
+          scale_x  ×0.86 … ×1.16
+          shift_x  ±1.0 px
     """
 
     def __init__(
@@ -133,21 +143,37 @@ class Affine(_AffineWarp):
 
 
 class Translation(_AffineWarp):
-    """Shifted by pixels uniform in learned ranges; a half-width, a (min, max) pair or None for either axis."""
+    """Shifted by pixels uniform in learned ranges; a half-width, a (min, max) pair or None for either axis.
+
+    >>> Translation(2.0).describe()
+    Translation
+      shift_x  ±2.0 px
+      shift_y  ±1.0 px
+    """
 
     def __init__(self, shift_x: Given | None = 1.0, shift_y: Given | None = 1.0, frozen: Collection[str] = ()) -> None:
         super().__init__({"shift_x": shift_x, "shift_y": shift_y}, frozen)
 
 
 class Scale(_AffineWarp):
-    """Scaled about the centre by one factor for both axes, uniform in its logarithm in a learned range."""
+    """Scaled about the centre by one factor for both axes, uniform in its logarithm in a learned range.
+
+    >>> Scale(1.2).describe()
+    Scale
+      scale  ×0.83 … ×1.20
+    """
 
     def __init__(self, scale: Given = 1.16, frozen: Collection[str] = ()) -> None:
         super().__init__({"scale": scale}, frozen)
 
 
 class Shear(_AffineWarp):
-    """Sheared horizontally (italics): pixels to the right per pixel down, uniform in a learned range."""
+    """Sheared horizontally (italics): pixels to the right per pixel down, uniform in a learned range.
+
+    >>> Shear(0.1).describe()
+    Shear
+      shear  ±0.10
+    """
 
     def __init__(self, shear: Given = 0.15, frozen: Collection[str] = ()) -> None:
         super().__init__({"shear": shear}, frozen)

@@ -39,6 +39,10 @@ class Saturation(ColourOrbit):
 
     ``grey`` is the luma of each pixel, 0.299 red + 0.587 green + 0.114 blue. ``saturation`` is a factor, 1.3 for 1/1.3 to 1.3,
     or a (min, max) pair of factors.
+
+        >>> Saturation(1.2).describe()
+        Saturation
+          saturation  ×0.83 … ×1.20
     """
 
     num_draws = 1
@@ -57,6 +61,10 @@ class Hue(ColourOrbit):
     """Colours turned about the axis of greys, by an angle uniform in a learned range; lightness and greys stay.
 
     ``hue`` is a half-width or a (min, max) pair, in degrees. Red becomes green at 120°.
+
+        >>> Hue(10).describe()
+        Hue
+          hue  ±10.0°
     """
 
     num_draws = 1
@@ -80,6 +88,10 @@ class Gamma(ImageOrbit):
 
     ``gamma`` is a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of exponents. ``white`` is the value of white pixels, 1 or
     255. Pixels darker than 1/255 of it are scaled as that is, so the slope at black is finite.
+
+        >>> Gamma(1.2).describe()
+        Gamma
+          gamma  ×0.83 … ×1.20
     """
 
     num_draws = 1
@@ -100,6 +112,10 @@ class Blur(ImageOrbit):
 
     ``width`` is the largest standard deviation in pixels, or a (0, max) pair. The edge goes on outside. Below a third of a
     pixel nothing happens, because the Gaussian then has a single pixel.
+
+        >>> Blur(0.5).describe()
+        Blur
+          width  0.50 px
     """
 
     num_draws = 1
@@ -128,6 +144,11 @@ class Stain(ColourOrbit):
 
     with the colours m_i of the dyes, and of a third that is orthogonal to them (Ruifrok and Johnston, 2001). The logarithms of
     the factors f are uniform in learned ranges.
+
+        >>> Stain().describe()
+        Stain
+          haematoxylin  ×0.83 … ×1.20
+          eosin         ×0.83 … ×1.20
 
     Args:
         haematoxylin, eosin: a factor, 1.2 for 1/1.2 to 1.2, or a (min, max) pair of factors.
@@ -159,6 +180,10 @@ class Cutout(ImageOrbit):
 
     The mean of each channel stands there instead. A pixel that the square covers in part is replaced in part, so the result is
     differentiable in the length. ``side`` is the longest side in pixels, or a (0, max) pair.
+
+        >>> Cutout(3.0).describe()
+        Cutout
+          side  3.0 px
     """
 
     num_draws = 3

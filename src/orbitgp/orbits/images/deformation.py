@@ -53,6 +53,11 @@ class Deformation(ImageOrbit):
 class LocalDeformation(Deformation, Warp):
     """x_a(p) = x(p + d(p)) for a smooth Gaussian random field d of displacements.
 
+        >>> LocalDeformation(amplitude=0.5).describe()
+        LocalDeformation
+          amplitude   0.50 px
+          smoothness  6.0 px
+
     Args:
         amplitude: root mean square length of the displacement, in pixels.
         smoothness: the length, in pixels, over which displacements change: their correlation is exp(-r^2 / (2 smoothness^2)).

@@ -28,6 +28,12 @@ from orbitgp.orbits.sampling import Draws, Inputs, Transformed
 class TangentDeformation(Deformation):
     """x_a = x + f_x t_x + f_y t_y + beta |t| with beta uniform in a learned range.
 
+        >>> TangentDeformation().describe()
+        TangentDeformation
+          amplitude   1.0 px
+          smoothness  6.0 px
+          thickness   ±0.30 px
+
     Args:
         amplitude, smoothness, finest: of the fields f, as for ``LocalDeformation``.
         thickness: pixels by which edges move outwards: a half-width, a (min, max) pair, or None for no such term.
@@ -93,6 +99,10 @@ class Thickness(ImageOrbit):
     Each image is dilated and eroded by one pixel, two pixels and so on, once. A sample interpolates linearly between the two
     that are nearest to its drawn thickness. Unlike the tangent term beta |t| this stays within the brightness range of the
     image and never paints halos. It is exact at zero and differentiable in the range.
+
+        >>> Thickness(0.2).describe()
+        Thickness
+          thickness  ±0.20 px
     """
 
     num_draws = 1

@@ -33,6 +33,11 @@ from orbitgp.orbits.signals.warps import SAMPLES, Border, Interpolation, SignalW
 class TimeWarp(SignalWarp):
     """x_a(t) = x(w(t)) for smooth random increasing w.
 
+        >>> TimeWarp(1.0).describe()
+        TimeWarp
+          amplitude   1.0 samples
+          smoothness  20 samples
+
     Args:
         amplitude: root mean square displacement; by default two samples.
         smoothness: the length over which displacements change: their correlation is exp(-r^2 / (2 smoothness^2)). By default

@@ -120,6 +120,10 @@ class SignalWarpProduct(Parts, SignalWarp):
 class TimeShift(SignalWarp):
     """x_a(t) = x(t - s) with s uniform in a learned range. A positive shift makes a signal come later.
 
+        >>> TimeShift(0.05, interval=0.01, unit="s").describe()
+        TimeShift
+          shift  ±0.050 s
+
     Args:
         shift: a half-width or a (min, max) pair; by default two samples to either side. A learned range contains zero.
         border: what lies outside the signal: ``edge``, ``zero``, ``reflect`` or ``circular``. A circular signal has no first
@@ -150,6 +154,10 @@ class TimeScale(SignalWarp):
     """x_a(t) = x(t / s), slower about its centre by a factor s uniform, in its logarithm, in a learned range.
 
     ``stretch`` is a factor, 1.1 for 1/1.1 to 1.1, or a (min, max) pair of factors. The rest is as for ``TimeShift``.
+
+        >>> TimeScale(1.1).describe()
+        TimeScale
+          stretch  ×0.91 … ×1.10
     """
 
     num_draws = 1

@@ -215,7 +215,9 @@ def network_fit(case: str, device: str) -> dict[str, Any]:
             cos, sin = angle.cos(), angle.sin()
             maps = torch.stack([torch.stack([cos, -sin, shift[:, 0]], 1), torch.stack([sin, cos, shift[:, 1]], 1)], 1)
             images = x[some, None].float()
-            moved = nn.functional.grid_sample(images, nn.functional.affine_grid(maps, images.shape, False), align_corners=False)
+            moved = nn.functional.grid_sample(
+                images, nn.functional.affine_grid(maps, list(images.shape), False), align_corners=False
+            )
             optimiser.zero_grad()
             loss(model(moved), y[some].long()).backward()
             optimiser.step()

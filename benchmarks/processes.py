@@ -84,8 +84,16 @@ def main(inducing: int) -> None:
 
     # A step is both: q(u) from 1,000 data, and a gradient from 200.
     options = TrainingOptions(start_rows=0, posterior_rows=1000)
-    settings = {"num_inducing": inducing, "num_samples": SAMPLES, "batch_size": BATCH, "max_steps": STEPS, "random_state": 0}
-    model = InvariantGPRegressor(Rotation(20.0), inference="sparse", training=options, **settings)
+    model = InvariantGPRegressor(
+        Rotation(20.0),
+        inference="sparse",
+        num_inducing=inducing,
+        num_samples=SAMPLES,
+        batch_size=BATCH,
+        max_steps=STEPS,
+        random_state=0,
+        training=options,
+    )
     model.fit(data.x[own].numpy(), data.y[own].numpy(), callback=record)
     steps = [tuple(end - begin for begin, end in zip(*pair, strict=True)) for pair in pairwise(times[2:])]
     learned = sum(p.numel() for p in (*model.model_.parameters(), *model.likelihood_.parameters()) if p.requires_grad)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -32,7 +32,7 @@ def profiled(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _stages(contestant: Orbitgp, clock: Callable[[], float]) -> dict[str, float]:
-    times: Counter[str] = Counter()
+    times: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def timed(name: str) -> Iterator[None]:
@@ -62,7 +62,7 @@ def _kernels(contestant: Orbitgp, device: torch.device, steps: int = 5) -> dict[
             contestant.step()
         torch.cuda.synchronize(device)
     # An operator and the kernels that it launches are both listed: the kernels count.
-    events = [e for e in run.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
+    events = [e for e in run.key_averages() if e.device_type.name == "CUDA"]
     times = {e.key: e.self_device_time_total / 1e3 / steps for e in events}
     longest = sorted(times, key=lambda key: -times[key])
     parts = {key: times[key] for key in longest[:SHOWN]}

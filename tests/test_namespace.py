@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,9 @@ def test_dir_shows_what_users_call_and_all_of_it_is_there() -> None:
 def test_other_names_are_an_error() -> None:
     with pytest.raises(AttributeError, match="module 'orbitgp' has no attribute 'reproduce'"):
         orbitgp.reproduce  # noqa: B018
+
+
+def test_the_citation_names_the_version() -> None:
+    """pyproject.toml reads it from the package."""
+    citation = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {orbitgp.__version__}\n" in citation

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orbitgp.kernels.invariant import InvariantKernel
     from orbitgp.training import TrainingOptions
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # Loaded on first use: ``import orbitgp`` is quick and needs no torch, and orbits need neither GPyTorch nor scikit-learn.
 _MODULES = ("datasets", "kernels", "likelihoods", "metrics", "orbits", "plotting", "saving", "training")

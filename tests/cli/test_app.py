@@ -45,7 +45,7 @@ def test_without_typer_one_sentence(here):
 
 
 def test_the_first_line_does_not_wait_for_torch():
-    """Nor do a help page and the completion of the shell."""
+    """Nor does a help page."""
     code = "import sys, orbitgp.cli.app; print(*{'torch', 'sklearn', 'gpytorch', 'scipy', 'matplotlib'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == ""

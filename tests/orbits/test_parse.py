@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orbitgp.cli.arguments import ORBIT_NAMES, complete_orbit
+from orbitgp.cli.arguments import ORBIT_NAMES
 from orbitgp.orbits import (
     Affine,
     Composition,
@@ -78,8 +78,6 @@ def test_bad_orbits(text, sentence):
 
 def test_completion_knows_the_same_names_without_loading_them():
     assert set(ORBIT_NAMES) == set(NAMES)
-    assert complete_orbit("affine*def") == ["affine*deformation"]
-    assert complete_orbit("rot") == ["rotation", "rotate90"]
 
 
 def test_columns_by_name():

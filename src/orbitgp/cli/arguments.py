@@ -26,7 +26,7 @@ DATA_NAMES = {
     "mnist": "70,000 digits of 28x28 pixels",
     "fashion-mnist": "70,000 pieces of clothing, 28x28 pixels",
 }
-# Here, and not from orbitgp.orbits.parse: completion must not wait for torch. A test holds the two together.
+# Here, and not from orbitgp.orbits.parse: help must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (
     *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
     *("contrast", "saturation", "hue", "gamma", "blur", "stain", "cutout"),
@@ -49,23 +49,12 @@ _MAP_HELP = (
 )
 
 
-def complete_data(incomplete: str) -> list[tuple[str, str]]:
-    """Names of data sets; the shell completes files."""
-    return [(name, says) for name, says in DATA_NAMES.items() if name.startswith(incomplete)]
-
-
-def complete_orbit(incomplete: str) -> list[str]:
-    """Names of orbits, also for the last factor of a product."""
-    done, star, last = incomplete.rpartition("*")
-    return [f"{done}{star}{name}" for name in ORBIT_NAMES if name.startswith(last)]
-
-
 _data = partial(typer.Option, rich_help_panel="Data")
 _column = partial(_data, metavar="COLUMN")
 _train = partial(typer.Option, rich_help_panel="Training")
 _count = partial(_train, metavar="N", min=1)
 _out = partial(typer.Option, rich_help_panel="Output")
-orbit_option = partial(typer.Option, "--orbit", "-o", metavar="ORBIT", autocompletion=complete_orbit)
+orbit_option = partial(typer.Option, "--orbit", "-o", metavar="ORBIT")
 
 Json = Annotated[bool, _out("--json", help="Print the result as JSON, for scripts.")]
 
@@ -74,7 +63,7 @@ Json = Annotated[bool, _out("--json", help="Print the result as JSON, for script
 class DataOptions:
     """Which data, and how to read them. The run folder keeps them, so that a run can be resumed and repeated."""
 
-    data: Annotated[str, typer.Argument(metavar="DATA", help=_DATA_HELP, autocompletion=complete_data)] = "digits"
+    data: Annotated[str, typer.Argument(metavar="DATA", help=_DATA_HELP)] = "digits"
     target: Annotated[str | None, _column(help="The column of a table to predict.")] = None
     targets: Annotated[str | None, _data(metavar="FILE", help="The .npy file of targets for a .npy file of inputs.")] = None
     test: Annotated[str | None, _data(metavar="DATA", help="Held-out data, to report the error on.")] = None

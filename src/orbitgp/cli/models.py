@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orbitgp.training.progress import Progress
     from orbitgp.training.run import Engine
 
-# Classes of orbitgp.kernels, the outer one first. They are not imported: help and completion must not wait for torch.
+# Classes of orbitgp.kernels, the outer one first. They are not imported: help must not wait for torch.
 OF_IMAGES = {
     "gradients": ["OrientedGradients"],
     "framed-gradients": ["Frame", "OrientedGradients"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from orbitgp.cli.arguments import Json, complete_data
+from orbitgp.cli.arguments import Json
 from orbitgp.cli.run import Run
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _READ_HELP = "How pandas reads a table, where that is not as for the training da
 
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a model file.")],
-    inputs: Annotated[str, typer.Argument(metavar="INPUT", help=_INPUT_HELP, autocompletion=complete_data)],
+    inputs: Annotated[str, typer.Argument(metavar="INPUT", help=_INPUT_HELP)],
     out: Annotated[Path | None, Option("--out", help="Write to this file (.csv or .json), not to the terminal.")] = None,
     proba: Annotated[bool, Option("--proba", help="Give the probability of every class, not only of the best.")] = False,
     read: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=_READ_HELP)] = None,

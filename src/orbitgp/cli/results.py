@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -75,7 +73,7 @@ def finish(
         # Held-out data have no part in the verdict.
         result["comparison"] = {**comparison.to_dict(), "test": {orbit: " ".join(said) for orbit, said in errors.items()}}
     model.columns_ = options.table()  # so that the model file takes data frames, too
-    _save_model(model, run.model)
+    model.save(run.model)
     run.write_json(run.path / "config.json", {**config, "decided": {"ard": "yes" if model.ard_ else "no"}})
     run.write_json(run.path / "history.json", model.history_)
     write_report(run.report, content)
@@ -90,20 +88,6 @@ def _lengthscales(model: Any, config: dict[str, Any], scales: Any) -> list[str]:
     if config["settings"]["ard"] != "auto" or scales is None or model.ard_gain_ is None:
         return []
     return [f"A lengthscale for each column is {'' if model.ard_ else 'not '}used: {nats(model.ard_gain_, sign=True)}."]
-
-
-def _save_model(model: Any, path: Path) -> None:
-    """Write the model, elsewhere if the disk is full."""
-    try:
-        model.save(path)
-    except OSError as error:
-        elsewhere = Path(tempfile.mkdtemp(prefix="orbitgp-")) / path.name
-        try:
-            model.save(elsewhere)
-        except OSError:
-            elsewhere.parent.rmdir()
-            raise error from None
-        raise OSError(f"{path} could not be written ({error}): the model is in {elsewhere}.") from error
 
 
 def name_and_source(data: Data) -> str:

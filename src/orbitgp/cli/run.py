@@ -64,12 +64,10 @@ class Run:
 
     def claimed(self) -> Run:
         """The same run, whose configuration is written, which makes the folder that of this run and of no other."""
-        path = self.path / "config.json"
         try:
-            path.touch(exist_ok=False)
+            self.write_json(self.path / "config.json", self.config, new=True)
         except FileExistsError:
             raise _taken(self.path) from None
-        self.write_json(path, self.config)
         return self
 
     @classmethod
@@ -107,11 +105,11 @@ class Run:
         if not self.quiet:
             typer.echo(text, err=True)
 
-    def write_json(self, path: Path, content: Any) -> None:
-        """Write one of the JSON files."""
+    def write_json(self, path: Path, content: Any, new: bool = False) -> None:
+        """Write one of the JSON files; with ``new``, only if it does not exist."""
         from orbitgp.saving.container import write_json  # loads torch, which a help page need not wait for
 
-        write_json(path, {**content, "checksum": _checksum(content)} if isinstance(content, dict) else content)
+        write_json(path, {**content, "checksum": _checksum(content)} if isinstance(content, dict) else content, new)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -100,18 +100,6 @@ class ExactPredictions(nn.Module):
             other = other.to(seen.dtype)
             yield other, prior, streamed.cross(self.vectors, other, seen).double()
 
-    def mean_gradient(self, x: Inputs) -> Float[Tensor, "latents others *features"]:
-        """The gradient of the mean of f with respect to each input. f averages over the orbit, and so does its gradient."""
-        vectors, seen, found = self.vectors, self._conditioned_on(), []
-        for row in x.split(1):
-            row = row.detach().requires_grad_()
-            with torch.enable_grad():
-                other, prior = self.seen_and_means(row)
-                cross = torch.cat([vectors.cross(other.to(seen.dtype), block) for block in streamed.blocks(seen)], 1)
-                mean = prior[0] + (cross.double() @ self.weights)[0]
-                found.append(torch.stack([torch.autograd.grad(one, row, retain_graph=True)[0][0] for one in mean]))
-        return torch.stack(found, 1)
-
     @torch.no_grad()
     def joint(
         self, x: Inputs, *_: Any, **__: Any

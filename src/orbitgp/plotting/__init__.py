@@ -1,9 +1,9 @@
-"""Pictures of what an orbit does to an input, and where on its axis a signal matters.
+"""Pictures of what an orbit does to an input.
 
 :func:`show` returns a ``matplotlib.figure.Figure`` and touches no global state. Save it with ``figure.savefig(...)``, or let a
 notebook show it: it does so where the figure is the last line of a cell. matplotlib is the extra ``orbitgp[plot]``.
 """
 
-from orbitgp.plotting.samples import sensitivities, show
+from orbitgp.plotting.samples import show
 
-__all__ = ["sensitivities", "show"]
+__all__ = ["show"]

@@ -1,4 +1,4 @@
-"""Inputs among the samples of their orbit, and where on its axis a signal matters."""
+"""Inputs among the samples of their orbit."""
 
 from __future__ import annotations
 
@@ -155,32 +155,6 @@ def _draw_signal(axes: Axes, x: Vector, others: Vectors, axis: Axis | None) -> N
         axes.set_yticks([])
     if axis is None or axis[0] == 1:
         axes.locator_params("x", integer=True)
-
-
-def sensitivities(model: Any, X: Any) -> Float[np.ndarray, "channels length"]:
-    """Where on the axis of a signal the predictions of a fitted estimator hang, for each channel.
-
-    It is the root mean square, over the rows of X and the latent functions, of the gradient of f times the standard deviation
-    of the signals there: how much f moves when this sample alone moves as much as it does in the data. f averages over the
-    orbit, and so does its gradient. It takes a model of exact inference. The report draws it.
-    """
-    exact, shape = model.model_, tuple(model.input_shape_)
-    if model.inference_ != "exact":
-        raise ValueError("sensitivities takes a model of exact inference: fit fewer data, with inference='exact'.")
-    if len(shape) > 2:
-        raise ValueError(f"sensitivities is for signals (T,) or (C, T), but the inputs have shape {shape}.")
-    x = torch.as_tensor(np.asarray(X)).reshape(-1, *shape).to(exact.dtype)
-    slope = exact.mean_gradient(x).double()
-    spread = exact.x.double().std(0)
-    return (slope.square().mean((0, 1)).sqrt() * spread).reshape(-1, x.shape[-1]).numpy()
-
-
-def draw_sensitivity(axes: Axes, height: Float[np.ndarray, " length"], axis: Axis | None) -> None:
-    """One channel of :func:`sensitivities`."""
-    place, label = _places(len(height), axis)
-    axes.fill_between(place, height, color=PAPER.accent, alpha=0.35, linewidth=0)
-    axes.plot(place, height, color=PAPER.accent, linewidth=1.4)
-    axes.set(xlabel=label, ylim=(0, None), yticks=[])
 
 
 def _places(length: int, axis: Axis | None) -> tuple[Float[np.ndarray, " length"], str]:

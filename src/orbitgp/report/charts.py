@@ -23,9 +23,8 @@ from scipy.ndimage import uniform_filter1d
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Change
 from orbitgp.plotting.figures import PAPER, draw_change, new_axes
-from orbitgp.plotting.samples import MOST_NAMES, GreyScale, draw, draw_sensitivity, draw_vector, sensitivities, signal_axis
+from orbitgp.plotting.samples import MOST_NAMES, GreyScale, draw, draw_vector, signal_axis
 from orbitgp.report.cases import Calibration
-from orbitgp.report.finding import Fitted
 from orbitgp.training.records import Record
 
 # Text stays text, names with dollar signs are no formulas, and the same chart gives the same page.
@@ -35,7 +34,6 @@ _ENOUGH = 3  # records, to draw
 _VARIABLES = {PAPER.accent: "var(--accent)", PAPER.soft: "var(--soft)", PAPER.ink: "var(--ink)", "#000000": "var(--soft)"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _SIZE = 4.7, 3.0  # of every chart, so that all have the same letters
-_ROWS = 24  # inputs whose gradients are averaged
 _MOST_LETTERS = 18  # of the name of a column, to leave room for its value
 
 
@@ -199,12 +197,3 @@ class Pictures:
         values = [shift + unit * float(value) for value, (shift, unit) in zip(x, self.scales, strict=True)]
         short = [name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…" for name in self.columns]
         return [f"{name} {value:.4g}" for name, value in zip(short, values, strict=True)]
-
-    def sensitivity(self, model: Fitted, x: Shaped[np.ndarray, "rows *features"]) -> Markup | None:
-        """Where on the axis of signals the predictions look; None where there is no such picture."""
-        if self.axis is None or model.inference_ != "exact":
-            return None
-        axes = new_axes(_SIZE[0], 1.6)
-        for height in sensitivities(model, x[np.linspace(0, len(x) - 1, min(_ROWS, len(x))).round().astype(int)]):
-            draw_sensitivity(axes, height, self.axis)
-        return svg(axes, "How much predictions move with each sample")

@@ -105,7 +105,6 @@ def page(content: Content) -> str:
             comparison=content.comparison,
             with_units=_unbroken,
             pictures=pictures,
-            sensitivity=pictures.sensitivity(model, x),
             examples=_examples(x, content) if learned else [],
             changes=changes(content.start, learned),
             label_of=lambda name: quantity_label(name, learned),

@@ -62,9 +62,8 @@ def test_long_work_is_announced(capsys):
     assert "this will take about" in said
     assert re.search("--max-data 300 would take [0-9]+ s", said)
     # What fits took, in seconds of one core of a busy machine: 300 digits with rotations 25, without an orbit 4.
-    for orbits, low, high in (([Rotation(), Rotation()], 20, 70), ([Identity(), Rotation(), Rotation()], 20, 80)):
-        assert low <= sum(estimate(load("digits", max_data=300), orbits)) <= high
-        capsys.readouterr()
+    assert 20 <= sum(estimate(load("digits", max_data=300), [Identity(), Rotation(), Rotation()])) <= 80
+    capsys.readouterr()
     estimate(many, [Rotation()], max_steps=2)
     estimate(many, [Rotation()], max_seconds=5.0)
     assert capsys.readouterr().err == ""

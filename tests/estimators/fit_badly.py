@@ -31,7 +31,6 @@ def cases(rank: int) -> dict[str, Callable[[], Any]]:
         "nan": lambda: fit(with_nan if rank else x),
         "lengths": lambda: fit(x, y[: 12 - rank]),
         "exact": lambda: fit(inference="exact", num_inducing=None),
-        "no folder": lambda: fit(Path("nowhere") if rank else x),
         "good": lambda: fit(),
     }
 

@@ -7,11 +7,11 @@ import shutil
 import signal
 from pathlib import Path
 
-import fit_badly
-import fit_shared
 import numpy as np
 import pytest
-from together import together
+
+from tests.estimators import fit_badly, fit_shared
+from tests.estimators.together import together
 
 
 @pytest.mark.slow
@@ -55,7 +55,6 @@ def test_processes_that_do_not_fit_together_get_a_sentence_each(tmp_path: Path) 
         "lengths": "process 1: Found input variables with inconsistent numbers of samples: [12, 11]",
         "exact": "inference='exact' needs all data in one place, but they are shared by several processes: "
         "take 'auto' or 'sparse'.",
-        "no folder": "process 1: X is the folder nowhere, which holds no .npy files.",
     }
     assert {name: sentence.splitlines()[0].partition(": ")[2] for name, sentence in first.items()} == expected
     assert list(second) == list(expected)  # it fails where the first does, and goes on to the next

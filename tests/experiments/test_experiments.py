@@ -257,6 +257,7 @@ def test_the_demo_marks_the_learned_angle_on_the_evidence():
 @pytest.mark.slow
 def test_the_demo_draws_what_it_learned(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "NUM_TRAIN", 20)
+    monkeypatch.setattr(demo, "ANGLES", demo.ANGLES[::6])
     demo.main(["--out", str(tmp_path)])
     assert "RBF, rotations learned" in capsys.readouterr().out
     assert (tmp_path / "demo.png").exists()

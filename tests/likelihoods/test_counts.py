@@ -73,7 +73,8 @@ def test_evidence_of_three_counts() -> None:
     prior = stats.multivariate_normal.logpdf(f, np.zeros(3), covariance) + 3 * np.log(axis[1] - axis[0])
 
     def truth(overdispersion: float) -> float:
-        return float(np.logaddexp.reduce(prior + sum(log_pmf(n, f[:, i], overdispersion) for i, n in enumerate(y))))
+        first, second, third = (log_pmf(n, axis, overdispersion) for n in y)
+        return float(np.logaddexp.reduce(prior + (first[:, None, None] + second[:, None] + third).ravel()))
 
     def propagated(overdispersion: float) -> float:
         made, targets = likelihood(overdispersion), column(*y)

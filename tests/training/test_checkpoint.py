@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import fit_to_kill
 import numpy as np
 import pytest
 import torch
@@ -31,6 +30,7 @@ from orbitgp.training.checkpoint import Checkpoint, read_checkpoint
 from orbitgp.training.run import Run
 from orbitgp.training.trainer import Trainer
 from tests import new_process
+from tests.training import fit_to_kill
 
 KILLS = int(os.environ.get("ORBITGP_KILLS", "2"))  # 20 take half a minute of a quiet core
 QUICK: dict[str, Any] = {"max_steps": 12, "num_inducing": 8, "num_samples": 4, "batch_size": 8, "random_state": 0}

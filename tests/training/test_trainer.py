@@ -148,7 +148,7 @@ def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     trainer.choose_start()
     assert trainer.screened
     found = trainer.model.orbit.width.item()
-    exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=128)
+    exact = ExactGP(trainer.model.kernel, trainer.model.orbit, trainer.x, num_samples=64)
 
     def evidence(width):
         with torch.no_grad():

@@ -15,7 +15,8 @@ import orbitgp.estimators.evidence
 import orbitgp.estimators.initialise
 import orbitgp.estimators.session
 from orbitgp import InvariantGPRegressor
-from orbitgp.estimators.evidence import sparse_evidence
+from orbitgp.estimators.evidence import bounded, sparse_evidence
+from orbitgp.inference.evidence import Evidence
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
@@ -69,8 +70,7 @@ def fitted(rows: int = 120, **options: Any) -> InvariantGPRegressor:
     return InvariantGPRegressor(GaussianNoise(0.2), **options).fit(x, y)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 30}], ids=["climb", "steps"])
-@pytest.mark.parametrize("speed", [1e5, 1e6])
+@pytest.mark.parametrize(("speed", "options"), [(1e6, {}), (1e5, {"batch_size": 30})], ids=["climb", "steps"])
 def test_a_fit_ends_within_its_limit(speed: float, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """At these speeds, the posterior and the evidence without a limit take longer than the whole fit may."""
     machine = Machine(speed, monkeypatch)
@@ -151,7 +151,7 @@ def test_whole_orbits_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_upper_bound_is_computed_where_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     _, run = scored(TimeLeft(None), rows=120)
     uppers = []
-    for share in np.geomspace(1e-7, 1.0, 15):
+    for share in np.geomspace(1e-7, 1.0, 8):
         monkeypatch.setattr(TimeLeft, "share", lambda _, share=share: float(share))
         uppers.append(sparse_evidence(run, torch.Generator().manual_seed(0)).upper)
     missing = [upper is None for upper in uppers]
@@ -187,3 +187,26 @@ def test_a_run_counts_what_came_before() -> None:
     run = trainer(max_seconds=5.0, seconds=6.0)
     run.run()
     assert run.steps == 0
+
+
+def bounded_by(value: float, stderr: float, upper: float) -> Evidence:
+    return bounded(Evidence(value, stderr, 10, 64, "Gaussian"), upper)
+
+
+def test_a_bound_far_above_its_upper_bound_is_noise() -> None:
+    """A kernel of variance 1e9 and a noise of 6e-3 scored 31,800,114 +- 12,660,355 nats, where 20 is the most there can be."""
+    found = bounded_by(31_800_114.0, 12_660_355.0, 20.0)
+    assert found.value == found.upper == 20.0
+    assert found.interval[0] < -25e6
+
+
+def test_a_bound_below_its_upper_bound_stays() -> None:
+    found = bounded_by(10.0, 3.0, 20.0)
+    assert (found.value, found.upper) == (10.0, 20.0)
+
+
+def test_other_draws_may_have_more_than_those_of_the_upper_bound() -> None:
+    found = bounded_by(30.0, 0.5, 20.0)
+    assert found.value == found.upper == 27.5
+    exact = bounded_by(30.0, 0.0, 20.0)
+    assert exact.value == exact.upper == 30.0

@@ -1,1 +1,0 @@
-"""Random problems, hostile files and injected faults, from seeds: ``python -m tests.fuzz --help``."""

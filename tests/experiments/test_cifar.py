@@ -73,6 +73,13 @@ def test_the_chosen_model_starts_from_what_was_learned(tmp_path: Path, monkeypat
     assert check([record]) == {"seed 0: the evidence wants reflections": True}
 
 
+def test_a_map_in_tf32_is_the_same_map() -> None:
+    x, seen = torch.rand(3, 3, 32, 32), feature_map((ONE, TWO), 8)
+    prepare(wrapped := cifar.InTF32(seen), x)
+    torch.testing.assert_close(wrapped(x), seen(x))
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_variance_and_noise_have_the_most_evidence() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 2))

@@ -23,7 +23,7 @@ from orbitgp.inference import streamed
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
 from orbitgp.inference.prior import Means
-from orbitgp.inference.streamed import Streamed
+from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Inputs
@@ -94,7 +94,7 @@ class ExactPredictions(nn.Module):
     ) -> Iterator[tuple[Seen, Means, Float[Tensor, "rows data"]]]:
         """What g sees of some new rows, their prior means, and covariances of f there and at the data; a few rows at a time."""
         # Data that are mapped anew for each part of the new rows ask for large parts.
-        at_once = chunk_elements(x.device) // seen.numbers if isinstance(seen, Streamed) else self.rows_at_once(x)
+        at_once = held_elements(x.device) // seen.numbers if isinstance(seen, Streamed) else self.rows_at_once(x)
         for part in x.split(max(1, min(at_once, chunk_elements(x.device) // len(self.x)))):
             other, prior = self.seen_and_means(part)
             other = other.to(seen.dtype)

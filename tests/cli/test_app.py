@@ -26,7 +26,7 @@ def test_help_shows_orbits_as_they_are_typed():
 
 
 def test_help_is_there_for_every_command():
-    for command in ("learn", "compare", "predict", "show", "doctor"):
+    for command in ("learn", "compare", "advise", "predict", "show", "export", "doctor"):
         result = call(command, "--help")
         assert result.exit_code == 0
         assert f"orbitgp {command}" in result.stdout

@@ -1,4 +1,4 @@
-"""The command line: ``orbitgp learn``, ``compare``, ``predict``, ``show``, ``doctor``."""
+"""The command line: ``orbitgp learn``, ``compare``, ``advise``, ``predict``, ``show``, ``export``, ``doctor``."""
 
 from __future__ import annotations
 

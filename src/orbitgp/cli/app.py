@@ -21,10 +21,12 @@ from typing import Annotated, Any
 import typer
 
 import orbitgp
+from orbitgp.cli.advise import advise
 from orbitgp.cli.arguments import Json, expand_options
 from orbitgp.cli.begin import INTERRUPTED
 from orbitgp.cli.compare import compare
 from orbitgp.cli.doctor import doctor
+from orbitgp.cli.export import export
 from orbitgp.cli.learn import learn
 from orbitgp.cli.predict import predict
 from orbitgp.cli.processes import count, rank
@@ -92,7 +94,7 @@ def _unfinished(run: Run, json_: bool) -> None:
         typer.echo(json.dumps({"finished": False, "steps": steps, "max_steps": total}))
         return
     done = f"{steps}{'' if total is None else f' of {total}'} steps"
-    if run.config["command"] == "compare":
+    if run.config["command"] != "learn":
         count = len(list(run.models.glob("*")))
         done = f"{count} model{'' if count == 1 else 's'}"
     typer.echo(f"{', '.join(run.config['orbits'])} on {run.config['name']}: {done} done.\nGo on with {run.resume_command()}")
@@ -154,7 +156,7 @@ def _sentence(error: Exception) -> str:
     return _printable(text if text.endswith((".", "?", "!")) else f"{text}.")
 
 
-for command in (learn, compare, predict, show, doctor):
+for command in (learn, compare, advise, predict, show, export, doctor):
     app.command()(expand_options(print_errors(command)))
 
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from orbitgp.datasets.files import Data
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
+OF_PICTURES = (  # augmentations that pictures are asked about
+    *("none", "flip", "flip(False, True)", "rotation", "translation"),
+    *("scale", "shear", "deformation", "brightness", "contrast"),
+)
 Asked = dict[str, bool | float | str | None]  # the options that only this command has
 
 
@@ -155,6 +159,11 @@ def _check(config: dict[str, Any], data: Data) -> None:
 
 def _default_orbits(command: str, data: Data) -> list[str]:
     """Those that the data may have: all to compare, the first one to learn, which for a table is none."""
+    if command == "advise":
+        if not data.has_images:
+            raise ValueError("orbitgp advise is for pictures: orbitgp compare takes signals and tables.")
+        colours = ["saturation", "hue"] if len(data.input_shape) == 3 and data.input_shape[0] == 3 else []
+        return [*OF_PICTURES, *colours]
     if data.options.signal or data.has_images:
         orbits = ["timeshift", "timewarp", "gain*offset"] if data.options.signal else ["rotation", "affine"]
         return ["none", *orbits] if command == "compare" else orbits[:1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -15,6 +15,9 @@ from orbitgp.cli.begin import begin, stoppable
 from orbitgp.cli.models import Watch, estimator_for, estimator_settings, tell_estimate
 from orbitgp.cli.results import finish, print_next
 from orbitgp.cli.run import Run, orbit_for
+
+if TYPE_CHECKING:
+    from orbitgp.comparison import Comparison
 
 _ORBITS_HELP = (
     f"{arguments.ORBIT_HELP} Give it once for each orbit; by default none, rotation and affine for images, none, timeshift, "
@@ -55,6 +58,19 @@ def compare(
 
 
 def _compare(run: Run, jobs: int | None) -> None:
+    ranking, result = train_and_rank(run, jobs)
+    if run.json:
+        typer.echo(json.dumps(result, indent=1))
+        return
+    typer.echo(str(ranking))
+    if errors := result["comparison"]["test"]:
+        typer.echo("\nOn the test set: " + "; ".join(f"{name}: {said}" for name, said in errors.items()) + ".")
+    typer.echo(f"\n{ranking.best}: {result['summary']}\n")
+    print_next(run)
+
+
+def train_and_rank(run: Run, jobs: int | None) -> tuple[Comparison, dict[str, Any]]:
+    """The ranking of the orbits of a run, and the content of its result.json; the files of the run are written."""
     import joblib
     import torch
 
@@ -90,11 +106,4 @@ def _compare(run: Run, jobs: int | None) -> None:
     certain = ranking.plain not in ranking.tied
     result = finish(run, model, starts[ranking.best], plain, certain, comparison=ranking)
     shutil.rmtree(run.models, ignore_errors=True)
-    if run.json:
-        typer.echo(json.dumps(result, indent=1))
-        return
-    typer.echo(str(ranking))
-    if errors := result["comparison"]["test"]:
-        typer.echo("\nOn the test set: " + "; ".join(f"{name}: {said}" for name, said in errors.items()) + ".")
-    typer.echo(f"\n{ranking.best}: {result['summary']}\n")
-    print_next(run)
+    return ranking, result

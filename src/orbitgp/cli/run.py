@@ -52,7 +52,7 @@ class Run:
                 raise _taken(out)
             out.mkdir(parents=True, exist_ok=True)
             return cls(out, config).claimed()
-        data, what = config["data"]["data"], config["orbit"] if config["command"] == "learn" else "compare"
+        data, what = config["data"]["data"], config["orbit"] if config["command"] == "learn" else config["command"]
         stem, number = f"{_slug(Path(data).stem or data)}-{_slug(what)}", 1
         while True:
             path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")

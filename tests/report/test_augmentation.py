@@ -1,0 +1,74 @@
+"""What was learned as code of other tools. The oracle is kornia, where it is installed; else, Python's own parser."""
+
+from __future__ import annotations
+
+import ast
+import math
+
+import pytest
+import torch
+
+from orbitgp import orbits
+from orbitgp.orbits.parse import make_orbit
+from orbitgp.report.augmentation import TOOLS, augmentation
+
+COLOUR = (3, 20, 40)
+EVERYTHING = "affine(angle=10, scale_x=(0.9, 1.2), scale_y=(0.8, 1.1), shear=0.1, shift_x=(-2, 4), shift_y=1)"
+EVERYTHING += "*brightness(0.2)*contrast((0.5, 2.0))*saturation(1.5)*hue(36)*gamma((0.8, 1.25))*blur(1.0)*deformation"
+
+
+def test_numbers_are_in_the_units_of_the_tool() -> None:
+    text = augmentation(make_orbit(EVERYTHING, COLOUR), COLOUR, "kornia")
+    shear = math.degrees(math.atan(0.1))
+    assert f"RandomAffine(10, translate=(0.1, 0.05), scale=(0.9, 1.2, 0.8, 1.1), shear={shear:.4g}, p=1.0)" in text
+    assert "RandomBrightness(brightness=(0.8, 1.2), p=1.0)" in text
+    assert "RandomContrast(contrast=(0.5, 2), p=1.0)" in text
+    assert "RandomHue(hue=(-0.1, 0.1), p=1.0)" in text
+    assert "kornia cannot express LocalDeformation" in text
+    assert "contrast_limit=(-0.5, 1)" in augmentation(make_orbit(EVERYTHING, COLOUR), COLOUR, "albumentations")
+    assert "gamma_limit=(80, 125)" in augmentation(make_orbit(EVERYTHING, COLOUR), COLOUR, "albumentations")
+    assert "scale=(0.8, 1.25), shear" in augmentation(orbits.Scale(1.25), (8, 8), "kornia")
+
+
+@pytest.mark.parametrize("tool", [name for name in TOOLS if name != "ultralytics"])
+def test_code_can_be_parsed(tool: str) -> None:
+    square = (3, 20, 20)
+    for orbit in (EVERYTHING, "none", "flip", "rotate90", "weighted(flip, 0.3)", "rotation(20)*flip"):
+        text = augmentation(make_orbit(orbit, square), square, tool)
+        ast.parse(text)
+        assert ("was not tried" in text) == (tool != "kornia")
+
+
+def test_a_learned_weight_is_the_probability_of_a_mirror_image() -> None:
+    weighted = orbits.Weighted(orbits.Flip(), 0.3)
+    assert "RandomHorizontalFlip(0.3)" in augmentation(weighted, (8, 8), "torchvision")
+    assert "fliplr: 0.5" in augmentation(orbits.Flip(), (8, 8), "ultralytics")
+    both = augmentation(orbits.Flip(horizontal=True, vertical=True), (8, 8), "nnunet")
+    assert "mirrored = (0, 1)" in both
+    assert "return (-0.3491, 0.3491)" in augmentation(orbits.Rotation(20), (8, 8), "nnunet")
+
+
+def test_what_cannot_be_exported_gets_a_sentence() -> None:
+    with pytest.raises(ValueError, match="no export to 'keras'"):
+        augmentation(orbits.Flip(), (8, 8), "keras")
+    with pytest.raises(ValueError, match="is for images"):
+        augmentation(orbits.Identity(), (5,), "kornia")
+
+
+def test_kornia_takes_it_and_goes_as_far() -> None:
+    pytest.importorskip("kornia")
+    torch.manual_seed(0)
+    x = torch.rand(2, *COLOUR)
+    for orbit in (EVERYTHING, "rotate90", "weighted(flip, 0.3)"):
+        shape = COLOUR if orbit != "rotate90" else (3, 20, 20)
+        scope: dict[str, object] = {}
+        exec(augmentation(make_orbit(orbit, shape), shape, "kornia"), scope)
+        assert scope["transform"](x[..., : shape[-1]]).shape == (2, *shape)  # type: ignore[operator]
+    exec(augmentation(orbits.Brightness(0.1), COLOUR, "kornia"), scope)
+    grey = torch.full((200, *COLOUR), 0.5)
+    moved = scope["transform"](grey)[:, 0, 0, 0] - 0.5  # type: ignore[operator]
+    assert float(moved.abs().max()) == pytest.approx(0.1, rel=0.05)
+    exec(augmentation(orbits.Weighted(orbits.Flip(), 0.25), (1, 1, 2), "kornia"), scope)
+    pair = torch.tensor([0.0, 1.0]).expand(2000, 1, 1, 2)
+    mirrored = scope["transform"](pair)[:, 0, 0, 0].mean()  # type: ignore[operator]
+    assert float(mirrored) == pytest.approx(0.25, abs=0.04)

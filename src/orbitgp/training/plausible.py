@@ -40,6 +40,7 @@ Which = Bool[np.ndarray, " parameters"]
 MOST_PARAMETERS = 24  # of orbit, kernel and likelihood: with more, profiles take too long
 EVALUATIONS = 8  # of one end at the most; three are usual
 _ROOT = float(norm.ppf(0.975))  # of twice the fall, in roots of nats, where a profile ends
+_FAR = 3.0  # standard deviations, over which a difference of gradients is too coarse
 _CLOSE = 0.2  # nats, to which the best others and the fall at the end are known
 
 
@@ -174,10 +175,18 @@ class Point(NamedTuple):
 def precision(gradient_at: Callable[[Vector], Vector], best: Vector, size: float = 0.1) -> Matrix:
     """Minus the second derivative, by differences of the gradient. Where the data say nothing, it is one.
 
-    It is positive definite, and so is its inverse in double precision.
+    It is positive definite, and so is its inverse in double precision. Where a difference of this size is many standard
+    deviations of a parameter, with others as they are, it is taken again over one.
     """
-    steps = size * np.eye(len(best))
-    columns = np.stack([(gradient_at(best - step) - gradient_at(best + step)) / (2 * size) for step in steps])
+
+    def column(index: int, size: float) -> Vector:
+        step = size * np.eye(len(best))[index]
+        return (gradient_at(best - step) - gradient_at(best + step)) / (2 * size)
+
+    columns = np.stack([column(index, size) for index in range(len(best))])
+    for index, own in enumerate(columns.diagonal().copy()):
+        if _FAR < size * max(own, 0.0) ** 0.5 < inf:
+            columns[index] = column(index, own**-0.5)
     values, vectors = np.linalg.eigh(np.nan_to_num(0.5 * (columns + columns.T), nan=0.0, posinf=0.0, neginf=0.0))
     return (vectors * values.clip(1.0, 1e10)) @ vectors.T
 
@@ -196,7 +205,9 @@ def profile_end(function: Function, top: Point, index: int, bound: float) -> tup
         there = point.to(point.with_best(others, index, origin + side * distance), function)
         if there is None:
             break
-        point, step = there, there.newton(others)
+        is_worse = there.vector[index] == point.vector[index] and there.value < point.value
+        point = point._replace(hessian=there.hessian) if is_worse else there
+        step = point.newton(others)
         if point.value > top.value + 0.5 * _ROOT**2:
             raise FloatingPointError("a point on the profile is higher than its top")
         gain = 0.5 * point.gradient @ step

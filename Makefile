@@ -3,7 +3,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE # compiled tests are kept: to rewrite their assertions takes seconds in each process
 
-.PHONY: help venv demo test test-fast fuzz mutants check format docs bench reproduce-small tables
+.PHONY: help venv demo test test-fast coverage fuzz mutants check format docs bench reproduce-small tables
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -23,6 +23,9 @@ test: $(STAMP)  ## all tests, on two processes
 
 test-fast: $(STAMP)  ## the tests without the slow ones, and without checks of shapes, in a minute or so
 	JAXTYPING_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+coverage: $(STAMP)  ## all tests, and the lines that none of them runs: a third longer
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 fuzz: $(STAMP)  ## random problems, hostile files, faults and kills, on all cores
 	$(BIN)/python -m tests.fuzz problems

@@ -141,7 +141,7 @@ class TestAtTheTop:
 
     def test_an_orbit_that_is_kept_stays_and_another_is_learned(self) -> None:
         kept, learned = trainer(), trainer()
-        kept.keeps_orbit = True
+        kept.freeze_orbit = True
         scales = [float(run.model.orbit.describe().quantities["scale"].value) for run in (kept, learned)]
         kept.run(), learned.run()
         after = [float(run.model.orbit.describe().quantities["scale"].value) for run in (kept, learned)]

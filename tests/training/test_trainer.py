@@ -163,7 +163,7 @@ def test_by_default_the_orbit_is_that_of_the_exact_evidence(axis):
     trainer.run()
     assert trainer.model.orbit.width.item() == found
     assert trainer.model.orbit.width.requires_grad
-    assert trainer.state_dict()["keeps_orbit"]
+    assert trainer.state_dict()["freeze_orbit"]
 
 
 def test_short_runs_are_not_screened():

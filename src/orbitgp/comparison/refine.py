@@ -92,7 +92,7 @@ def _ends_of_sparse(models: Sequence[Trained]) -> tuple[float, float, str]:
     if gain > _REAL_GAIN and before is not None and after is not None:
         high = max(high, value + slack * gain / (before - after) + gain) if before > after else inf
     reason = f"its bound may be {slack:,.0f} nats loose, and gained {gain:,.0f} from the run before"
-    if not last.model.converged_:  # two runs that end too early may agree, and say nothing about the top
+    if not last.model.converged_:  # two runs that end too early may agree, and say nothing about the optimum
         high, reason = inf, "its training met a limit"
     return value - errors, high + errors, reason
 

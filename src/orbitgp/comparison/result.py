@@ -168,13 +168,13 @@ class Comparison:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Nats against the best, with the interval of each orbit, on these axes or on new ones, which a notebook shows."""
         ax = pyplot_axes(*self._chart_size) if ax is None else ax
-        top = self.standings[0].value
-        farthest = max((abs(s.high - top) for s in self.standings if isfinite(s.high)), default=0.0)
+        best = self.standings[0].value
+        farthest = max((abs(s.high - best) for s in self.standings if isfinite(s.high)), default=0.0)
         for place, standing in enumerate(self.standings):
             colour = PAPER.accent if standing.name in self.tied else PAPER.soft
-            high = standing.high if isfinite(standing.high) else max(top + farthest, standing.value)
+            high = standing.high if isfinite(standing.high) else max(best + farthest, standing.value)
             errors = [[standing.value - standing.low], [high - standing.value]]
-            ax.errorbar([standing.value - top], [place], xerr=errors, fmt="o", color=colour, capsize=3)
+            ax.errorbar([standing.value - best], [place], xerr=errors, fmt="o", color=colour, capsize=3)
         ax.axvline(0, color=PAPER.soft, lw=0.5, zorder=0)
         ax.set_yticks(range(len(self.rows)), [row.orbit for row in self.rows])
         ax.invert_yaxis()

@@ -32,7 +32,7 @@ from orbitgp.report.finding import nats_needed
 
 _CLOSE = 0.1  # the largest difference of cumulative distributions of columns that look alike
 _MOST_COLUMNS, _MOST_LIKELY = 20, 4  # columns whose distributions are compared, and generators of these to try
-_MOST_ELEMENTS = 5_040  # of a group that generators are joined into: those of seven columns in any order
+_MOST_ELEMENTS = 5_040  # a joined group may have: all orders of seven columns
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,9 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
         A row's prediction does not depend on the other rows, up to rounding (about 1e-12, or 1e-5 in float32).
         """
         mean, variance = self._latent(X)
-        law = self.likelihood_.predictive(mean, variance)
-        assert isinstance(law, Categorical)
-        return law.probs.numpy()
+        predicted = self.likelihood_.predictive(mean, variance)
+        assert isinstance(predicted, Categorical)
+        return predicted.probs.numpy()
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " rows"]:
         """The most probable class in each row. Variances are computed only for rows whose class may depend on them."""

@@ -149,15 +149,18 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
             if isinstance(self.likelihood_, NegativeBinomial):
                 raise ValueError("return_cov is for noise that is added to f: draw counts of several rows with sample_y.")
             means, covariance = self._joint(X)
-            law = self._law_of(means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means), *self._noise_features(X))
-            among = torch.diagonal_scatter(covariance.expand(means.shape[1], -1, -1), law.std.square().mT, dim1=1, dim2=2)
+            predicted = self._predictive_of(
+                means, covariance.diagonal(dim1=1, dim2=2).mT.expand_as(means), *self._noise_features(X)
+            )
+            among = covariance.expand(means.shape[1], -1, -1)
+            among = torch.diagonal_scatter(among, predicted.std.square().mT, dim1=1, dim2=2)
             among = among.permute(1, 2, 0).numpy() * np.square(self._interval_scale())
-            return self._in_units(law.mean), among[..., 0] if self._flat_targets else among
+            return self._in_units(predicted.mean), among[..., 0] if self._flat_targets else among
         if isinstance(self.likelihood_, Noise) and not return_std:  # the mean is that of f, which costs less than a variance
             return self._in_units(self._latent_mean(X))
-        law = self._law(X)
-        mean = self._in_units(law.mean)
-        return (mean, self._shaped(law.std.numpy() * self._interval_scale())) if return_std else mean
+        predicted = self._predictive(X)
+        mean = self._in_units(predicted.mean)
+        return (mean, self._shaped(predicted.std.numpy() * self._interval_scale())) if return_std else mean
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
@@ -171,8 +174,8 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         generator = torch.Generator().manual_seed(int(check_random_state(random_state).randint(np.iinfo(np.int32).max)))
         mean, covariance = self._joint(X)
         known = torch.zeros_like(mean), *self._noise_features(X)  # of f, no variance is left
-        drawn = [self._law_of(f, *known).sample(generator) for f in draw_normal(mean, covariance, count, generator)]
-        middle = self._law_of(mean, *known).mean
+        drawn = [self._predictive_of(f, *known).sample(generator) for f in draw_normal(mean, covariance, count, generator)]
+        middle = self._predictive_of(mean, *known).mean
         return np.stack([self._widened(y, middle) for y in drawn], axis=-1)
 
     def predict_quantiles(
@@ -181,13 +184,13 @@ class InvariantGPRegressor(RegressorMixin, InvariantEstimator):
         """The values below which a new observation lies with these probabilities: (N, levels), or (N, outputs, levels)."""
         if np.ndim(levels) != 1 or not len(levels):
             raise ValueError(f"levels must be probabilities between 0 and 1, as in (0.05, 0.5, 0.95), got {levels!r}.")
-        law = self._law(X)
-        return np.stack([self._widened(law.quantile(float(level)), law.mean) for level in levels], axis=-1)
+        predicted = self._predictive(X)
+        return np.stack([self._widened(predicted.quantile(float(level)), predicted.mean) for level in levels], axis=-1)
 
-    def _law(self, X: Any) -> Any:
-        return self._law_of(*self._latent(X), *self._noise_features(X))
+    def _predictive(self, X: Any) -> Any:
+        return self._predictive_of(*self._latent(X), *self._noise_features(X))
 
-    def _law_of(self, *given: Tensor) -> Any:
+    def _predictive_of(self, *given: Tensor) -> Any:
         """The distribution of new observations: given mean and variance of f, and what else the noise depends on."""
         return self.likelihood_.predictive(*given)
 

@@ -39,7 +39,7 @@ Columns = Float[Tensor, "rows latents"]
 Bound = Posterior[LowRankCovariance]
 Square = Float[Tensor, "inducing inducing"]
 
-_SLACK_SHARE = 1e-3  # of the slack: differences of the bound that mean nothing
+_SLACK_SHARE = 1e-3  # differences of the bound below this share of its slack mean nothing
 
 
 class CollapsedGP(nn.Module):

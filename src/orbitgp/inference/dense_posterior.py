@@ -50,8 +50,8 @@ LocalSites = Float[Tensor, "rows 4"]  # nu and tau, then mean and variance of th
 
 System = TypeVar("System", bound=NoisyCovariance | LowRankCovariance)
 
-_LEAST_PRECISION = 1e-8  # of the largest: targets may have any units
-_DAMPING = 0.7  # of the way to new sites: all of it makes large ones swing
+_LEAST_PRECISION = 1e-8  # as a share of the largest, since targets may have any units
+_DAMPING = 0.7  # the share of a step to new sites: whole steps make large ones swing
 
 
 class Observations(NamedTuple):
@@ -211,7 +211,7 @@ class Cavities(NamedTuple):
     variance: Column
 
     def sites(self, tilted: Tilted) -> Sites:
-        """The sites that give the moments of the tilted laws. A precision that is too small leaves the mean right."""
+        """The sites that give the moments of the tilted distributions. A precision that is too small leaves the mean right."""
         precision = tilted.curvature / self._remaining(tilted)
         precision = precision.clamp_min(_LEAST_PRECISION * (float(precision.max()) or 1.0))
         return torch.cat([tilted.slope + precision * (self.mean + self.variance * tilted.slope), precision], 1)

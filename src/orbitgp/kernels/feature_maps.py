@@ -49,7 +49,7 @@ class FeatureMapKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.base_kernel.dtype  # of the kernel only: parameters of the map may have another
+        return self.base_kernel.dtype  # parameters of the map may have another
 
     def map(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch mapped"]:
         """phi(x), a few rows at a time.

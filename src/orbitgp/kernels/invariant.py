@@ -89,7 +89,7 @@ class InvariantKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.base_kernel.dtype  # of the kernel only: parameters of the orbit may have another
+        return self.base_kernel.dtype  # parameters of the orbit may have another
 
     def forward(
         self, x1: Float[Tensor, "*batch1 n dim"], x2: Float[Tensor, "*batch2 m dim"], diag: bool = False, **params: Any

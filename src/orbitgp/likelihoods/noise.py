@@ -27,7 +27,7 @@ from orbitgp.likelihoods.base import Latents, Likelihood, LogProbs, Moments, Qua
 from orbitgp.likelihoods.predictive import ScaleMixture
 
 _MIN_DF = 2.0  # above it the noise has a variance
-_LEAST_EXCESS = 0.01  # of a df over that: the variance is 201 squared scales, and never infinite
+_LEAST_EXCESS = 0.01  # df lies above two by this: the variance is at most 201 squared scales
 _LARGE = 1e4  # half a df, above which the noise is as good as Gaussian, and log Gamma rounds away what is left
 
 
@@ -108,8 +108,8 @@ class StudentT(ScaledNoise):
 
     ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, and ``df`` above 2, so that the noise has a variance.
 
-        >>> law = StudentT().predictive(torch.zeros(1, 1), torch.ones(1, 1))
-        >>> law.quantile(0.95) > law.quantile(0.5)
+        >>> predictive = StudentT().predictive(torch.zeros(1, 1), torch.ones(1, 1))
+        >>> predictive.quantile(0.95) > predictive.quantile(0.5)
         tensor([[True]])
     """
 

@@ -20,7 +20,7 @@ import torch
 from orbitgp import orbits
 from orbitgp.orbits import Orbit
 
-MAX_LENGTH = 500  # of a text: longer ones are slips, and deep ones could exhaust the parser
+MAX_LENGTH = 500  # characters of a text: longer ones are slips, and deep ones could exhaust the parser
 
 _CLASSES = (
     *(orbits.Rotation, orbits.Affine, orbits.Translation, orbits.Scale, orbits.Shear, orbits.Thickness, orbits.Brightness),
@@ -41,7 +41,7 @@ NAMES: dict[str, Callable[..., Orbit]] = {
     "cyclic": orbits.Permutation.cyclic,
     "dihedral": orbits.Permutation.dihedral,
     "blocks": orbits.Permutation.blocks,
-    "weighted": orbits.Weighted,  # of one more factor: weighted(swap(a, b))
+    "weighted": orbits.Weighted,  # takes another factor, as in weighted(swap(a, b))
 }
 _OF_COLUMNS = ("swap", "sign", "permutations", "cyclic", "dihedral")  # their arguments may be names of columns
 

@@ -14,7 +14,7 @@ from orbitgp.metrics import brier, ece, error_rate, nll
 from orbitgp.orbits.description import number
 from orbitgp.report.finding import Fitted
 
-MAX_ROWS = 10_000  # of the test set: enough for a page
+MAX_ROWS = 10_000  # of the test set, which are enough for a page
 BINS = 10
 CERTAIN = 0.99  # predictions of at least this confidence are not called uncertain
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

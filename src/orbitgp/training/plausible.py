@@ -1,18 +1,19 @@
 """What else the orbit could be: the values of each of its parameters that the data support about as well as the best.
 
-Each learned parameter of the orbit has a profile: the log evidence as a function of this parameter, with all others at their
-best. By Wilks' theorem, twice the fall of a profile from its top to the true value is about chi squared. So the values with a
-fall below 1.92 nats hold the true one in 95 % of all fits. Unlike a Gaussian around the top, a profile may fall slowly on one
-side and fast on the other. The best orbit, and those where profiles end, are described in degrees and pixels. What lies between
-the least and the most of a quantity is called plausible.
+Each learned parameter of the orbit has a profile: the log evidence as a function of this parameter, with all others at
+their best. By Wilks' theorem, twice the fall of a profile from its optimum to the true value is about chi squared. So
+the values with a fall below 1.92 nats hold the true one in 95 % of all fits. Unlike a Gaussian around the optimum, a
+profile may fall slowly on one side and fast on the other. The best orbit, and those where profiles end, are described
+in degrees and pixels. What lies between the least and the most of a quantity is called plausible.
 
-A profile is followed from the top outwards. Write r for the parameter, o for the others, g for the gradient and H for minus the
-second derivative. At a distance d from a point at hand, the best others, what they gain and the slope of the profile are about
+A profile is followed from the optimum outwards. Write r for the parameter, o for the others, g for the gradient and H
+for minus the second derivative. At a distance d from a point at hand, the best others, what they gain and the slope of
+the profile are about
 
     o* = o + H_oo^-1 (g_o - H_or d),    gain = g_o^T H_oo^-1 g_o / 2,    slope = g_r - H_ro H_oo^-1 g_o.
 
-H begins as differences of the gradient at the top, and learns from each gradient on the way (BFGS). The root of twice the fall
-is nearly a straight line in r, so a few Newton steps find where it is 1.96.
+H begins as differences of the gradient at the optimum, and learns from each gradient on the way (BFGS). The root of
+twice the fall is nearly a straight line in r, so a few Newton steps find where it is 1.96.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def plausible_ranges(climber: Ladder) -> Plausible:
 def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> Seen:
     """Where the profiles of these parameters end. The evidence of some rows counts as if it were that of all.
 
-    With some rows the top lies elsewhere. What is found there is moved to where the top was learned. With all rows and fewer
-    draws a top that is flat lies elsewhere, too, but the ends do not.
+    With some rows the optimum lies elsewhere. What is found there is moved to where the optimum was learned. With all
+    rows and fewer draws a flat optimum lies elsewhere, too, but the ends do not.
     """
     objective, learned, times = climber.objective(rung), climber.learned, len(climber.x) / rung.rows
 
@@ -90,7 +91,7 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
     hessian = precision(lambda vector: function(vector)[1], best)
     inverse = np.linalg.inv(hessian)
     summit = maximise(minus, best, _CLOSE, 0.5 * (inverse + inverse.T)).vector
-    top, all_rows = Point(summit, *function(summit), hessian), rung.rows == len(climber.x)
+    optimum, all_rows = Point(summit, *function(summit), hessian), rung.rows == len(climber.x)
     seen: Seen = [(best, False)]
     for index in indices:
         # A reach lies between zero and the widest, or has passed the widest and is reflected there.
@@ -99,8 +100,8 @@ def _profiles(climber: Ladder, best: Vector, indices: list[int], rung: Rung) -> 
         ends = (widest, 2 * widest) if abs(best[index]) > widest else (least, widest)
         low, high = sorted(side * end for end in ends)
         for bound in (low, high):
-            end, fallen = profile_end(function, top, index, bound)
-            moved = end if all_rows else end + best - top.vector
+            end, fallen = profile_end(function, optimum, index, bound)
+            moved = end if all_rows else end + best - optimum.vector
             moved[index] = bound if end[index] == bound else moved[index].clip(low, high)
             seen.append((moved, False))
             if not fallen and abs(bound) == inf:
@@ -191,16 +192,16 @@ def precision(gradient_at: Callable[[Vector], Vector], best: Vector, size: float
     return (vectors * values.clip(1.0, 1e10)) @ vectors.T
 
 
-def profile_end(function: Function, top: Point, index: int, bound: float) -> tuple[Vector, bool]:
-    """Where a profile has fallen on the way from the top to ``bound``, with the others at their best; and whether it has.
+def profile_end(function: Function, optimum: Point, index: int, bound: float) -> tuple[Vector, bool]:
+    """Where a profile has fallen on the way from the optimum to ``bound``, with the others at their best; and whether it has.
 
     Where it falls by less, it ends at the bound. If that is infinite, it ends at the last point that was seen. There is no
-    profile (FloatingPointError) where the top turns out to be none, or where others do not come to their best.
+    profile (FloatingPointError) where the optimum turns out to be none, or where others do not come to their best.
     """
-    others, origin = np.arange(len(top.vector)) != index, top.vector[index]
+    others, origin = np.arange(len(optimum.vector)) != index, optimum.vector[index]
     side, most = np.sign(bound - origin), abs(bound - origin)
-    inside, outside = (0.0, 0.0), (inf, inf)  # distances from the top, and roots of twice the fall
-    distance, point, is_known = min(_ROOT * np.linalg.inv(top.hessian)[index, index] ** 0.5, most), top, False
+    inside, outside = (0.0, 0.0), (inf, inf)  # distances from the optimum, and roots of twice the fall
+    distance, point, is_known = min(_ROOT * np.linalg.inv(optimum.hessian)[index, index] ** 0.5, most), optimum, False
     for _ in range(EVALUATIONS):
         there = point.to(point.with_best(others, index, origin + side * distance), function)
         if there is None:
@@ -208,10 +209,10 @@ def profile_end(function: Function, top: Point, index: int, bound: float) -> tup
         is_worse = there.vector[index] == point.vector[index] and there.value < point.value
         point = point._replace(hessian=there.hessian) if is_worse else there
         step = point.newton(others)
-        if point.value > top.value + 0.5 * _ROOT**2:
-            raise FloatingPointError("a point on the profile is higher than its top")
+        if point.value > optimum.value + 0.5 * _ROOT**2:
+            raise FloatingPointError("a point on the profile is higher than its optimum")
         gain = 0.5 * point.gradient @ step
-        root = max(0.0, 2 * (top.value - point.value - gain)) ** 0.5
+        root = max(0.0, 2 * (optimum.value - point.value - gain)) ** 0.5
         if gain > _CLOSE and root < 2 * _ROOT:
             continue  # the others are not at their best yet
         is_known = True
@@ -225,7 +226,7 @@ def profile_end(function: Function, top: Point, index: int, bound: float) -> tup
             distance = float(np.interp(_ROOT, [inside[1], outside[1]], [inside[0], outside[0]]))
         else:
             falls = side * (point.hessian[index] @ step - point.gradient[index])
-            on_a_slope = falls > 0 and root > 0  # and not on another top, which may be higher
+            on_a_slope = falls > 0 and root > 0  # and not on another optimum, which may be higher
             distance = min(most, distance + min(distance, (_ROOT - root) * root / falls if on_a_slope else inf))
         if abs(root**2 - _ROOT**2) < 2 * _CLOSE:
             outside = distance, _ROOT

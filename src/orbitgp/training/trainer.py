@@ -84,7 +84,7 @@ class Trainer(Engine):
         self.max_steps = self.options.max_steps
         self.engine: StochasticSteps | Ladder | None = None  # made when the start is chosen
         self.steps, self.history = 0, list[Record]()
-        self.keeps_orbit = False
+        self.freeze_orbit = False
         self._begin: dict[str, Any] | None = None  # the parameters where the climb began
         self._start = start_ladder(self._setting, self.options) if needs_start(self.options) else None
         start = 0.0 if self._start is None else self._start.planned
@@ -129,7 +129,7 @@ class Trainer(Engine):
     def _held(self) -> Iterator[None]:
         """Do not learn what cannot get better: the orbit of an exact evidence, and inducing points at all data."""
         points = self.model.inducing
-        fixed = list(self.model.orbit.parameters()) if self.keeps_orbit else []
+        fixed = list(self.model.orbit.parameters()) if self.freeze_orbit else []
         fixed += [points] if points_are_best(self.model.orbit, len(points), len(self.x)) else []
         learned = [parameter for parameter in fixed if parameter.requires_grad]
         for parameter in learned:
@@ -199,7 +199,7 @@ class Trainer(Engine):
                 with torch.no_grad():
                     model.inducing.copy_(initial_inducing(self.x, model.orbit, model.kernel, *size))
                 raise_noise(self._setting, self.options.seed)
-                self._start, self.keeps_orbit = None, not self.likelihood.num_locals
+                self._start, self.freeze_orbit = None, not self.likelihood.num_locals
         self.seconds += time.perf_counter() - begun
 
     def polish(self) -> None:
@@ -247,7 +247,7 @@ class Trainer(Engine):
         A climb goes on from where it began, with the optima that its rungs have found.
         """
         return {
-            "keeps_orbit": self.keeps_orbit,
+            "freeze_orbit": self.freeze_orbit,
             "last_rung": None if self.last_rung is None else list(self.last_rung),
             "begin": self._parameters() if self.engine is None else self._begin,
             "engine": None if self.engine is None else self.engine.state_dict(),
@@ -256,7 +256,7 @@ class Trainer(Engine):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state of the same run, from any device. The state itself stays as it is."""
         state = copied_to(self.x.device, state)
-        self._start, self.keeps_orbit = None, state["keeps_orbit"]
+        self._start, self.freeze_orbit = None, state["freeze_orbit"]
         self.last_rung = None if state["last_rung"] is None else Rung(*state["last_rung"])
         if state["begin"] is not None:
             self._set_parameters(state["begin"])

@@ -24,7 +24,7 @@ Signals = Float[np.ndarray, "rows *signal"]
 
 _LONGEST = 120  # characters of a reason that numpy gives
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-MAX_PIXELS = 1 << 24  # of one image: 4096 x 4096
+MAX_PIXELS = 1 << 24  # one image may have: 4096 x 4096
 _BYTES = 3 * 4 * 3  # a pixel has three channels in single precision, and is held as read, as trained on and as saved
 _WHITE = {"F": 1, "I": 65535, "I;16": 65535, "I;16B": 65535}  # modes of decimals and of sixteen bits; else 255
 _GREY = ("1", "L", "LA", *_WHITE)

@@ -42,9 +42,9 @@ Coefficients = Float[Tensor, "#rows #samples terms"]
 Basis = Float[Tensor, "*batch terms pixels"]
 WarpDraws = Float[Tensor, "rows samples 1 1 dim"]
 
-_BRIGHT = 0.6  # of the brightest pixel: a border above is no background of 0
-_MOST = 0.4  # of the pixels of a side: it is bright if no more than these are dark
-_LEVEL = 0.05  # of the range of pixels: how far a uniform border may be from 0
+_BRIGHT = 0.6  # a border above this share of the brightest pixel is no background of 0
+_MOST = 0.4  # a side is bright if at most this share of its pixels is dark
+_LEVEL = 0.05  # how far a uniform border may be from 0, as a share of the range of pixels
 
 
 class ImageOrbit(Orbit):

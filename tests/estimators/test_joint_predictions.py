@@ -135,7 +135,8 @@ def test_arrays_on_disk(tmp_path: Any) -> None:
     X, y = data()
     np.save(tmp_path / "new.npy", NEW)
     model = frozen().fit(X, y)
-    assert_allclose(model.predict(tmp_path, return_cov=True)[1], model.predict(NEW, return_cov=True)[1])
+    on_disk = np.load(tmp_path / "new.npy", mmap_mode="r")
+    assert_allclose(model.predict(on_disk, return_cov=True)[1], model.predict(NEW, return_cov=True)[1])
 
 
 def test_bad_requests() -> None:

@@ -1,7 +1,8 @@
 """Who climbs on: the rules by which optima of one rung of the ladder begin the next.
 
-An optimum stays if it may still win and is on a hill of its own: it lies behind the highest by no more than what more rows or
-more draws could change. At most four stay. The same rules tell which neighbours of the best are its rivals.
+There are three rules. An optimum may still win: it lies behind the best by no more than what more rows or more draws could
+change. It is on a hill of its own: no better one has nearly the same orbit, and the evidence falls between them. And at most
+``MOST_CONTENDERS`` stay. The same rules tell which neighbours of the best are its rivals.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from orbitgp.training.maximise import Optimum
 
 ROWS_MARGIN = 10.0  # nats behind the best that more rows may make good
 DRAWS_MARGIN = 2.0  # nats behind the best that more draws may make good
-_NEAR = 0.3  # natural units by which the parameters of one orbit may differ: few draws make its hill rough
+_NEAR = 0.3  # of LearnedVector's units: orbits are one if no parameter differs by more, as few draws make a hill rough
 _SADDLE = 0.2  # nats that the evidence must fall between two optima, or they are one
 _NEIGHBOUR = 1.6  # factor by which reaches are made wider and narrower: about the distance of hills on a rough plateau
 
@@ -28,6 +29,7 @@ def contenders(
     """The distinct optima that may still win, the one with the most evidence on fresh draws first. That one always stays.
 
     ``sees_all``: whether they have seen all rows that are learned from, so that only draws may change their order.
+    ``value_at``: the log evidence on their rung. It moves the parameters of the model, and they stay where it was asked last.
     """
     best, *others = sorted(optima, key=lambda optimum: -optimum.fresh)
     found = [best]
@@ -41,7 +43,8 @@ def _may_win(optimum: Optimum, best: Optimum, sees_all: bool) -> bool:
     """Whether more rows or draws may change the order of the two. A climb that failed has no evidence, and never wins."""
     if math.isinf(optimum.fresh):
         return False
-    # What more draws may change: as much as fresh draws change either; of many nats, as much as they change one more.
+    # More draws may change the distance of the two by as much as fresh draws have changed it; and, up to a margin, by as much
+    # as fresh draws have changed both together.
     changes = best.value - best.fresh, optimum.value - optimum.fresh
     doubt = max(abs(changes[0] - changes[1]), min(abs(changes[0]) + abs(changes[1]), ROWS_MARGIN))
     return optimum.fresh >= best.fresh - max(DRAWS_MARGIN if sees_all else ROWS_MARGIN, doubt)

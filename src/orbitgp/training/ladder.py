@@ -2,15 +2,15 @@
 
 Every rung has more rows or more draws of the orbit than the one before (:mod:`orbitgp.planning.rungs`). On each, every
 candidate climbs to an optimum (:mod:`orbitgp.training.maximise`), and the contenders among the optima go on
-(:mod:`orbitgp.training.contenders`). The candidates are narrower and wider orbits, the simpler orbits that the orbit contains,
-and the model without it (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
+(:mod:`orbitgp.training.contenders`). The candidates are narrower and wider orbits, and the simpler orbits that the orbit
+contains (:mod:`orbitgp.training.starts`). Three rules make the end trustworthy:
 
 - **Fresh draws decide.** S draws that all data share are a finite orbit, whose evidence contains pairs of equal draws.
   Parameters may feed on these. So each optimum is scored with fresh draws (``ExactGP.fresh_evidence``). That score ranks the
   candidates, and draws double until that gains little, and own draws are not far from it. An optimum that only its
   own draws support is cut back.
 - **Neighbours are tried.** On one rung reaches are made wider and narrower, and climbs begin there, too: plateaus are rough.
-- **None is a candidate**: an orbit that contains the model without it does not end below it.
+- **The model without the orbit is learned, too.** A narrow orbit with its kernel is a candidate. So no orbit ends below it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Ladder(Run):
         # Which rows are learned from is left to chance; which of them a start sees first should not matter.
         self.order = representative_order(self.y, self.options.seed if self.learn_rows < len(self.x) else 0)
         self.rung = self.rungs[0]
-        self.draw_shift = 0.0  # nats that fresh draws add to the evidence of the rows learned from
+        self.draw_shift = 0.0  # nats that fresh draws add to the evidence on the present rung
         self.draw_error = 0.0  # nats; two of them around the shift hold it in 95 %
         self.draw_gain = 0.0  # nats that the last doubling of draws gained, where it was the last that may be
         self.condition_seconds = 0.0  # that the posterior of the rows learned from took
@@ -271,7 +271,7 @@ class Ladder(Run):
     def _beside_neighbours(self, survivors: list[Optimum], sees_all: bool) -> list[Optimum]:
         """The same and contenders near the best, on the present rung. Rough climbs tell which neighbours are these.
 
-        What an orbit learns beside reaches may have been misled by few draws, so the best begins again with that as given.
+        Few draws may have misled what is learned of an orbit but for reaches, so the best begins again with that as given.
         """
         rung, objective = self.rung, self.objective(self.rung, corrected=True)
 

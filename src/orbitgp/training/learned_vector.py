@@ -23,8 +23,12 @@ _FARTHEST = 50.0  # natural units from where a run began: a hyperparameter may c
 class LearnedVector:
     """What is learned of a model and its likelihood, but for the bias of the prior mean, which has its best value anyway.
 
-    A reach of the orbit counts by how far it moves the inputs, a hyperparameter of the kernel in factors of e, and a coordinate
-    of an inducing point in distances between inputs. All else is learned as it is.
+    The unit of a reach is where it alone moves inputs by about a third of the distances between them
+    (:func:`~orbitgp.training.starts.natural_units`). That of a hyperparameter of the kernel is a factor of e, and that of a
+    coordinate of an inducing point is the distance between inputs. All else is learned as it is.
+
+    ``is_reach``, ``is_shape`` and ``is_point`` tell which entries belong to what. A shape is any parameter of the orbit that is
+    no reach. It may do nothing while the reaches are zero, as a smoothness, or act on its own, as a weight.
     """
 
     def __init__(self, model: ExactGP | CollapsedGP, likelihood: Likelihood) -> None:
@@ -33,7 +37,7 @@ class LearnedVector:
         self.units: Vector = _flat(self._natural_units(model))
         widest = {id(r): end for r, end in zip(model.orbit.reaches(), model.orbit.widest_reaches(), strict=True)}
         self.is_reach = self._belongs_to(set(widest))
-        self.is_shape = self._belongs_to({id(p) for p in model.orbit.parameters()} - set(widest))  # the rest of the orbit
+        self.is_shape = self._belongs_to({id(p) for p in model.orbit.parameters()} - set(widest))
         self.is_point = self._belongs_to({id(model.sparse.inducing)} if isinstance(model, CollapsedGP) else set())
         widest |= {id(getattr(part, name)): 1.0 for part in model.orbit.modules() for name in getattr(part, "bounded", ())}
         # Where the orbit of a reach is the whole one, and where other parameters end; infinite where they never do.

@@ -27,15 +27,14 @@ from torch.nn import Parameter
 from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.orbits import Orbit
 
-Start = tuple[
-    float, ...
-]  # a multiple of each reach; where there is none, of the lengthscales, and of a feature map's constants
+# A multiple of each reach. Where there is none: one of the lengthscales, and one of a feature map's constants.
+Start = tuple[float, ...]
 Inputs = Float[Tensor, "rows *features"]
 
 NARROW, MIDDLE, WIDE = 0.1, 0.35, 1.2  # how far an orbit moves inputs at a start, as a share of the distances between them
+CLOSE_TO_NOTHING = 0.03  # the same, by the reaches that a simpler orbit lacks; at zero itself there would be no gradient
 LENGTHS = (0.25, 4.0)  # multiples of the lengthscales to start from
 CONSTANTS = (1 / 3, 3.0)  # multiples of the constants of a feature map; farther ones end four nats lower
-CLOSE_TO_NOTHING = 0.03  # the same, of what a simpler orbit lacks; at zero itself there would be no gradient
 _ALIKE = 1.4  # starts whose reaches differ by less than this factor are one
 _GROWS = 1.02  # an orbit that moves inputs by less than this factor more when its reach doubles has come to its end
 _ROWS, _SAMPLES = 60, 8  # enough to see how far an orbit goes
@@ -78,7 +77,7 @@ def kernel_starts(kernel: Kernel | None) -> list[Start]:
 
 
 def natural_units(orbit: Orbit, x: Inputs) -> list[Tensor]:
-    """For each reach, where it alone moves inputs by some way. The unit of the inputs and the given orbit do not matter."""
+    """For each reach, where it alone moves inputs by ``MIDDLE``. The unit of the inputs and the given orbit do not matter."""
     reaches, distance = orbit.reaches(), distance_between(x)
     sizes = [reach.detach().abs() for reach in reaches]
     if not reaches or distance == 0.0:
@@ -162,10 +161,10 @@ class _Ruler:
         return multiple
 
     def start(self, share: float, multiple: float) -> Start:
-        """All reaches multiplied. One that comes close to everything, where a start is wide, takes in everything."""
+        """All reaches multiplied. Where a start is wide, a reach of at least half its widest is set to the widest."""
         reaches = zip(self.orbit.reaches(), self.orbit.widest_reaches(), strict=True)
-        whole = [widest / float(reach.detach().abs().max()) for reach, widest in reaches]
-        return tuple(multiple if multiple < all_of_it / 2 or share < WIDE else all_of_it for all_of_it in whole)
+        ends = [widest / float(reach.detach().abs().max()) for reach, widest in reaches]
+        return tuple(multiple if multiple < end / 2 or share < WIDE else end for end in ends)
 
     def _moved(self, kept: tuple[int, ...], multiple: float) -> float:
         count = len(self.orbit.reaches())

@@ -21,13 +21,13 @@ from orbitgp.orbits import FiniteOrbit, Orbit
 from orbitgp.planning.cost import CONDITIONING, Workload, obstacle, workload
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.planning.rungs import LEAST_DRAWS, LEAST_ROWS, MOST_CONTENDERS, SKETCH_ROWS, Rung, for_neighbours, rungs
-from orbitgp.planning.sparse import EVALUATIONS, ROWS_A_POINT, SLOW_FIT_FACTOR
+from orbitgp.planning.sparse import CLIMB, EVALUATIONS, ROWS_A_POINT, SLOW_FIT_FACTOR
 
 InferenceName = Literal["auto", "exact", "sparse"]
 
 NUM_INDUCING = 256
 INDUCING_SAMPLES = 8  # over which an inducing variable averages, or variables for each of few rows: more gain little
-_CLIMB = 12  # evaluations of one climb
+_SCORES = 1.3  # times what the climbs of an orbit take, with scores on fresh draws
 
 
 @dataclass(frozen=True)
@@ -215,22 +215,23 @@ def _of_ladder(reason: str, work: Workload, model: ExactGP, rows: int, draws: in
 def ladder_seconds(work: Workload, ladder: Sequence[Rung], orbit: Orbit) -> float:
     """What the climbs of a ladder take: many candidates on the first rung, and fewer on the others.
 
-    An orbit with one reach seldom needs more than the least draws; one with several may need all. Climbs from the
-    neighbours of the best have the least.
+    An orbit seldom needs more than the least draws for each reach. Climbs from the neighbours of the best have the least draws.
+    The kernel alone climbs on the second rung. Scores of candidates on fresh draws, and plausible ranges, take a share of all
+    that.
     """
     reaches = sum(reach.numel() for reach in orbit.reaches())
-    seconds = 0.0
+    seconds = 0.0 if not reaches else 3 * CLIMB * work.evaluation_seconds(ladder[:2][-1].rows, 1)
     for number, rung in enumerate(ladder):
         draws = rung.draws or 0
-        if draws > LEAST_DRAWS and number and reaches < 2:
+        if number and draws > LEAST_DRAWS * max(1, reaches):
             break
         climbs = min(MOST_CONTENDERS, max(1, reaches)) if draws <= LEAST_DRAWS else 1
         if number == 0:
-            climbs = MOST_CONTENDERS * max(1, reaches)
+            climbs = MOST_CONTENDERS + 2 * bool(draws) + 5 * len(orbit.simpler())
         elif rung == for_neighbours(ladder):
-            climbs += 2
-        seconds += climbs * _CLIMB * work.evaluation_seconds(rung.rows, rung.draws)
-    return seconds
+            climbs += 2 * reaches
+        seconds += climbs * CLIMB * work.evaluation_seconds(rung.rows, rung.draws)
+    return _SCORES * seconds if ladder[-1].draws else seconds
 
 
 def duration(seconds: float) -> str:

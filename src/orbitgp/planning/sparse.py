@@ -19,10 +19,11 @@ from orbitgp.machine import free_memory
 from orbitgp.orbits import FiniteOrbit
 from orbitgp.planning.cost import Cost, Inputs, Workload, covariances_and_turns, obstacle
 from orbitgp.planning.options import TrainerSettings
-from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, Rung
+from orbitgp.planning.rungs import FIRST_DRAWS, LEAST_DRAWS, MOST_DRAWS, Rung, rungs
 
 SLOW_FIT_FACTOR = 4.0  # times an exact fit: what a run may take where nothing quicker is possible
 SECONDS = SLOW_FIT_FACTOR * TrainerSettings.exact_seconds  # of stochastic steps, by default
+CLIMB = 12  # evaluations of one climb, about
 EVALUATIONS = 50  # of a bound with its last draws, that a climb takes at most: most evaluations have fewer draws
 ROWS_A_POINT = 4  # that are learned from, or that a refit of q(u) sees, at least
 MOST_PASSES = 8  # over all data, for the last q(u), and as many for its evidence
@@ -119,11 +120,18 @@ def affordable_steps(
 def learning_seconds(
     model: InvariantGP, likelihood: Likelihood, x: Inputs, options: TrainerSettings, rung: Rung | None
 ) -> tuple[float, float]:
-    """What the steps or the climb of a sparse run take, and what follows them: the last q(u), and its evidence."""
+    """What the steps or the climb of a sparse run take, and what follows them: the last q(u), and its evidence.
+
+    A climb seldom needs more than twice the least draws, and one with draws that are fixed is made twice.
+    """
     problem = model, likelihood, x
     if rung is None:
         learning = options.max_steps * step_seconds(*problem, options)
     else:
-        draws = model.samples_per_row(None) if rung.draws is None else min(rung.draws, FIRST_DRAWS)
-        learning = min(options.max_steps, EVALUATIONS) * evaluation_cost(*problem, draws, rung.rows).seconds
+        rises = rung.draws is not None and options.climb_samples is None
+        usual = rungs(rung.rows, min(rung.draws or 0, 2 * LEAST_DRAWS), several=False)
+        climbed = [one for one in usual if one.rows == rung.rows] if rises else 2 * [rung]
+        draws = [model.samples_per_row(one.draws) for one in climbed]
+        each = [evaluation_cost(*problem, number, rung.rows).seconds for number in draws]
+        learning = min(CLIMB, options.max_steps / len(each)) * sum(each)
     return learning, min(10 * pass_seconds(*problem, len(x), options.num_samples), SECONDS / 2)

@@ -18,7 +18,7 @@ from orbitgp.report.words import learned, learned_sentence, nats, quantity_label
     [
         ("rotation(17)", "Learned rotations within ±17°;"),
         (
-            "affine(angle=(-16, 40), without=['scale_x', 'scale_y', 'shear'])",
+            "affine(angle=(-16, 40), scale_x=None, scale_y=None, shear=None)",
             "rotations from −16° to +40° and shifts within ±1.0 px",
         ),
         ("scale(1.25)", "scaling by ×0.80 to ×1.25"),

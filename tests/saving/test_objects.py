@@ -105,7 +105,7 @@ ORBITS: dict[str, Any] = {
     "Scale": lambda: Scale((0.9, 1.3)),
     "Shear": lambda: Shear(0.3),
     "Translation": lambda: Translation(shift_x=None),
-    "Affine": lambda: Affine(without=("shear", "shift_y"), angle=(3, 3), frozen=["angle"]),
+    "Affine": lambda: Affine(shear=None, shift_y=None, angle=(3, 3), frozen=["angle"]),
     "Brightness": lambda: Brightness(0.2),
     "Contrast": lambda: Contrast(pivot=0),
     "Thickness": lambda: Thickness((-0.2, 0.8)),

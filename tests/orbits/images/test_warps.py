@@ -37,7 +37,7 @@ def shift(x: float, y: float) -> Translation:
 
 def turn(degrees: float) -> Affine:
     others = ("scale_x", "scale_y", "shear", "shift_x", "shift_y")
-    return Affine(angle=(degrees, degrees), frozen=("angle",), without=others)
+    return Affine(angle=(degrees, degrees), frozen=("angle",), **dict.fromkeys(others))
 
 
 def apply(orbit: Orbit, x: torch.Tensor) -> torch.Tensor:

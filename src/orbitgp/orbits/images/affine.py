@@ -67,10 +67,10 @@ _UNITS |= dict.fromkeys(("scale", "scale_x", "scale_y"), FACTOR) | dict.fromkeys
 class _AffineWarp(Warp):
     """x_a(p) = x(D^-1 H^-1 R^-1 (p - t)) with some of the parameters, each drawn from a learned range."""
 
-    def __init__(self, values: dict[str, Given | None], frozen: Collection[str], without: Collection[str] = ()) -> None:
+    def __init__(self, values: dict[str, Given | None], frozen: Collection[str]) -> None:
         super().__init__()
-        check_names((*frozen, *without), type(self).__name__, values)
-        kept = {name: value for name, value in values.items() if value is not None and name not in without}
+        check_names(frozen, type(self).__name__, values)
+        kept = {name: value for name, value in values.items() if value is not None}
         if not kept:
             raise ValueError(f"{type(self).__name__} has nothing left: keep at least one of {', '.join(values)}.")
         self.ranges = nn.ModuleDict(
@@ -115,11 +115,10 @@ class Affine(_AffineWarp):
         shear: pixels to the right per pixel down.
         shift_x, shift_y: pixels.
         frozen: names of the parameters that keep their range.
-        without: names of the parameters to leave out.
 
     ``describe()`` uses the units of the constructor: ``Affine(**orbit.describe())`` is the same orbit.
 
-        >>> Affine(angle=15, without=("shear", "scale_y", "shift_y")).describe()
+        >>> Affine(angle=15, shear=None, scale_y=None, shift_y=None).describe()
         Affine
           angle    ±15°
           scale_x  ×0.86 … ×1.16
@@ -135,11 +134,10 @@ class Affine(_AffineWarp):
         shift_x: Given | None = 1.0,
         shift_y: Given | None = 1.0,
         frozen: Collection[str] = (),
-        without: Collection[str] = (),
     ) -> None:
         values = (angle, scale_x, scale_y, shear, shift_x, shift_y)
         names = ("angle", "scale_x", "scale_y", "shear", "shift_x", "shift_y")
-        super().__init__(dict(zip(names, values, strict=True)), frozen, without)
+        super().__init__(dict(zip(names, values, strict=True)), frozen)
 
 
 class Translation(_AffineWarp):

@@ -11,8 +11,9 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from orbitgp.inference.exact import ExactGP
+from orbitgp.kernels import FeatureMapKernel, OrientedGradients
 from orbitgp.likelihoods import Gaussian
-from orbitgp.orbits import Affine, GaussianNoise, LocalDeformation, Orbit, Rotation
+from orbitgp.orbits import Affine, GaussianNoise, Identity, LocalDeformation, Orbit, Rotation
 from orbitgp.planning.rungs import MOST_CONTENDERS
 from orbitgp.training.contenders import DRAWS_MARGIN, ROWS_MARGIN, contenders, neighbours
 from orbitgp.training.learned_vector import LearnedVector
@@ -140,3 +141,15 @@ class TestNeighbours:
         assert max(found) == widest
         far, _ = neighbours(np.where(learned.is_reach, 0.2 * widest, 1.0), learned)
         assert all(abs(each[learned.is_reach][0]) < 0.5 * widest for each in far)
+
+
+def test_constants_of_a_feature_map_stay_within_a_factor_of_ten_thousand() -> None:
+    x = torch.rand(6, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kernel = FeatureMapKernel(RBFKernel(), OrientedGradients(), (8, 8)).double()
+    learned = LearnedVector(ExactGP(kernel, Identity(), x), Gaussian())
+    at = [id(parameter) for parameter in learned.parameters].index
+    window, lengthscale = at(id(kernel.feature_map.raw_window)), at(id(kernel.base_kernel.raw_lengthscale))
+    for place, factor, inside in ((window, 5e3, True), (window, 2e4, False), (lengthscale, 2e4, True)):
+        moved = learned.get()
+        moved[place] += np.log(factor)
+        assert learned.contains(moved) == inside

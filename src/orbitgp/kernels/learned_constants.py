@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, pi
+from math import inf, log, pi
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +20,11 @@ class LearnedConstants(Module):
     """A feature map with named positive constants, in the order in which they are given, each learned as its logarithm.
 
     The constant ``window`` is the parameter ``raw_window``. ``fixed`` are the names of the other arguments of the constructor.
+    Few data leave constants open, so learning moves their logarithms by ``farthest`` at most: a factor of 10,000.
     """
 
     fixed: tuple[str, ...] = ()
+    farthest = log(1e4)
 
     def __init__(self, learn: bool, **values: float) -> None:
         super().__init__()

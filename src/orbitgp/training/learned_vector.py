@@ -12,8 +12,9 @@ from torch import Tensor
 
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.exact import ExactGP
+from orbitgp.kernels.learned_constants import LearnedConstants
 from orbitgp.likelihoods import Likelihood
-from orbitgp.training.starts import distance_between, natural_units
+from orbitgp.training.starts import distance_between, map_constants, natural_units
 
 Vector = Float[np.ndarray, " parameters"]
 
@@ -42,6 +43,8 @@ class LearnedVector:
         widest |= {id(getattr(part, name)): 1.0 for part in model.orbit.modules() for name in getattr(part, "bounded", ())}
         # Where the orbit of a reach is the whole one, and where other parameters end; infinite where they never do.
         self.widest: Vector = _flat([torch.full_like(p, widest.get(id(p), math.inf)) for p in self.parameters]) / self.units
+        is_constant = self._belongs_to({id(raw) for raw in map_constants(model.kernel)})
+        self.farthest = np.where(is_constant, LearnedConstants.farthest, _FARTHEST)
         self.origin = self.get()
 
     def _belongs_to(self, chosen: set[int]) -> Bool[np.ndarray, " parameters"]:
@@ -66,7 +69,7 @@ class LearnedVector:
 
     def contains(self, vector: Vector) -> bool:
         """Whether no hyperparameter has run off, in a direction in which the evidence is flat."""
-        return bool(np.all(np.abs(vector - self.origin)[~(self.is_reach | self.is_point)] < _FARTHEST))
+        return bool(np.all((np.abs(vector - self.origin) < self.farthest)[~(self.is_reach | self.is_point)]))
 
     def get(self) -> Vector:
         """The parameters as they are."""

@@ -72,7 +72,7 @@ def possible_starts(orbit: Orbit, x: Inputs, kernel: Kernel | None = None) -> li
 
 def kernel_starts(kernel: Kernel | None) -> list[Start]:
     """Multiples of the lengthscales, and of the constants of a feature map if it has any to learn."""
-    learned = kernel is not None and any(raw.requires_grad for raw in _constants(kernel))
+    learned = kernel is not None and any(raw.requires_grad for raw in map_constants(kernel))
     return [(1.0, 1.0), *((length, 1.0) for length in LENGTHS), *((1.0, multiple) for multiple in CONSTANTS if learned)]
 
 
@@ -104,12 +104,12 @@ def move_kernel(start: Start, kernel: Kernel) -> None:
         raw = getattr(part, "raw_lengthscale", None)
         if isinstance(part, Kernel) and raw is not None and raw.requires_grad:
             part.lengthscale = part.lengthscale * of_lengths
-    for raw in _constants(kernel):
+    for raw in map_constants(kernel):
         if raw.requires_grad:
             raw.add_(math.log(of_constants))
 
 
-def _constants(kernel: Kernel) -> list[Parameter]:
+def map_constants(kernel: Kernel) -> list[Parameter]:
     """The logarithms of the constants of a feature map."""
     return [raw for part in kernel.modules() if isinstance(part, LearnedConstants) for raw in part.parameters()]
 

@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation as Turn
 from torch import Tensor
 from torch.autograd import gradcheck
 
+from orbitgp import InvariantGPRegressor
 from orbitgp.orbits import Blur, Cutout, Gamma, Hue, Orbit, Saturation, Stain
 from orbitgp.orbits.parse import make_orbit
 from orbitgp.report.words import learned
@@ -158,3 +159,17 @@ def test_one_dye_can_be_held_while_the_other_is_learned() -> None:
     orbit = make_orbit("stain(eosin=1.4, frozen=('eosin',))")
     learns = {name for name, parameter in orbit.named_parameters() if parameter.requires_grad}
     assert learns == {"haematoxylin.half_width"}
+
+
+def test_saturation_is_learned_where_the_kind_of_colour_counts_and_not_its_strength() -> None:
+    """Targets are a function of the angle in a plane of two colour patterns, and lengths there vary by up to three."""
+    rng = np.random.default_rng(6)
+    patterns = rng.normal(size=(2, 3, 4, 4))
+    patterns -= np.einsum("c,kcij->kij", [0.299, 0.587, 0.114], patterns)[:, None]
+    patterns /= np.sqrt((patterns**2).sum((1, 2, 3), keepdims=True))
+    angle, length = rng.uniform(0, 2 * np.pi, 40), 3 ** rng.uniform(-1, 1, 40)
+    plane = np.stack([np.cos(angle), np.sin(angle)], 1) * length[:, None]
+    x, y = 0.5 + np.einsum("nk,kcij->ncij", plane, patterns), np.sin(2 * angle) + 0.05 * rng.normal(size=40)
+    plain, learned = (InvariantGPRegressor(o, inference="exact", random_state=0).fit(x, y) for o in (None, Saturation(1.3)))
+    assert learned.evidence_.value > plain.evidence_.value + 10
+    assert learned.orbit_.describe()["saturation"][1] > 2

@@ -43,6 +43,9 @@ class Saturation(ColourOrbit):
         >>> Saturation(1.2).describe()
         Saturation
           saturation  ×0.83 … ×1.20
+
+    It gains evidence where targets depend on which colour there is, and not on how strong it is. A mean over factors near one
+    leaves a linear function of the pixels nearly as it is. So where k_g is nearly linear, there is nothing to gain.
     """
 
     num_draws = 1

@@ -40,6 +40,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "orbitgp"
 ROOMS = ("inference", "comparison")
 TESTS = ["tests/inference", "tests/comparison", "tests/estimators/test_base.py", "tests/estimators/test_subset.py"]
+TESTS += ["tests/estimators/test_stored.py", "tests/estimators/test_joint_predictions.py"]
 TESTS += ["tests/training/test_plausible.py", "tests/training/test_plausible_profiles.py", "tests/training/test_ladder.py"]
 NAMED = [  # mistakes that tests once did not notice: module, text, text of the mutant
     ("inference/exact.py", "shared_samples(x, self.num_samples, self.seed)", "shared_samples(x, self.num_samples, 0)"),

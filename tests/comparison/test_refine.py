@@ -209,3 +209,14 @@ def test_what_is_refined_next():
         undecided([Standing("a", 10.0, 10.0, 10.0), Standing("b", 9.0, 9.0, 9.0)]) == []
     )  # nothing would make a difference of it
     assert undecided([best, replace(loose, high=inf)]) == ["b"]  # the best waits for an end
+
+
+def test_a_second_run_that_gains_nothing_leaves_twice_the_slack():
+    """By hand: a bound of -20 with a slack of 3 in both runs."""
+    two = [trained(job("a"), Fake(-20.0, -17.0))] * 2
+    assert standing(two, ROWS).high == pytest.approx(-14.0)
+
+
+def test_all_orbits_but_one_count_as_tries():
+    standings, *_ = run({"a": 100.0, "b": 50.0, "c": 10.0}, seconds=0.0)
+    assert {standing.tried for standing in standings} == {2}

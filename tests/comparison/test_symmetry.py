@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import orbitgp
-from orbitgp.comparison.symmetry import default_generators, joined
+from orbitgp.comparison.symmetry import default_generators, joined, likely_generators
 from orbitgp.orbits import Permutation, SignChange
 
 
@@ -67,3 +67,29 @@ def test_bad_input_in_one_sentence():
         orbitgp.find_symmetry(X[:, None], y)
     with pytest.raises(ValueError, match="generators must be finite orbits in words"):
         orbitgp.find_symmetry(X, y, ["noise"])
+
+
+def test_generators_of_five_columns_are_of_two_and_three_columns_and_of_all():
+    found = default_generators(list("abcd"))
+    assert found[:6] == [f"swap({a!r}, {b!r})" for a, b in ("ab", "ac", "ad", "bc", "bd", "cd")]
+    assert found[6:10] == [f"sign({a!r})" for a in "abcd"]
+    assert found[10:14] == [f"cyclic({a!r}, {b!r}, {c!r})" for a, b, c in ("abc", "abd", "acd", "bcd")]
+    assert found[14:] == ["cyclic(4)", "blocks(2, 2)"]
+
+
+def test_likely_generators_exchange_columns_that_look_alike():
+    """Two columns are alike, a third is one of their signs' mirror images, one is symmetric, and one has three values."""
+    rng = np.random.default_rng(0)
+    skewed = rng.exponential(size=(200, 2))
+    x = np.column_stack([skewed, rng.normal(5.0, 1.0, 200), rng.normal(size=200), rng.integers(0, 2, 200)])
+    assert likely_generators(x) in (["swap(0, 1)", "sign(3)"], ["sign(3)", "swap(0, 1)"])
+    named = likely_generators(x, ["left", "right of it", "third", "fourth", "fifth"])
+    assert set(named) == {"swap(left, 'right of it')", "sign(fourth)"}
+    three = np.column_stack([rng.integers(0, 3, (200, 2))])
+    assert likely_generators(three) == ["swap(0, 1)"]  # of three values, none of them below zero
+    assert likely_generators(np.column_stack([three[:, 0], three[:, 0] + 0.5])) == []
+
+
+def test_only_the_likeliest_generators_are_tried():
+    x = np.random.default_rng(0).normal(size=(300, 6))
+    assert len(likely_generators(x)) == 4

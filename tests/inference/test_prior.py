@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orbitgp.inference.prior import single_is_enough
+from orbitgp.inference.prior import PriorMean, single_is_enough
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,10 @@ def test_a_solution_divides_what_is_rounded_by_the_noise(noise: list[float], var
     given = torch.tensor(noise), torch.tensor(variance)
     assert single_is_enough(*given, torch.float32) is enough
     assert single_is_enough(*given, torch.float64)
+
+
+def test_a_linear_mean_lies_around_its_points_in_units_of_their_spread() -> None:
+    points = torch.tensor([[0.0, 10.0], [2.0, 10.0], [4.0, 16.0]], dtype=torch.float64)
+    mean = PriorMean("linear", points, 1)
+    torch.testing.assert_close(mean.centre, points.mean(0))
+    assert float(mean.unit) == pytest.approx(((8 / 3 + 8) / 2) ** 0.5)  # of each column over the rows, and their mean

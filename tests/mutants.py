@@ -23,6 +23,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import defaultdict
@@ -223,9 +224,11 @@ class Session:
                 module = Path(frame.f_code.co_filename).relative_to(SOURCE)
                 self.calls[place].add(f"{module}:{frame.f_code.co_firstlineno}:")
 
-        sys.setprofile(profile if self.recording else None)
+        for setprofile in (sys.setprofile, threading.setprofile):  # of new threads, too
+            setprofile(profile if self.recording else None)
         yield
-        sys.setprofile(None)
+        for setprofile in (sys.setprofile, threading.setprofile):
+            setprofile(None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.failed += [report.nodeid] if report.failed else []

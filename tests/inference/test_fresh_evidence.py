@@ -63,6 +63,15 @@ class TestAgainstBruteForce:
         assert found.value == pytest.approx(expected, abs=1e-8)
         assert abs(model.log_evidence(likelihood, y) - expected) > 0.01  # pairs of equal draws count there
 
+    def test_the_error_is_half_of_an_interval_by_the_jackknife(self):
+        """Each set is left out in turn. A 97.5 % quantile of Student's t with two degrees of freedom is 4.3027."""
+        x, y = table()
+        model, likelihood = drawn_model(x, 0.6, 3), Gaussian(1, 0.4)
+        left = [self.evidence(self.covariance(model, 3, two), likelihood, y) for two in ((4, 5), (3, 5), (3, 4))]
+        deviation = math.sqrt(2 / 3 * sum((value - np.mean(left)) ** 2 for value in left))
+        found = model.fresh_evidence(likelihood, y, sets=(3, 4, 5))
+        assert found.error == pytest.approx(4.3027 * deviation / 2, rel=1e-4)
+
     def test_the_positive_part_stands_for_a_covariance_that_is_none(self):
         """Two draws a set, far from each other: pairs between the sets are no covariance."""
         x, y = table()

@@ -222,7 +222,7 @@ KERNELS: dict[str, Any] = {
     "polynomial": lambda: PolynomialKernel(power=3, offset_prior=HorseshoePrior(0.3)),
     "piecewise": lambda: PiecewisePolynomialKernel(q=1, lengthscale_constraint=Positive(transform=nn.functional.softplus)),
     "spectral mixture": lambda: SpectralMixtureKernel(num_mixtures=2, ard_num_dims=3),
-    "random features": lambda: RFFKernel(num_samples=5, num_dims=3),
+    "random features": lambda: RFFKernel(num_samples=5),
     "cylindrical": lambda: CylindricalKernel(2, RBFKernel(), alpha_prior=GammaPrior(2.0, 2.0)),
     "sum and product": lambda: ScaleKernel(
         RBFKernel() + LinearKernel() * PeriodicKernel(), outputscale_prior=GammaPrior(2.0, 3.0)

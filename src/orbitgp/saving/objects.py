@@ -257,6 +257,12 @@ def _classes(package: ModuleType, base: type) -> list[type]:
     return [kind for kind in vars(package).values() if isinstance(kind, type) and issubclass(kind, base)]
 
 
+def _random_features(kernel: Any) -> Arguments:
+    # Drawn when the kernel first sees an input, unless it was told the number of features.
+    drawn = getattr(kernel, "randn_weights", None)
+    return {**_arguments(kernel), "num_dims": None if drawn is None else drawn.shape[-2]}
+
+
 def _array(value: np.ndarray) -> Arguments:
     """Words as words, numbers as bytes."""
     kind, flat = value.dtype.kind, value.ravel()
@@ -291,3 +297,4 @@ _register(_classes(own_kernels, nn.Module))
 _register([nn.Sequential], lambda parts: {"*": list(parts)})
 _register([*_classes(kernels, kernels.Kernel), own_kernels.InvariantKernel, own_kernels.FeatureMapKernel], _arguments)
 _register([*_classes(constraints, constraints.Interval), *_classes(priors, priors.Prior), nn.Softplus], _arguments)
+_register([kernels.RFFKernel], _random_features)

@@ -193,6 +193,13 @@ def bounded_by(value: float, stderr: float, upper: float) -> Evidence:
     return bounded(Evidence(value, stderr, 10, 64, "Gaussian"), upper)
 
 
+def test_a_model_that_learns_nothing_falls_short_of_nothing() -> None:
+    kernel, likelihood = ScaleKernel(RBFKernel()).requires_grad_(False), Gaussian().requires_grad_(False)
+    x = np.linspace(0.0, 1.0, 20)[:, None]
+    model = InvariantGPRegressor(kernel=kernel, likelihood=likelihood, random_state=0).fit(x, x[:, 0])
+    assert model.evidence_.shortfall == 0.0
+
+
 def test_a_bound_far_above_its_upper_bound_is_noise() -> None:
     """A kernel of variance 1e9 and a noise of 6e-3 scored 31,800,114 +- 12,660,355 nats, where 20 is the most there can be."""
     found = bounded_by(31_800_114.0, 12_660_355.0, 20.0)

@@ -30,7 +30,7 @@ def exact_evidence(climber: Ladder, solution: Posterior[Any]) -> Evidence:
 
     Where parameters were learned from some rows, what fresh draws change of these is taken in proportion to all.
     """
-    rows, share = len(climber.x), len(climber.x) / climber.learn_rows
+    rows, share, count = len(climber.x), len(climber.x) / climber.learn_rows, len(climber.learned.get())
     likelihood, slack = climber.likelihood, None
     if isinstance(climber.model, ExactGP) and likelihood.knows_tilted:
         slack = missing_nats(likelihood, climber.y, required(solution.local), solution.system)
@@ -45,7 +45,7 @@ def exact_evidence(climber: Ladder, solution: Posterior[Any]) -> Evidence:
         slack=slack,
         num_learned=climber.learn_rows,
         converged=climber.converged,
-        shortfall=0.5 * (share - 1) * float(chi2.isf(0.01, len(climber.learned.get()))),
+        shortfall=0.5 * (share - 1) * float(chi2.isf(0.01, count)) if count else 0.0,
     )
 
 

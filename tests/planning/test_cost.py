@@ -11,7 +11,7 @@ from torch import nn
 
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.streamed import held_elements
-from orbitgp.kernels import FeatureMapKernel
+from orbitgp.kernels import Backbone, FeatureMapKernel
 from orbitgp.likelihoods import Gaussian
 from orbitgp.orbits import Identity
 from orbitgp.planning.cost import CPU, GPU, Workload, nominal_speed
@@ -65,6 +65,13 @@ def test_a_feature_map_costs_its_products() -> None:
     assert other.mapping == 0
     more = work.evaluation(100).seconds - other.evaluation(100).seconds
     assert more == pytest.approx(4 * 100 * work.mapping / CPU.single)
+
+
+def test_a_network_that_keeps_its_output_costs_as_much_again() -> None:
+    seen = Backbone(nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), mean=[0.0], std=[1.0])
+    model = ExactGP(FeatureMapKernel(RBFKernel(), seen, (1, 8, 8)), Identity(), torch.rand(4, 64))
+    seen(model.x[:1].reshape(1, 1, 8, 8))
+    assert [Workload.of(model, Gaussian(), model.x, 1).mapping for _ in range(2)] == [2 * 64 * 7] * 2
 
 
 def test_rows_that_do_not_fit_are_mapped_again() -> None:

@@ -138,8 +138,9 @@ class Workload:
     def of(cls, model: ExactGP | InvariantGP, likelihood: Likelihood, x: Inputs, samples: int) -> Workload:
         """That of exact inference with this likelihood and these data, and the kernel and orbit of a model."""
         one_noise = not likelihood.num_locals and (likelihood.shares_curvature or likelihood.num_latents == 1)
-        with _Operations() as mapping:
-            dim = model.covariance.num_features(first(x, 1))
+        row = first(x, 1).flatten(1).detach().requires_grad_()  # a map that keeps what it yielded maps it again for a gradient
+        with _Operations() as mapping, torch.enable_grad():
+            dim = model.covariance.features(row).shape[-1]
         tables = model.orbit.table_bytes(x.shape[1:])
         counts, double = covariances_and_turns(likelihood), x.dtype == torch.float64
         single = isinstance(model, ExactGP) and model.vectors.pairs(samples) < samples**2

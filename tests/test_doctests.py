@@ -17,7 +17,7 @@ MODULES = [
 PUBLIC = {name: getattr(module, name) for module in MODULES for name in module.__all__}
 # Those that download, that users extend or receive and do not make, or that a page shows at length.
 WITHOUT = {
-    "mnist", "fashion_mnist", "read_idx", "DatasetError",
+    "mnist", "fashion_mnist", "DatasetError",
     "Composition", "FiniteOrbit", "FiniteProduct", "ImageOrbit", "Pairing", "Points", "Samples",
     "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Warp", "WarpProduct",
     "Covariance", "covariance", "InvariantGP", "elbo",

@@ -76,7 +76,7 @@ def test_bad_orbits(text, sentence):
         make_orbit(text)
 
 
-def test_completion_knows_the_same_names_without_loading_them():
+def test_help_knows_the_same_names_without_loading_them():
     assert set(ORBIT_NAMES) == set(NAMES)
 
 

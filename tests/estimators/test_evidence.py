@@ -217,3 +217,15 @@ def test_other_draws_may_have_more_than_those_of_the_upper_bound() -> None:
     assert found.value == found.upper == 27.5
     exact = bounded_by(30.0, 0.0, 20.0)
     assert exact.value == exact.upper == 30.0
+
+
+@pytest.mark.filterwarnings("ignore")  # a limit that was met is a warning
+@pytest.mark.parametrize("inference", ["exact", "sparse"])
+@pytest.mark.parametrize("max_steps", [3, None])
+def test_evidence_and_model_agree_on_convergence(inference: str, max_steps: int | None) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    y = np.sin(x[:, 0] + x[:, 1]) + 0.1 * rng.normal(size=40)
+    limits = {} if max_steps is None else {"max_steps": max_steps}
+    model = InvariantGPRegressor(inference=inference, random_state=0, **limits).fit(x, y)
+    assert model.converged_ is model.evidence_.converged is (max_steps is None)

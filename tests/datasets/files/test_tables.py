@@ -343,6 +343,11 @@ class TestTablesThatMayBeMisread:
         with pytest.raises(DatasetError, match=f"say --read {option}"):
             load(path, read)
 
+    def test_no_option_makes_a_number_of_two_points(self, tmp_path):
+        rows = [f"{i}.5,{i}" for i in range(5)]
+        with pytest.raises(DatasetError, match=r"is '1\.2\.3' in row 6, .* say --read na_values=1\.2\.3,"):
+            load(self.table(tmp_path, "a,y", *rows, "1.2.3,7"))
+
     def test_separators_between_thousands(self, tmp_path):
         path = self.table(tmp_path, "a,y", *(f'{i},"1,{i:03d}.2"' for i in range(3, 12)))
         with pytest.raises(

@@ -242,11 +242,12 @@ def _odd_cell(words: Series, options: ReadOptions, always: bool = False) -> str 
     if len(odd := words[~words.str.fullmatch(_NUMBERLIKE)]):
         option = f"na_values={shlex.quote(odd.iloc[0][:LONGEST])}"
     else:
-        order = "' ." if options.read.get("decimal") == "," else "' ,."
-        marks = {mark: found for mark in order if len(found := words[words.str.contains(mark, regex=False)])}
+        decimal, order = (",", "' .") if options.read.get("decimal") == "," else (".", "' ,.")
+        unread = words[~words.str.fullmatch(rf"[+-]?\d*[{decimal}]?\d*(?:[eE][+-]?\d+)?")]
+        marks = {mark: found for mark in order if len(found := unread[unread.str.contains(mark, regex=False)])}
         mark, odd = next(iter(marks.items()), (".", words))
         if mark == "." and not odd.iloc[:1].str.contains(r"\.\d{3}(?!\d)").item():
-            option = "decimal='.'"
+            option = "decimal='.'" if decimal == "," else f"na_values={shlex.quote(odd.iloc[0][:LONGEST])}"
         else:
             option = "decimal=',' or --read " * (mark == ",") + f"thousands={mark!r}"
     return f"is {odd.iloc[0][:LONGEST]!r} in row {odd.index[0]}, which is no number: correct it, or say --read {option}"

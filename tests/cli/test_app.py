@@ -96,6 +96,13 @@ def test_a_configuration_that_is_none_is_one_sentence(here, text):
         Run.open(here / "run")
 
 
+def test_a_configuration_of_a_later_version_is_one_sentence(learned, here):
+    config = Run.open(learned[0]).config
+    Run(here, {**config, "settings": {**config["settings"], "later": 1}}).claimed()
+    with pytest.raises(ValueError, match=r"has settings of another version of orbitgp: open it with that one\.$"):
+        Run.open(here)
+
+
 def test_a_terminal_without_some_signs_gets_the_rest(learned):
     """As under a code page of Windows without ± and °."""
     process = run("show", str(learned[0]), env={"PYTHONIOENCODING": "iso8859_5"})

@@ -78,7 +78,11 @@ class Run:
         if not (path / "config.json").is_file():
             raise FileNotFoundError(f"{path} is not a run folder: it has no config.json.")
         config = read_json(path / "config.json")
-        return cls(path, {**config, "settings": asdict(TrainingSettings(**config["settings"]))})
+        try:
+            settings = TrainingSettings(**config["settings"])
+        except TypeError:
+            raise ValueError(f"{path} has settings of another version of orbitgp: open it with that one.") from None
+        return cls(path, {**config, "settings": asdict(settings)})
 
     @classmethod
     def unfinished(cls, path: Path, command: str) -> Run:

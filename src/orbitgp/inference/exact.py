@@ -33,7 +33,7 @@ from orbitgp.kernels.orbit_average import CorrectedCovariance, averaged, single_
 from orbitgp.likelihoods import Likelihood
 from orbitgp.machine import chunk_elements, in_parts
 from orbitgp.orbits import FiniteOrbit, Identity, Orbit
-from orbitgp.orbits.sampling import Inputs
+from orbitgp.orbits.sampling import Inputs, Pairing
 
 
 class ExactGP(ExactPredictions):
@@ -177,7 +177,7 @@ class ExactGP(ExactPredictions):
         if seen.dtype == torch.float64:
             return seen
         few = seen[:4].detach()
-        variance = self.vectors.between(few, few[:1])[1]
+        variance = self.vectors.own(few[:, None], Pairing.exact())
         return seen if single_is_enough(noise, variance, seen.dtype) else seen.double()
 
     @torch.no_grad()

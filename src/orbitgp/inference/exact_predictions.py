@@ -26,7 +26,7 @@ from orbitgp.inference.prior import Means
 from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance
 from orbitgp.machine import chunk_elements, in_smaller_chunks
-from orbitgp.orbits.sampling import Inputs
+from orbitgp.orbits.sampling import Inputs, Pairing
 
 Latents = Float[Tensor, "others latents"]
 NeedsVariance = Callable[[Latents, Latents], Bool[Tensor, " others"]]
@@ -65,7 +65,7 @@ class ExactPredictions(nn.Module):
         few = torch.arange(0, len(seen), max(1, len(seen) // 64), device=seen.device)  # evenly spaced: 64 make most rows sure
         of_few = None if needs_variance is None else NoisyCovariance(streamed.gram(self.vectors, seen[few]), self.noise[few])
         for other, prior, cross in self._with_data(x, seen):
-            own = self.vectors.between(other, other[:1])[1].double()
+            own = self.vectors.own(other[:, None], Pairing.exact()).double()
             means.append(prior + cross @ self.weights)
             if needs_variance is None or of_few is None:
                 variances.append(self._left(own, cross, self._posterior()))

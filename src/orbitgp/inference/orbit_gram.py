@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from orbitgp.kernels.covariance import Covariance
 from orbitgp.machine import chunk_elements, in_smaller_chunks
+from orbitgp.orbits.sampling import Pairing
 
 Seen = Float[Tensor, "rows samples dim"]
 Others = Float[Tensor, "others samples dim"]
@@ -77,7 +78,7 @@ def _strip(covariance: Covariance, seen: Seen, start: int, stop: int) -> Float[T
     if torch.is_grad_enabled():
         means, own = covariance.between(rows, seen[:stop])
     else:
-        means, own = cross(covariance, rows, seen[:stop]), covariance.between(rows, seen[:1])[1]
+        means, own = cross(covariance, rows, seen[:stop]), covariance.own(rows[:, None], Pairing.exact())
     return torch.diagonal_scatter(means, own, offset=start)
 
 

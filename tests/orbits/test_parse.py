@@ -116,4 +116,4 @@ def test_weights_by_name():
     assert not any(p.requires_grad for p in fixed.parameters())
     assert str(parse("weighted(flip(True, True), each=True)")[0]) == "weighted(flip(True, True), each=True)"
     with pytest.raises(ValueError, match="Weighted needs a finite orbit of several elements"):
-        make_orbit("weighted(rotation(30))")
+        make_orbit("weighted(weighted(flip))")  # one of the wrong class is told by its type, where types are checked

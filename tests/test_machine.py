@@ -27,16 +27,16 @@ def chunks_as_they_are(monkeypatch):
 
 @pytest.fixture
 def few_rows(monkeypatch):
-    """The kernel of more than four data does not fit. Chunks start with all data."""
-    expectations, refused = Stationary.expectations, []
+    """The kernel between more than four data, or sets of samples, and others does not fit. Chunks start with all data."""
+    cross, refused = Stationary.cross, []
 
-    def small(self, xa, z, pairing):
+    def small(self, xa, xb):
         if len(xa) > 4:
             refused.append(len(xa))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return expectations(self, xa, z, pairing)
+        return cross(self, xa, xb)
 
-    monkeypatch.setattr(Stationary, "expectations", small)
+    monkeypatch.setattr(Stationary, "cross", small)
     return refused
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from orbitgp.training.progress import Progress
+from orbitgp.training.run import Engine
 
 
 class Terminal(io.StringIO):
@@ -19,8 +20,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def engine(progress: float) -> Any:
-    return SimpleNamespace(progress=lambda: progress)
+class Halfway(Engine):
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def progress(self) -> float:
+        return self.share
 
 
 RECORD = {"step": 20, "bound": 1234.5, "orbit": {"degrees": 17.2, "elements": 2.0}}
@@ -29,24 +34,24 @@ RECORD = {"step": 20, "bound": 1234.5, "orbit": {"degrees": 17.2, "elements": 2.
 def test_shares_of_the_work() -> None:
     bar = Progress([30.0, 10.0])
     assert bar.fraction() == 0.0
-    bar.begin(engine(0.5), "rotation")
+    bar.begin(Halfway(0.5), "rotation")
     assert bar.fraction() == 15 / 40
     bar.end()
     assert bar.fraction() == 30 / 40
-    bar.begin(engine(0.1))
+    bar.begin(Halfway(0.1))
     assert bar.fraction() == 31 / 40
-    bar.begin(engine(0.0))  # more than were planned: as long as the longest
+    bar.begin(Halfway(0.0))  # more than were planned: as long as the longest
     assert bar.fraction() == 40 / 70
 
 
 def test_a_plain_line() -> None:
     bar = Progress([100.0], {"degrees": "°"})
     bar.bar.start_t = time.time() - 20
-    bar.begin(engine(0.25), "rotation")
+    bar.begin(Halfway(0.25), "rotation")
     assert str(bar) == "rotation: 25 %, 00:20, about 01:00 left, choosing a start"
     bar.record(RECORD)
     assert str(bar) == "rotation: 25 %, 00:20, about 01:00 left, bound 1,234, degrees ±17°"
-    bar.begin(engine(0.0), "none")
+    bar.begin(Halfway(0.0), "none")
     bar.seconds = [1.0, 1000.0]
     assert str(bar) == "none: 0 %, 00:20, 1 of 2 models done, choosing a start"
 
@@ -54,7 +59,7 @@ def test_a_plain_line() -> None:
 @pytest.mark.parametrize(("lines", "show", "said"), [(True, True, True), (False, True, False), (True, False, False)])
 def test_outside_of_a_terminal(lines: bool, show: bool, said: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with Progress([1.0], lines=lines, show=show, every=0.0) as bar:
-        bar.begin(engine(0.5), "rotation")
+        bar.begin(Halfway(0.5), "rotation")
         time.sleep(0.7)
     err = capsys.readouterr().err
     assert (re.match("rotation: 50 %, 00:0., about 00:0. left, choosing a start\n", err) is not None) == said
@@ -93,6 +98,6 @@ def test_one_line_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def two_fits(bar: Progress) -> None:
     for name in ("rotation", "none"):
-        bar.begin(engine(0.5), name)
+        bar.begin(Halfway(0.5), name)
         bar.record(RECORD)
         time.sleep(0.7)

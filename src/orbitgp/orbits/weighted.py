@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.orbits.base import FiniteOrbit
+from orbitgp.orbits.base import FiniteOrbit, Orbit
 from orbitgp.orbits.description import Description, Quantity
 from orbitgp.orbits.ranges import Number, reflected
 from orbitgp.orbits.sampling import Elements, Inputs
@@ -53,7 +53,7 @@ class Weighted(FiniteOrbit):
 
     bounded = ("root_share",)
 
-    def __init__(self, orbit: FiniteOrbit, weight: Number | None = None, each: bool = False, learn: bool = True) -> None:
+    def __init__(self, orbit: Orbit, weight: Number | None = None, each: bool = False, learn: bool = True) -> None:
         super().__init__()
         if not isinstance(orbit, FiniteOrbit) or orbit.size < 2 or orbit.weights() is not None:
             raise ValueError(f"Weighted needs a finite orbit of several elements without weights, got {orbit!r}.")

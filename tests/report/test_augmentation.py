@@ -48,6 +48,19 @@ def test_a_learned_weight_is_the_probability_of_a_mirror_image() -> None:
     assert "return (-0.3491, 0.3491)" in augmentation(orbits.Rotation(20), (8, 8), "nnunet")
 
 
+def test_a_configuration_has_each_setting_of_a_product_once() -> None:
+    moved = orbits.Translation(2.0) * orbits.Rotation(20)
+    text = augmentation(moved, (20, 20), "ultralytics").splitlines()
+    assert text[2:] == ["degrees: 20", "translate: 0.1", "scale: 0", "shear: 0"]
+    assert "return (-0.3491, 0.3491)" in augmentation(moved, (20, 20), "nnunet")
+
+
+def test_nnunet_says_what_it_leaves_out() -> None:
+    said = "shifts, scales and shears are left out"
+    assert said in augmentation(orbits.Translation(2.0), (20, 20), "nnunet")
+    assert said not in augmentation(orbits.Rotation(20) * orbits.Flip(), (20, 20), "nnunet")
+
+
 def test_what_cannot_be_exported_gets_a_sentence() -> None:
     with pytest.raises(ValueError, match="no export to 'keras'"):
         augmentation(orbits.Flip(), (8, 8), "keras")

@@ -105,13 +105,18 @@ def augmentation(orbit: Orbit, shape: tuple[int, ...], tool: str) -> str:
     said, lines, found = _IN_CODE[tool], [_HEAD], []
     if tool not in TESTED:
         lines.append(f"# This text was not tried with {tool}.")
-    for name, values in _steps(orbit, shape):
+    steps = _steps(orbit, shape)
+    if tool in ("nnunet", "ultralytics"):
+        steps = _with_one_geometry(steps)
+    for name, values in steps:
         if name in said:
             found.append((name, said[name].format(**values)))
         else:
             lines.append(f"# {tool} cannot express {name}: {values or 'learned'}.")
     if tool == "nnunet":
         angle = next((text for name, text in found if name == "geometry"), "0.0")
+        if any(float(values[key]) for name, values in steps if name == "geometry" for key in ("shift", "gain", "shear")):
+            lines.append("# nnunet cannot express geometry but for the angle: shifts, scales and shears are left out.")
         axes = sorted(int(text) for name, text in found if name != "geometry")
         frame = _NNUNET.format(angle=angle, mirrored=(*axes,))
     elif tool == "ultralytics":
@@ -141,6 +146,17 @@ def _steps(orbit: Orbit, shape: tuple[int, ...]) -> list[Step]:
         return [(type(orbit).__name__, learned)]
     (value,) = learned.values()
     return [(kind, _ends(kind, *(value if isinstance(value, tuple) else (-value, value))))]
+
+
+def _with_one_geometry(steps: list[Step]) -> list[Step]:
+    """The same, with the farthest of several warps for each setting, as a configuration has each of them once."""
+    warps = [values for name, values in steps if name == "geometry"]
+    if not warps:
+        return steps
+    farthest = {
+        key: max((values[key] for values in warps), key=float) for key in ("angle", "radians", "shift", "gain", "shear")
+    }
+    return [("geometry", farthest), *(step for step in steps if step[0] != "geometry")]
 
 
 def _flips(orbit: orbits.Flip, p: float) -> list[Step]:

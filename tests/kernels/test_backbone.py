@@ -112,7 +112,8 @@ def test_a_file_refuses_a_network_with_other_weights(tmp_path: Path) -> None:
         (lambda: Backbone(nn.Flatten(), size=0), "size must be at least 1"),
         (lambda: Backbone(nn.Flatten())(torch.rand(2, 5)), "set image_shape"),
         (lambda: Backbone(nn.Flatten())(torch.rand(2, 2, 5, 5)), "images have 2: set mean and std"),
-        (lambda: Backbone(Pair())(torch.rand(2, 4, 4)), "must yield one tensor"),
+        (lambda: Backbone(Pair())(torch.rand(2, 4, 4)), "must yield one tensor .* but yields tuple"),
+        (lambda: Backbone(nn.Flatten(0))(torch.rand(2, 4, 4)), r"must yield one tensor .* but yields shape \(96,\)"),
     ],
 )
 def test_bad_input_gets_a_sentence(call: object, words: str) -> None:

@@ -89,10 +89,9 @@ class Backbone(nn.Module):
             x.device.type, torch.float16, enabled=self.half_precision and x.is_cuda and x.dtype == torch.float32
         ):
             mapped = self._network.module.to(x.device)((images - mean) / std)
-        if not isinstance(mapped, Tensor):
-            raise ValueError(
-                f"the network must yield one tensor, but yields {type(mapped).__name__}: wrap it in a module that does."
-            )
+        if not isinstance(mapped, Tensor) or mapped.ndim < 2 or len(mapped) != len(x):
+            what = f"shape {tuple(mapped.shape)}" if isinstance(mapped, Tensor) else type(mapped).__name__
+            raise ValueError(f"the network must yield one tensor (N, ...), but yields {what}: wrap it in a module that does.")
         return F.normalize(mapped.flatten(1).to(x.dtype), dim=1)
 
     def extra_repr(self) -> str:

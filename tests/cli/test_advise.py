@@ -45,6 +45,13 @@ def test_a_mirror_that_swaps_classes_is_not_supported(tmp_path: Path) -> None:
     assert "kornia.augmentation" in exported.stdout
 
 
+def test_what_is_asked_about_is_held_against_none(tmp_path: Path) -> None:
+    pictures(tmp_path / "bars", 8)
+    given = call("advise", tmp_path / "bars", "-o", "flip", "--max-data", 12, "--out", "run", "--json", "--quiet")
+    assert given.exit_code == 0, given.output
+    assert [one["augmentation"] for one in json.loads(given.stdout)["advice"]] == ["flip"]
+
+
 def test_advice_is_for_pictures() -> None:
     Path("t.csv").write_text("\n".join(["a,b,target", *(f"{i},{i % 5},{i / 7}" for i in range(12))]))
     assert "is for pictures" in call("advise", "t.csv").stderr

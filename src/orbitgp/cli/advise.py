@@ -24,7 +24,9 @@ def advise(
     options: DataOptions,
     settings: TrainingSettings,
     output: OutputOptions,
-    orbit: Annotated[list[str] | None, arguments.orbit_option(help="As for compare; by default all for pictures.")] = None,
+    orbit: Annotated[
+        list[str] | None, arguments.orbit_option(help="As for compare, and always with none; by default all for pictures.")
+    ] = None,
 ) -> None:
     """Which augmentations do the labels of these pictures allow, and how far?
 
@@ -41,7 +43,7 @@ def advise(
     asked = replace(options, max_data=options.max_data or _ROWS, resize=smaller)
     seen = "gradients" if settings.feature_map == "none" else settings.feature_map
     limited = replace(settings, max_seconds=settings.max_seconds or _SECONDS, feature_map=seen)
-    run = begin("advise", asked, limited, output, orbit or [], {})
+    run = begin("advise", asked, limited, output, ["none", *orbit] if orbit else [], {})
     with stoppable(run):
         ranking, _ = train_and_rank(run, None)
         advice: dict[str, Any] = {

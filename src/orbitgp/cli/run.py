@@ -6,9 +6,11 @@
     history.json             bound and ranges over time
     report.html              the result for people
     models/                  the models of a comparison that is not finished yet
-    result.json              the result for scripts, with the ranking of ``orbitgp compare``; written last
+    result.json              the result for scripts, with the ranking of ``orbitgp compare``
+    advice.json              what ``orbitgp advise`` says, for scripts
 
-Each file is complete or absent. The first and the last hold a checksum of their content: one that was changed is not read.
+Each file is complete or absent. JSON files but for the history hold a checksum of their content: a file that was changed is
+not read.
 """
 
 from __future__ import annotations

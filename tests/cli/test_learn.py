@@ -100,7 +100,7 @@ def test_a_table_with_ids_words_and_columns_by_name():
     )
     Path("t.csv").write_text("id;smokes;left;right;useless;sum\n" + rows)
     arguments = ["learn", "t.csv", "--target", "sum", "--drop", "useless", "--orbit", "swap(left, right)", "--out", "run"]
-    assert "as in --read sep=';'" in call(*arguments).stderr
+    assert "--read sep=';'" in call(*arguments).stderr
     result = call(*arguments, "--read", "sep=;")
     assert result.exit_code == 0, result.stderr
     assert "note: column 'id' names the rows and is no input" in result.stderr

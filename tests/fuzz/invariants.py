@@ -11,6 +11,7 @@ is zero but for rounding, or a network sees the labels.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -62,8 +63,9 @@ def refusal(seed: int) -> str | None:
 
 
 def is_sentence(text: str) -> bool:
-    """One line that ends as a sentence does."""
-    return "\n" not in text.strip() and text.rstrip().endswith((".", "?", "…")) and len(text) < LONGEST_SENTENCE
+    """One line that ends as a sentence does. It may name several problems of a file: each of them is as short as one."""
+    longest = max(map(len, re.split(r"; \(\d+\) ", text)))
+    return "\n" not in text.strip() and text.rstrip().endswith((".", "?", "…")) and longest < LONGEST_SENTENCE
 
 
 def _checked(problem: Problem) -> list[str]:

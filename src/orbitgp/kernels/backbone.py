@@ -29,6 +29,10 @@ class Backbone(nn.Module):
     A file holds a checksum of the weights, and not the network: :meth:`load` of an estimator asks for the feature map, and
     refuses one with other weights.
 
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 5))
+        >>> Backbone(network)(torch.rand(10, 3, 8, 8)).shape
+        torch.Size([10, 5])
+
     Args:
         module: the network; it takes images (N, C, H, W) to one tensor (N, ...).
         mean, std: of the channels; pixels are (x - mean) / std before the network. By default those of ImageNet, for images

@@ -175,7 +175,8 @@ class Stationary(Covariance):
         (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
         parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, size * len(z))))
         kfu = torch.cat([evaluate(part.flatten(0, 1), points, size) for part in parts]) * (variance / size)
-        return kfu.to(xa.dtype).unflatten(1, xb.shape[:2]).mean(2)
+        kfu = kfu.to(xa.dtype)
+        return kfu if xb.shape[1] == 1 else kfu.unflatten(1, xb.shape[:2]).mean(2)
 
     def own(self, xa: Blocks, pairing: Pairing) -> Float[Tensor, " rows"]:
         (x,), evaluate, variance = self._prepared(xa.detach().reshape(-1, xa.shape[-1]).mean(0), xa)

@@ -60,3 +60,11 @@ def test_gradients_of_many_points_are_computed_in_parts(monkeypatch: pytest.Monk
     monkeypatch.setattr(pair_sums, "_VALUES", 200)  # eight rows of 24
     parts = differentiated(pair_sums.PairSums.apply, x, z, slope, None, 4, 4)
     torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-6)
+
+
+def test_sums_of_very_many_features_keep_their_digits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, z = (torch.rand(count, 2500, generator=generator) / 40 for count in (6, 8))
+    found = pair_sums.PairSums.apply(x.to(DEVICE), z.to(DEVICE), None, 2, 2)
+    truth = plain_sums(x.double(), z.double(), None, 2, 2)
+    assert float((found.cpu() - truth).abs().max() / truth.abs().max()) < 2e-6

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from orbitgp.kernels.covariance import Covariance
+from orbitgp.kernels.covariance import Centre, Covariance
 from orbitgp.machine import chunk_elements, in_smaller_chunks
 from orbitgp.orbits.sampling import Pairing
 
@@ -32,7 +32,7 @@ _KEPT_CHUNKS = 5  # intermediates of the largest size that may be kept for the g
 
 
 @in_smaller_chunks
-def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
+def gram(covariance: Covariance, seen: Seen, centre: Centre | None = None) -> Float[Tensor, "rows rows"]:
     """K_f of all data, in the dtype of the samples. The kernel is one of vectors that g sees."""
     rows, samples, dim = seen.shape
     pairs = covariance.pairs(samples)
@@ -40,7 +40,7 @@ def gram(covariance: Covariance, seen: Seen) -> Float[Tensor, "rows rows"]:
     elements = max(_LEAST_BLOCK[seen.is_cuda], rows**2 * pairs // 8)
     elements = elements if in_registers else min(elements, chunk_elements(seen.device))
     step = max(1, elements // max(1, pairs * rows)) if in_registers or learns else _tile(covariance, seen)
-    strip: Callable[..., Tensor] = partial(_strip, covariance, seen)
+    strip: Callable[..., Tensor] = partial(_strip, covariance, seen, centre)
     if learns and not in_registers and not kept_elements(rows, samples, dim, pairs, seen.device):
         strip = partial(checkpoint, strip, use_reentrant=False, preserve_rng_state=False)
     mirrored: Tensor = _Mirrored.apply(*(strip(start, min(start + step, rows)) for start in range(0, rows, step)))
@@ -55,12 +55,13 @@ def kept_elements(rows: int, samples: int, dim: int, pairs: int, device: torch.d
 
 @in_smaller_chunks
 @torch.no_grad()
-def cross(covariance: Covariance, seen: Seen, others: Others) -> Float[Tensor, "rows others"]:
+def cross(covariance: Covariance, seen: Seen, others: Others, centre: Centre | None = None) -> Float[Tensor, "rows others"]:
     """K_f between data and others, by square tiles: a product of narrow ones takes less time than copies of its wide side."""
     side = _tile(covariance, seen)
     rows = max(1, min(side, len(seen)))
     columns = side * side // rows
-    strips = [[covariance.cross(part, some) for some in others.split(columns)] for part in seen.split(rows)]
+    centre = others[0].mean(0) if centre is None else centre
+    strips = [[covariance.cross(part, some, centre) for some in others.split(columns)] for part in seen.split(rows)]
     return torch.cat([torch.cat(strip, 1) for strip in strips])
 
 
@@ -72,13 +73,13 @@ def _tile(covariance: Covariance, seen: Seen) -> int:
     return max(1, isqrt(elements // covariance.pairs(seen.shape[1])))
 
 
-def _strip(covariance: Covariance, seen: Seen, start: int, stop: int) -> Float[Tensor, "some columns"]:
+def _strip(covariance: Covariance, seen: Seen, centre: Centre | None, start: int, stop: int) -> Float[Tensor, "some columns"]:
     """Some rows of K_f, up to the diagonal. A datum with itself is exact: no distance is rounded."""
     rows = seen[start:stop]
     if torch.is_grad_enabled():
         means, own = covariance.between(rows, seen[:stop])
     else:
-        means, own = cross(covariance, rows, seen[:stop]), covariance.own(rows[:, None], Pairing.exact())
+        means, own = cross(covariance, rows, seen[:stop], centre), covariance.own(rows[:, None], Pairing.exact())
     return torch.diagonal_scatter(means, own, offset=start)
 
 

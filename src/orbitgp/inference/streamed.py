@@ -60,7 +60,7 @@ class Streamed:
 
 def held_elements(device: torch.device) -> int:
     """How many numbers g may see of all data before they are computed block by block; and as many for a block."""
-    return 2 * chunk_elements(device)
+    return 4 * chunk_elements(device)
 
 
 def blocks(seen: Seen | Streamed) -> Iterator[Seen]:
@@ -74,14 +74,16 @@ def gram(covariance: Covariance, seen: Seen | Streamed) -> Float[Tensor, "rows r
     if not isinstance(seen, Streamed):
         return orbit_gram.gram(covariance, seen)
     result = torch.empty(len(seen.x), len(seen.x), dtype=seen.dtype, device=seen.x.device)
+    centre = seen[:1][0].mean(0)
     for rows, block in seen.blocks():
-        result[rows, rows] = orbit_gram.gram(covariance, block)
+        result[rows, rows] = orbit_gram.gram(covariance, block, centre)
         for others, earlier in seen.blocks(rows.start):
-            result[rows, others] = orbit_gram.cross(covariance, block, earlier)
+            result[rows, others] = orbit_gram.cross(covariance, block, earlier, centre)
             result[others, rows] = result[rows, others].mT
     return result
 
 
 def cross(covariance: Covariance, seen: Seen, others: Others | Streamed) -> Float[Tensor, "rows others"]:
     """K_f between data and others."""
-    return torch.cat([orbit_gram.cross(covariance, seen, block) for block in blocks(others)], 1)
+    centre = others[:1][0].mean(0)
+    return torch.cat([orbit_gram.cross(covariance, seen, block, centre) for block in blocks(others)], 1)

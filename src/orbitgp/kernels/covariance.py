@@ -37,6 +37,7 @@ from orbitgp.orbits.sampling import Blocks, Pairing, pair_sides, pair_weights
 Inducing = Float[Tensor, "inducing dim"]
 Points = Float[Tensor, "*batch n dim"]
 Others = Float[Tensor, "*batch m dim"]
+Centre = Float[Tensor, " dim"]
 Expectations = tuple[Float[Tensor, "rows blocks inducing"], Float[Tensor, " rows"]]  # Kfu of each block, and kff
 # k_g / variance between points and others (None: the same points), summed over blocks of as many points
 Evaluate = Callable[[Tensor, Tensor | None, int], Tensor]
@@ -96,9 +97,9 @@ class Covariance(nn.Module):
         return self.cross(xa, xb), self.own(xa[:, None], Pairing.exact())
 
     def cross(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre | None = None
     ) -> Float[Tensor, "rows others"]:
-        """k_f between different data."""
+        """k_f between different data. Distances may be taken from points less a centre: blocks of one matrix must share it."""
         values = self._dense(xa.flatten(0, 1), xb.flatten(0, 1))
         return values.unflatten(0, xa.shape[:2]).mean(1).unflatten(1, xb.shape[:2]).mean(2)
 
@@ -167,10 +168,10 @@ class Stationary(Covariance):
         self.smooth = self.nu != 0.5
 
     def cross(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre | None = None
     ) -> Float[Tensor, "rows others"]:
         if self.sums_on_tensor_cores(xa):
-            return self._sums(xa, xb)
+            return self._sums(xa, xb, xb.detach()[0].mean(0) if centre is None else centre)
         size, z = xa.shape[1], xb.flatten(0, 1)
         (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
         parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, size * len(z))))
@@ -188,12 +189,12 @@ class Stationary(Covariance):
         return points.is_cuda and points.dtype == torch.float32 and self.smooth and _HAS_TRITON
 
     def _sums(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"]
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre
     ) -> Float[Tensor, "rows others"]:
         from orbitgp.kernels.pair_sums import PairSums  # needs Triton, which comes with torch for GPUs
 
         lengthscales, variance = self.hyperparameters(xa.shape[-1])
-        centre, scale = xb.detach()[0].mean(0), lengthscales.reciprocal().to(xa.dtype)
+        scale = lengthscales.reciprocal().to(xa.dtype)
         left, right = ((points.flatten(0, 1) - centre) * scale for points in (xa, xb))
         sums = PairSums.apply(left, right, self.nu, xa.shape[1], xb.shape[1])
         return sums * (variance / (xa.shape[1] * xb.shape[1])).to(xa.dtype)

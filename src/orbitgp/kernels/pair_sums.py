@@ -7,6 +7,10 @@ single precision. Such a number is the sum of two of half precision, to 22 of it
 
     x = x1 + x2,    x.z = x1.z1 + x1.z2 + x2.z1 + O(2^-22)
 
+Tensor cores round each sum toward zero. Over 200,000 features that takes a thousandth of x.z, so sums of ``_EXACT`` features
+are added up with correct rounding. What is left differs with the centre of the points, which all blocks of a matrix must share:
+where they do, it is a factor for each point, and the matrix stays positive definite.
+
 Each tile of h is turned into values of k, and these into sums, while it is in registers. For the gradient it is computed again:
 with G = dL/dK and W = G(n, m) dk/dh,
 
@@ -32,8 +36,10 @@ _LARGEST = 8  # the binary exponent of the largest entry of W, so that halves re
 _VALUES = 2**29  # of W, at a time
 _SUMMED = 8  # at most as many rows and columns are summed in registers
 _DEPTH = 32  # features at a time
+_EXACT = 2048  # features whose sum a tensor core keeps
 # Points at a time, and how they are shared out: on an H200, 475 TFLOP/s for sums. Six other ways took up to a third longer.
 _OF_SUMS = {"ROWS": 128, "COLUMNS": 256, "DEPTH": _DEPTH, "num_warps": 8, "num_stages": 3}
+_OF_WIDE_SUMS = _OF_SUMS | {"COLUMNS": 128}  # there is room in registers for two sums
 _OF_SLOPES = {"ROWS": 128, "COLUMNS": 128, "DEPTH": _DEPTH, "num_warps": 8, "num_stages": 4}
 
 
@@ -46,7 +52,8 @@ class Halves(NamedTuple):
 
     @classmethod
     def of(cls, points: Float[Tensor, "points dim"]) -> Halves:
-        wide = points.new_zeros(len(points), -(-(points.shape[1] + 1) // _DEPTH) * _DEPTH)
+        multiple = _DEPTH if points.shape[1] < _EXACT else _EXACT
+        wide = points.new_zeros(len(points), -(-(points.shape[1] + 1) // multiple) * multiple)
         wide[:, : points.shape[1]] = points
         wide[:, points.shape[1]] = 1.0
         high = wide.half()
@@ -68,7 +75,8 @@ class PairSums(torch.autograd.Function):
         few, many = gcd(s, _SUMMED), gcd(t, _SUMMED)
         sums = x.new_empty(len(x) // few, len(z) // many)
         summed = {"ROWS_SUMMED": few, "COLUMNS_SUMMED": many}
-        _launch(_sums, left, right, sums, len(z) // many, **summed, **_OF_SUMS, **_profile(nu))
+        tiles = _OF_SUMS if left.high.shape[1] <= _EXACT else _OF_WIDE_SUMS
+        _launch(_sums, left, right, sums, len(z) // many, **summed, **tiles, **_profile(nu))
         return sums.unflatten(1, (-1, t // many)).sum(-1).unflatten(0, (-1, s // few)).sum(1)
 
     @staticmethod
@@ -118,7 +126,7 @@ def _launch(kernel: Any, left: Halves, right: Halves, *arguments: Any, **constan
     """One program for each tile."""
     rows, columns, wide = len(left.high), *right.high.shape
     grid = (triton.cdiv(rows, constants["ROWS"]) * triton.cdiv(columns, constants["COLUMNS"]),)
-    kernel[grid](*left, *right, rows, columns, *arguments, WIDE=wide, **constants)
+    kernel[grid](*left, *right, rows, columns, *arguments, WIDE=wide, EXACT=min(wide, _EXACT), **constants)
 
 
 @triton.jit
@@ -132,13 +140,13 @@ def _tile(rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j,
-               WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
-    """H of a tile."""
-    left = i.to(tl.int64)[:, None] * WIDE + tl.arange(0, DEPTH)[None, :]
-    right = j.to(tl.int64)[None, :] * WIDE + tl.arange(0, DEPTH)[:, None]
+def _products(x1, x2, z1, z2, rows, columns, i, j, first, WIDE: tl.constexpr, EXACT: tl.constexpr,
+              ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
+    """x.z of a tile, of some features."""
+    left = i.to(tl.int64)[:, None] * WIDE + first + tl.arange(0, DEPTH)[None, :]
+    right = j.to(tl.int64)[None, :] * WIDE + first + tl.arange(0, DEPTH)[:, None]
     h = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for k in range(0, WIDE, DEPTH):
+    for k in range(0, EXACT, DEPTH):
         a1 = tl.load(x1 + left + k, mask=i[:, None] < rows, other=0.0)
         b1 = tl.load(z1 + right + k, mask=j[None, :] < columns, other=0.0)
         b2 = tl.load(z2 + right + k, mask=j[None, :] < columns, other=0.0)
@@ -146,17 +154,27 @@ def _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j,
         h = tl.dot(a1, b1, h)
         h = tl.dot(a1, b2, h)
         h = tl.dot(a2, b1, h)
+    return h
+
+
+@triton.jit
+def _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE: tl.constexpr, EXACT: tl.constexpr,
+               ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
+    """H of a tile."""
+    h = _products(x1, x2, z1, z2, rows, columns, i, j, 0, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
+    for first in range(EXACT, WIDE, EXACT):
+        h += _products(x1, x2, z1, z2, rows, columns, i, j, first, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
     h += tl.load(xn + i, mask=i < rows, other=0.0)[:, None] + tl.load(zn + j, mask=j < columns, other=0.0)[None, :]
     return tl.minimum(h, 0.0)
 
 
 @triton.jit
 def _sums(x1, x2, xn, z1, z2, zn, rows, columns, sums, stride,
-          WIDE: tl.constexpr, ROWS_SUMMED: tl.constexpr, COLUMNS_SUMMED: tl.constexpr, TWICE_NU: tl.constexpr,
-          ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
+          WIDE: tl.constexpr, EXACT: tl.constexpr, ROWS_SUMMED: tl.constexpr, COLUMNS_SUMMED: tl.constexpr,
+          TWICE_NU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
     """Sums of k over small blocks."""
     i, j = _tile(rows, columns, ROWS, COLUMNS)
-    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, ROWS, COLUMNS, DEPTH)
+    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
     if TWICE_NU == 0:
         k = tl.exp(h)
     else:
@@ -172,11 +190,11 @@ def _sums(x1, x2, xn, z1, z2, zn, rows, columns, sums, stride,
 
 @triton.jit
 def _slopes(x1, x2, xn, z1, z2, zn, rows, columns, high, stride, low, grad, grad_stride, s, t,
-            WIDE: tl.constexpr, TWICE_NU: tl.constexpr,
+            WIDE: tl.constexpr, EXACT: tl.constexpr, TWICE_NU: tl.constexpr,
             ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
     """W in halves."""
     i, j = _tile(rows, columns, ROWS, COLUMNS)
-    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, ROWS, COLUMNS, DEPTH)
+    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
     if TWICE_NU == 0:
         slope = tl.exp(h)
     else:

@@ -60,7 +60,7 @@ class Streamed:
 
 def held_elements(device: torch.device) -> int:
     """How many numbers g may see of all data before they are computed block by block; and as many for a block."""
-    return 4 * chunk_elements(device)
+    return 2 * chunk_elements(device)
 
 
 def blocks(seen: Seen | Streamed) -> Iterator[Seen]:

@@ -22,10 +22,12 @@ import numpy as np
 from experiments import harness
 from experiments.default_fit import DefaultFit
 from experiments.harness import Record, Records, Settings
-from orbitgp import metrics
+from experiments.stick_breaking import StickBreaking
+from orbitgp import InvariantGPClassifier, metrics
 from orbitgp.datasets import Dataset, digits, mnist
 
 NAMES = ("gaussian", "dirichlet", "stick-breaking")
+OWN = {"stick-breaking": StickBreaking(10)}
 ORBITS = {"none": "none", "rotation": "rotation(15)"}
 MNIST_DIGITS = 5000
 
@@ -46,6 +48,9 @@ class Likelihoods(DefaultFit):
             return harness.cut(digits(seed=self.seed), slice(self.num_train))
         count = self.num_train or MNIST_DIGITS
         return harness.cut(mnist(), slice(self.seed * count, (self.seed + 1) * count))
+
+    def estimator(self, device: str) -> InvariantGPClassifier:
+        return super().estimator(device).set_params(likelihood=OWN.get(self.likelihood, self.likelihood))
 
     def scores(self, probs: np.ndarray, labels: np.ndarray) -> Record:
         calibration = metrics.calibration(probs, labels).tolist()

@@ -12,9 +12,10 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
 from experiments.logistic_bound import DIABETES, bounds, gap_table
+from experiments.stick_breaking import StickBreaking
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, Likelihood, StickBreaking
+from orbitgp.likelihoods import Bernoulli, Likelihood
 from orbitgp.orbits import Identity
 from orbitgp.planning.options import TrainerSettings
 from orbitgp.training.trainer import Trainer

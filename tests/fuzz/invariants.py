@@ -209,7 +209,7 @@ def _below_brute_force(problem: Problem, estimator: Any) -> list[str]:
 def _second_fits(problem: Problem) -> list[Callable[[Problem, Any], list[str]]]:
     """The invariants that this problem has, each of which takes another fit."""
     if problem.classifies:
-        return [_rows_permuted] if problem.arguments["likelihood"] == "stick-breaking" else [_rows_permuted, _classes_renamed]
+        return [_rows_permuted, _classes_renamed]
     return [_rows_permuted, _targets_scaled] if problem.arguments.get("normalize_y", True) else [_rows_permuted]
 
 

@@ -32,7 +32,7 @@ IMAGE_ORBITS = (
     "flip",
     "flip(vertical=True)",
 )
-CLASS_LIKELIHOODS = ("auto", "dirichlet", "gaussian", "stick-breaking")
+CLASS_LIKELIHOODS = ("auto", "dirichlet", "gaussian")
 VALUE_LIKELIHOODS = ("auto", "gaussian", "student-t")
 # Steps of some problems of few rows, in which most climbs converge; the others stop after less than ten, wherever they are.
 PATIENT, FEW = {"exact": 60, "sparse": 20}, 25

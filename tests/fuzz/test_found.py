@@ -10,6 +10,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor, TrainingOptions
 from orbitgp.estimators.initialise import initial_kernel
 from orbitgp.kernels import OrientedGradients, covariance
@@ -76,7 +77,7 @@ def test_images_of_two_pixels():
     images = 1e-8 * (1e5 + np.random.default_rng(0).random((12, 1, 2)))
     options = TrainingOptions(inducing_samples=3, learning_rate=0.03)
     given: dict[str, Any] = {**SMALL, "max_steps": 8, "training": options, "feature_map": OrientedGradients()}
-    model = InvariantGPClassifier(Rotation(), likelihood="stick-breaking", num_inducing=20, **given)
+    model = InvariantGPClassifier(Rotation(), likelihood=StickBreaking(3), num_inducing=20, **given)
     assert np.isfinite(model.fit(images, np.arange(12) % 3).evidence_.value)
 
 

@@ -9,13 +9,14 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp.inference import model as sparse_model
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.elbo import elbo
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StickBreaking, StudentT
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StudentT
 from orbitgp.likelihoods.classification import Classification
 from orbitgp.orbits import GaussianNoise, Identity, Orbit, Permutation
 

@@ -8,9 +8,10 @@ from gpytorch.kernels import RBFKernel
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp.inference import dense_posterior
 from orbitgp.inference.dense_posterior import solve
-from orbitgp.likelihoods import Bernoulli, Classification, Dirichlet, Gaussian, Quadratic, StickBreaking
+from orbitgp.likelihoods import Bernoulli, Classification, Dirichlet, Gaussian, Quadratic
 
 
 def line(rows: int) -> Tensor:

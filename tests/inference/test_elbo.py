@@ -10,11 +10,12 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp.inference.elbo import elbo, expected_log_likelihood
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
 from orbitgp.kernels.invariant import InvariantKernel
-from orbitgp.likelihoods import Bernoulli, Gaussian, StickBreaking
+from orbitgp.likelihoods import Bernoulli, Gaussian
 from orbitgp.orbits import GaussianNoise, Identity, Permutation
 
 LENGTHSCALE, VARIANCE, NOISE = 0.9, 1.4, 0.05

@@ -16,11 +16,12 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp.inference.elbo import Batch, elbo, elbo_of_all
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.natural_gradient import set_posterior, statistics
-from orbitgp.likelihoods import Dirichlet, Gaussian, GaussianIndicators, Likelihood, StickBreaking
+from orbitgp.likelihoods import Dirichlet, Gaussian, GaussianIndicators, Likelihood
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotate90, Rotation
 from orbitgp.orbits.sampling import base_draws
 

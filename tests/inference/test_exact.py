@@ -12,11 +12,12 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp.inference import dense_posterior, exact, orbit_gram
 from orbitgp.inference.exact import ExactGP
 from orbitgp.inference.orbit_gram import gram
 from orbitgp.kernels import FeatureMapKernel, InvariantKernel, OrientedGradients, covariance
-from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StickBreaking, StudentT
+from orbitgp.likelihoods import Bernoulli, Dirichlet, Gaussian, Likelihood, StudentT
 from orbitgp.orbits import Flip, GaussianNoise, Identity, Orbit, Permutation, Rotation
 
 N, DIM = 20, 3

@@ -10,12 +10,13 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp import InvariantGPClassifier
 from orbitgp.inference.elbo import expected_log_likelihood
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.local_parameters import LocalName, LocalParameters, RecognitionNetwork, Setting
 from orbitgp.inference.model import InvariantGP
-from orbitgp.likelihoods import Bernoulli, Likelihood, StickBreaking
+from orbitgp.likelihoods import Bernoulli, Likelihood
 from orbitgp.orbits import GaussianNoise, Orbit
 from orbitgp.planning.options import TrainerSettings, TrainingOptions
 from orbitgp.training.trainer import Trainer

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from orbitgp.likelihoods import Classification, Likelihood, NegativeBinomial, make_likelihood
+from tests.likelihoods.own import make_classes
 
 MAKERS: dict[str, Callable[[], Likelihood]] = {
     "bernoulli": lambda: make_likelihood("bernoulli", num_classes=2),
-    "stick-breaking": lambda: make_likelihood("stick-breaking", num_classes=4),
+    "stick-breaking": lambda: make_classes("stick-breaking", 4),
     "dirichlet": lambda: make_likelihood("dirichlet", num_classes=4),
     "indicators": lambda: make_likelihood("gaussian", num_classes=4),
     "gaussian": lambda: make_likelihood("gaussian", num_outputs=2),

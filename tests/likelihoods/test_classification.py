@@ -8,8 +8,9 @@ import re
 import pytest
 import torch
 
-from orbitgp.likelihoods import Bernoulli, Classification, StickBreaking, make_likelihood
-from tests.likelihoods.own import gaussian_moments
+from experiments.stick_breaking import StickBreaking
+from orbitgp.likelihoods import Bernoulli, Classification, make_likelihood
+from tests.likelihoods.own import gaussian_moments, make_classes
 
 NAMES = ["stick-breaking", "gaussian", "dirichlet"]
 
@@ -47,8 +48,7 @@ def test_two_classes_agree_with_bernoulli(name: str) -> None:
     """The exact law of two classes is a logistic function of one number, whatever the name."""
     if name == "gaussian":
         pytest.skip("another law")
-    likelihood = make_likelihood(name, num_classes=2)
-    assert isinstance(likelihood, Classification)
+    likelihood = make_classes(name, 2)
     f = torch.randn(20, likelihood.num_latents, dtype=torch.float64)
     one = f[:, :1] * -1 if likelihood.num_latents == 1 else f[:, 1:] - f[:, :1]
     torch.testing.assert_close(likelihood.log_probs(f), Bernoulli().log_probs(one))
@@ -57,8 +57,7 @@ def test_two_classes_agree_with_bernoulli(name: str) -> None:
 @pytest.mark.parametrize("name", [*NAMES, "bernoulli"])
 def test_encoding_picks_its_own_class(name: str) -> None:
     """log_prob of an encoded class is the column of log_probs of that class."""
-    likelihood = make_likelihood(name, num_classes=2 if name == "bernoulli" else 5)
-    assert isinstance(likelihood, Classification)
+    likelihood = make_classes(name, 2 if name == "bernoulli" else 5)
     labels = torch.arange(likelihood.num_classes)
     f = torch.randn(3, len(labels), likelihood.num_latents, dtype=torch.float64)
     table = likelihood.log_probs(f)
@@ -76,15 +75,15 @@ def test_encoding_picks_its_own_class(name: str) -> None:
 
 def test_names() -> None:
     assert make_likelihood("gaussian", num_outputs=3).num_latents == 3
-    assert make_likelihood("stick-breaking", num_classes=3).num_latents == 2
+    assert make_likelihood("dirichlet", num_classes=3).num_latents == 3
     for wrong, classes in (("bernoulli", 3), ("dirichlet", 1)):
         with pytest.raises(ValueError, match="classes"):
             make_likelihood(wrong, num_classes=classes)
 
 
-@pytest.mark.parametrize("name", ["softmax", "bouchard", "bohning", "one-vs-each", "logistic-softmax", "student-t"])
+@pytest.mark.parametrize("name", ["softmax", "stick-breaking", "bohning", "one-vs-each", "logistic-softmax", "student-t"])
 def test_an_unknown_name_is_answered_with_the_known_ones(name: str) -> None:
-    message = f"a likelihood for classification is one of bernoulli, gaussian, dirichlet, stick-breaking, got {name!r}"
+    message = f"a likelihood for classification is one of bernoulli, gaussian, dirichlet, got {name!r}"
     with pytest.raises(ValueError, match=re.escape(message)):
         make_likelihood(name, num_classes=3)
 

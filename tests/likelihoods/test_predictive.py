@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from orbitgp.likelihoods import Categorical, Classification, make_likelihood
+from orbitgp.likelihoods import Categorical, make_likelihood
 from orbitgp.likelihoods.classification import normal_nodes
+from tests.likelihoods.own import make_classes
 
 NAMES = ["stick-breaking", "gaussian", "dirichlet"]
 
@@ -51,8 +52,7 @@ def test_logistic_probabilities(std: float) -> None:
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "gaussian"])
 def test_every_law_against_monte_carlo(name: str) -> None:
-    likelihood = make_likelihood(name, num_classes=4)
-    assert isinstance(likelihood, Classification)
+    likelihood = make_classes(name, 4)
     mean = torch.randn(5, likelihood.num_latents, dtype=torch.float64)
     variance = 2 * torch.rand_like(mean)
     draws = 100_000
@@ -64,7 +64,7 @@ def test_every_law_against_monte_carlo(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES, "bernoulli"])
 def test_rows_are_independent_deterministic_and_sum_to_one(name: str) -> None:
-    likelihood = make_likelihood(name, num_classes=2 if name == "bernoulli" else 6)
+    likelihood = make_classes(name, 2 if name == "bernoulli" else 6)
     mean = 3 * torch.randn(700, likelihood.num_latents, dtype=torch.float64)
     variance = torch.rand_like(mean)
     law = likelihood.predictive(mean, variance)
@@ -81,7 +81,7 @@ def test_rows_are_independent_deterministic_and_sum_to_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES, "bernoulli"])
 def test_no_variance_is_the_law_at_the_mean_and_much_variance_is_doubt(name: str) -> None:
-    likelihood = make_likelihood(name, num_classes=2 if name == "bernoulli" else 5)
+    likelihood = make_classes(name, 2 if name == "bernoulli" else 5)
     mean = 4 * torch.randn(8, likelihood.num_latents, dtype=torch.float64)
     sure, doubtful = (likelihood.predict_proba(mean, torch.full_like(mean, v)) for v in (0.0, 400.0))
     torch.testing.assert_close(sure, likelihood.log_probs(mean).exp().detach())
@@ -91,7 +91,7 @@ def test_no_variance_is_the_law_at_the_mean_and_much_variance_is_doubt(name: str
 
 def test_extremes_stay_finite() -> None:
     for name in NAMES:
-        likelihood = make_likelihood(name, num_classes=3)
+        likelihood = make_classes(name, 3)
         mean = torch.tensor([[1e4], [-1e4]], dtype=torch.float64) * torch.linspace(0.5, 1.0, likelihood.num_latents)
         law = likelihood.predictive(mean, torch.ones_like(mean))
         assert isinstance(law, Categorical)

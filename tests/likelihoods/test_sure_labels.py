@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from orbitgp.likelihoods import Bernoulli, Classification, Dirichlet, GaussianIndicators, StickBreaking
+from experiments.stick_breaking import StickBreaking
+from orbitgp.likelihoods import Bernoulli, Classification, Dirichlet, GaussianIndicators
 from orbitgp.likelihoods.tilted import logistic_mean
 
 ROWS, DRAWS = 100, 4_000

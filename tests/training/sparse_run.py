@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp.inference.inducing_points import initial_inducing
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Classification, Gaussian, make_likelihood
@@ -77,6 +78,6 @@ KINDS = {
     "natural, part of the data": {"posterior_rows": 20, "posterior_samples": 8},
     "iid": {"sampler": "iid"},
     "bernoulli": {"likelihood": "bernoulli"},
-    "stick-breaking": {"likelihood": "stick-breaking"},
+    "stick-breaking": {"likelihood": StickBreaking(3)},
     "enumerated": {"orbit": Permutation.swap(0, 1)},
 }

@@ -20,6 +20,7 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 from torch.utils._pytree import tree_flatten
 
+from experiments.stick_breaking import StickBreaking
 from orbitgp import InvariantGPClassifier, InvariantGPRegressor
 from orbitgp.inference.model import InvariantGP
 from orbitgp.likelihoods import Bernoulli, Gaussian, Likelihood
@@ -135,8 +136,8 @@ class TestExactly:
         assert fit_to_kill.digest(resumed) == expected(name)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("likelihood", ["gaussian", "dirichlet", "stick-breaking"])
-    def test_classifiers_of_images(self, tmp_path: Path, likelihood: str) -> None:
+    @pytest.mark.parametrize("likelihood", ["gaussian", "dirichlet", StickBreaking(3)], ids=str)
+    def test_classifiers_of_images(self, tmp_path: Path, likelihood: str | StickBreaking) -> None:
         rng = np.random.default_rng(0)
         X, y = rng.uniform(size=(12, 5, 5)), np.array(["a", "b", "c"])[np.arange(12) % 3]
         make = lambda: InvariantGPClassifier(Rotation(30.0), likelihood=likelihood, **QUICK)  # noqa: E731

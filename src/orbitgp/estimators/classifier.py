@@ -32,7 +32,7 @@ class InvariantGPClassifier(ClassifierMixin, InvariantEstimator):
 
     Args:
         likelihood: a name or an object. By default (``auto``) it is ``bernoulli`` for two classes and ``dirichlet`` for more,
-            by measurement. The other names are ``gaussian``, on class indicators as in the paper, and ``stick-breaking``.
+            by measurement. The other name is ``gaussian``, on class indicators as in the paper.
 
     The other arguments are those of :class:`orbitgp.InvariantGPRegressor`, without ``normalize_y``. Labels may be of any type.
 

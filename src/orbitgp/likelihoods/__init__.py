@@ -7,21 +7,20 @@ from orbitgp.likelihoods.classification import Classification
 from orbitgp.likelihoods.counts import NegativeBinomial
 from orbitgp.likelihoods.dirichlet import Dirichlet
 from orbitgp.likelihoods.gaussian import Gaussian, GaussianIndicators, HeteroscedasticGaussian
-from orbitgp.likelihoods.logistic import Bernoulli, StickBreaking
+from orbitgp.likelihoods.logistic import Bernoulli
 from orbitgp.likelihoods.noise import Noise, StudentT
 from orbitgp.likelihoods.predictive import Categorical, CountMixture, ScaleMixture
 
 __all__ = [
     "Bernoulli", "Categorical", "Classification", "CountMixture", "Dirichlet", "Gaussian", "GaussianIndicators",
     "HeteroscedasticGaussian", "Likelihood", "Moments", "NegativeBinomial", "Noise", "Quadratic", "ScaleMixture",
-    "StickBreaking", "StudentT", "make_likelihood",
+    "StudentT", "make_likelihood",
 ]  # fmt: skip
 
 # For any number of classes. Bernoulli, which is for two, is not among them.
 CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
     "gaussian": GaussianIndicators,
     "dirichlet": Dirichlet,
-    "stick-breaking": StickBreaking,
 }
 REGRESSION: dict[str, Callable[[int], Likelihood]] = {
     "gaussian": Gaussian,
@@ -34,8 +33,8 @@ REGRESSION: dict[str, Callable[[int], Likelihood]] = {
 def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: int = 1) -> Likelihood:
     """The likelihood of this name: for classification if ``num_classes`` is given, else for regression.
 
-    For classification, ``bernoulli`` takes two classes. ``dirichlet``, ``gaussian`` and ``stick-breaking`` take any number.
-    Start with ``dirichlet`` for three classes or more. ``gaussian`` is a regression on the indicators of the classes.
+    For classification, ``bernoulli`` takes two classes. ``dirichlet`` and ``gaussian`` take any number. Start
+    with ``dirichlet`` for three classes or more. ``gaussian`` is a regression on the indicators of the classes.
 
     For regression, ``gaussian`` is the default. ``student-t`` resists outliers, the noise of
     ``heteroscedastic`` depends on the inputs, and ``negative-binomial`` is for counts.

@@ -28,10 +28,17 @@ class Fake(InvariantGPRegressor):
 
     def __init__(self, value: float, upper: float | None = None, points: int = 8, draws: int | None = None, error: float = 0.0):
         self.inference_ = "exact" if upper is None else "sparse"
-        self.converged_ = True
         self.evidence_ = Evidence(value, error, ROWS, draws, "Gaussian", upper is None, upper)
         self.model_ = InvariantGP(RBFKernel().double(), Identity(), torch.zeros(points, 2, dtype=torch.float64))
         self.likelihood_ = Gaussian()
+
+    @property
+    def converged_(self) -> bool:
+        return self.evidence_.converged
+
+    @converged_.setter
+    def converged_(self, value: bool) -> None:
+        self.evidence_ = replace(self.evidence_, converged=value)
 
 
 def bound(top: float, points: int) -> Fake:

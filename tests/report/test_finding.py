@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -74,6 +75,17 @@ def test_a_difference_is_certain_beyond_errors_and_slack():
     assert not is_certain(evidence(10.0, 3.0), evidence(0.0, 3.0))
     assert not is_certain(evidence(10.0, exact=False, upper=20.0), evidence(0.0, exact=False, upper=15.0))
     assert is_certain(evidence(10.0, exact=False, upper=20.0), evidence(0.0, exact=False, upper=5.0))
+
+
+def test_no_difference_is_certain_of_what_has_no_upper_end():
+    """The rule of ``learn`` is that of ``compare``: unknown slack, a limit that was met, few rows."""
+    bound = Evidence(0.0, 0.0, 10, None, "StudentT")
+    assert not is_certain(replace(bound, value=1000.0), bound)
+    plain = Evidence(0.0, 0.0, 10, None, "Gaussian", exact=True)
+    assert not is_certain(replace(plain, value=1000.0), replace(plain, converged=False))
+    assert is_certain(replace(plain, value=1000.0, converged=False), plain)
+    for shortfall, certain in ((5.0, True), (20.0, False)):
+        assert is_certain(replace(plain, value=10.0), replace(plain, shortfall=shortfall)) is certain
 
 
 def test_large_errors_have_no_exponent():

@@ -68,13 +68,13 @@ def standing(models: Sequence[Trained], rows: int, tried: int = 1) -> Standing:
 def _ends_of_exact(trained: Trained) -> tuple[float, float, str]:
     """Both ends of the interval, and why it is as wide as it is."""
     evidence = trained.model.evidence_
-    low, high = evidence.interval
-    if not trained.model.converged_:
-        return low, inf, "its training met a limit"
+    low, high = evidence.interval_of_best
+    if not evidence.converged:
+        return low, high, "its training met a limit"
     reason = "" if evidence.num_samples is None else f"{evidence.num_samples} draws stand for the orbit"
     if evidence.learned_from < evidence.num_data:
         reason = f"parameters were learned from {evidence.learned_from:,} of {evidence.num_data:,} rows"
-    return low, high + evidence.shortfall, reason
+    return low, high, reason
 
 
 def _ends_of_sparse(models: Sequence[Trained]) -> tuple[float, float, str]:

@@ -99,6 +99,12 @@ class Evidence:
             return low, self.upper + 2 * self.stderr
         return low, math.inf if self.slack is None else self.value + 2 * self.slack + 2 * self.stderr
 
+    @property
+    def interval_of_best(self) -> tuple[float, float]:
+        """The same at the best parameters, which may lie above by ``shortfall``, or anywhere where training met a limit."""
+        low, high = self.interval
+        return low, high + self.shortfall if self.converged else math.inf
+
     def shifted(self, by: float) -> Evidence:
         """The same in other units of the targets."""
         return replace(self, value=self.value + by, upper=None if self.upper is None else self.upper + by)

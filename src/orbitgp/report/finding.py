@@ -65,10 +65,9 @@ def nats_needed(learned: int, tried: int = 1) -> float:
 
 
 def is_certain(evidence: Evidence, plain: Evidence) -> bool:
-    """Whether the better of two is better beyond their errors, and beyond the slack of the worse, where that is known."""
+    """Whether the better of two is better for certain: their intervals do not overlap."""
     better, worse = (evidence, plain) if evidence.value >= plain.value else (plain, evidence)
-    low, high = better.interval[0], worse.interval[1]
-    return low > (worse.value + 2 * worse.stderr if math.isinf(high) else high)
+    return better.interval_of_best[0] > worse.interval_of_best[1]
 
 
 class Finding(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from orbitgp.cli.models import estimator_for, tell_estimate, teller
 from orbitgp.cli.processes import leave, own_rows, process_group
 from orbitgp.cli.results import finish, print_result
 from orbitgp.cli.run import Run, orbit_for
-
-if TYPE_CHECKING:
-    pass
 
 _BASELINE_HELP = "Train without invariance too, to say what it is worth."
 

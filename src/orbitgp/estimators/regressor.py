@@ -32,9 +32,9 @@ from orbitgp.likelihoods import (
     Likelihood,
     NegativeBinomial,
     Noise,
+    StudentT,
     make_likelihood,
 )
-from orbitgp.likelihoods.noise import ScaledNoise
 from orbitgp.planning.options import whole_number
 
 MIN_NOISE = 1e-6  # least variance of noise over that of the targets; without it, constant targets have infinite evidence
@@ -293,6 +293,6 @@ def _start_noise(likelihood: Likelihood, variance: float, least: float) -> None:
     if isinstance(likelihood, Gaussian):
         likelihood.log_noise.add_(log(variance))
         likelihood.min_noise = least * variance
-    elif isinstance(likelihood, ScaledNoise):
+    elif isinstance(likelihood, StudentT):
         likelihood.log_scale.add_(0.5 * log(variance))
         likelihood.min_scale = sqrt(least * variance)

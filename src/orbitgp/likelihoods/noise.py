@@ -84,29 +84,11 @@ class Noise(Likelihood):
         return ScaleMixture(mean, variance, *self.scale_mixture(), self.noise_variance())
 
 
-class ScaledNoise(Noise):
-    """Noise whose ``scale`` is learned above ``min_scale``: at scale 0, targets that f passes through have infinite density."""
-
-    def __init__(self, num_latents: int = 1, scale: float = 0.3, min_scale: float = 0.0) -> None:
-        super().__init__(num_latents)
-        if not scale > min_scale:
-            raise ValueError(f"scale must be above min_scale={min_scale}, got {scale}.")
-        self.min_scale = min_scale
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale - min_scale), dtype=torch.float64))
-
-    @property
-    def scale(self) -> Tensor:
-        return self.log_scale.exp() + self.min_scale
-
-    def saved_arguments(self) -> dict[str, Any]:
-        # The scale is a parameter, learned above min_scale, and must start above it.
-        return {"num_latents": self.num_latents, "scale": self.min_scale + 1.0, "min_scale": self.min_scale}
-
-
-class StudentT(ScaledNoise):
+class StudentT(Noise):
     """g(r) = log t_df(r / scale) - log scale, w(c) = (df + 1) / (df scale^2 + c^2).
 
-    ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, and ``df`` above 2, so that the noise has a variance.
+    ``scale`` and ``df`` are learned: ``scale`` above ``min_scale``, as targets that f passes through have infinite density
+    at scale 0, and ``df`` above 2, so that the noise has a variance.
 
         >>> predictive = StudentT().predictive(torch.zeros(1, 1), torch.ones(1, 1))
         >>> predictive.quantile(0.95) > predictive.quantile(0.5)
@@ -114,10 +96,18 @@ class StudentT(ScaledNoise):
     """
 
     def __init__(self, num_latents: int = 1, scale: float = 0.3, df: float = 4.0, min_scale: float = 0.0) -> None:
-        super().__init__(num_latents, scale, min_scale)
+        super().__init__(num_latents)
+        if not scale > min_scale:
+            raise ValueError(f"scale must be above min_scale={min_scale}, got {scale}.")
         if not df > _MIN_DF:
             raise ValueError(f"Student-t noise needs df > {_MIN_DF:g}, got {df}.")
+        self.min_scale = min_scale
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale - min_scale), dtype=torch.float64))
         self.log_df = nn.Parameter(torch.tensor(math.log(df - _MIN_DF), dtype=torch.float64))
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp() + self.min_scale
 
     @property
     def df(self) -> Tensor:
@@ -134,6 +124,10 @@ class StudentT(ScaledNoise):
     @torch.no_grad()
     def noise_variance(self) -> float:
         return float(self.scale.square() * self.df / (self.df - 2))
+
+    def saved_arguments(self) -> dict[str, Any]:
+        # The scale is a parameter, learned above min_scale, and must start above it.
+        return {"num_latents": self.num_latents, "scale": self.min_scale + 1.0, "min_scale": self.min_scale}
 
 
 def _points(unit: float) -> Float[Tensor, " points"]:

@@ -7,10 +7,7 @@ the number of samples and a seed, which estimators take as arguments of their ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
-from functools import partial
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, get_args
@@ -20,6 +17,9 @@ from orbitgp.orbits.sampling import Policy
 
 PrecisionName = Literal["auto", "float32", "float64"]
 Options = TypeVar("Options", bound="TrainingOptions")
+
+_NAMES = {"Policy": get_args(Policy), "LocalName": get_args(LocalName), "PrecisionName": get_args(PrecisionName)}
+_MAY_BE_ZERO = ("start_rows", "seed")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,21 +63,19 @@ class TrainingOptions:
     exact_seconds: float = 150.0
     dtype: PrecisionName = "auto"
 
-    # What it is given is checked below, with a sentence about each mistake. So shape checkers leave the constructor alone.
+    # Values are checked by these annotations, with a sentence about each mistake. So shape checkers leave the constructor alone.
     __no_type_check__ = True
-
-    def __new__(cls: type[Options], **options: Any) -> Options:
-        """Unknown names are an error that says which name was meant."""
-        unknown = _unknown(cls, options)
-        if unknown is not None:
-            raise TypeError(unknown)
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None or field.name not in _MAY_BE_NONE:
-                object.__setattr__(self, field.name, _CHECKS[field.name](field.name, value))
+            value, (kind, _, other) = getattr(self, field.name), str(field.type).partition(" | ")
+            if value is None and other:
+                continue
+            if kind == "int":
+                value = whole_number(field.name, value, least=0 if field.name in _MAY_BE_ZERO else 1)
+            else:
+                value = positive_number(field.name, value) if kind == "float" else one_of(field.name, value, _NAMES[kind])
+            object.__setattr__(self, field.name, value)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All options by name, as scikit-learn asks for them."""
@@ -85,9 +83,9 @@ class TrainingOptions:
 
     def set_params(self: Options, **params: Any) -> Options:
         """A copy with these options changed; the object itself is immutable."""
-        unknown = _unknown(type(self), params)
-        if unknown is not None:
-            raise ValueError(unknown)
+        if unknown := [name for name in params if name not in self.get_params()]:
+            known = ", ".join(self.get_params())
+            raise ValueError(f"{type(self).__name__} has no option {unknown[0]!r}: it has {known}.")
         return replace(self, **params)
 
     def changed(self) -> set[str]:
@@ -130,23 +128,6 @@ class TrainerSettings(TrainingOptions):
     seed: int = 0
 
 
-_OF_ESTIMATORS = ("num_samples", "max_steps", "max_seconds", "batch_size", "num_inducing")
-
-
-def _unknown(kind: type[TrainingOptions], names: Mapping[str, Any]) -> str | None:
-    """One sentence about the first name that is no option, with the one that was probably meant."""
-    known = [field.name for field in fields(kind)]
-    for name in names:
-        if name in known:
-            continue
-        if name in _OF_ESTIMATORS:
-            return f"{name} is an argument of the estimator itself, not one of its {kind.__name__}."
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}."
-        return f"{kind.__name__} has no option {name!r}: {hint}"
-    return None
-
-
 # Checks of single values. Grid searches hand over NumPy's numbers: whole numbers become ``int``, and numbers ``float``.
 
 
@@ -173,17 +154,3 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if not (isinstance(value, str) and value in known):
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
     return str(value)
-
-
-_MAY_BE_NONE = {
-    *("inducing_samples", "num_predict_samples", "learning_rate", "max_seconds"),
-    *("num_samples", "posterior_samples", "climb_samples"),
-}
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **{field.name: whole_number for field in fields(TrainerSettings)},
-    **dict.fromkeys(("jitter", "exact_seconds", "learning_rate", "max_seconds"), positive_number),
-    **{name: partial(whole_number, least=0) for name in ("start_rows", "seed")},
-    "sampler": partial(one_of, known=get_args(Policy)),
-    "local": partial(one_of, known=get_args(LocalName)),
-    "dtype": partial(one_of, known=get_args(PrecisionName)),
-}

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 
 from orbitgp.comparison.result import Comparison
 from orbitgp.comparison.verdict import Standing
-from orbitgp.plotting.figures import PAPER, new_axes
+from orbitgp.plotting.figures import ACCENT, SOFT, new_axes
 
 
 def drawn(standings, tied):
@@ -32,7 +32,7 @@ def drawn(standings, tied):
 def test_dots_and_intervals_against_the_best():
     standings = [Standing("best", 10.0, 9.0, 13.0), Standing("tied", 8.0, 5.0, 11.0), Standing("far", -20.0, -21.0, -18.5)]
     axes, found = drawn(standings, ["best", "tied"])
-    expected = [(0, 0, -1, 3, PAPER.accent), (1, -2, -5, 1, PAPER.accent), (2, -30, -31, -28.5, PAPER.soft)]
+    expected = [(0, 0, -1, 3, ACCENT), (1, -2, -5, 1, ACCENT), (2, -30, -31, -28.5, SOFT)]
     for one, other in zip(found, expected, strict=True):
         assert one[:4] == pytest.approx(other[:4])
         assert one[4] == other[4]
@@ -56,7 +56,7 @@ def test_the_best_has_a_thin_line_behind_everything_and_dots_have_caps():
     assert list(zero.get_xdata()) == [0, 0]
     assert zero.get_linewidth() < bar.get_linewidths()[0]
     assert zero.get_zorder() < bar.get_zorder()
-    assert to_hex(zero.get_color()) == PAPER.soft
+    assert to_hex(zero.get_color()) == SOFT
 
 
 def test_a_picture_grows_by_a_line_for_each_orbit():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orbitgp.comparison.parallel import Trained, best_of
 from orbitgp.comparison.verdict import Standing, leaders, ranked, verdict
 from orbitgp.inference.evidence import Evidence
-from orbitgp.plotting.figures import PAPER, new_axes, pyplot_axes
+from orbitgp.plotting.figures import ACCENT, SOFT, new_axes, pyplot_axes
 from orbitgp.report.summary import picture, table
 from orbitgp.report.words import learned_sentence
 
@@ -171,11 +171,11 @@ class Comparison:
         best = self.standings[0].value
         farthest = max((abs(s.high - best) for s in self.standings if isfinite(s.high)), default=0.0)
         for place, standing in enumerate(self.standings):
-            colour = PAPER.accent if standing.name in self.tied else PAPER.soft
+            colour = ACCENT if standing.name in self.tied else SOFT
             high = standing.high if isfinite(standing.high) else max(best + farthest, standing.value)
             errors = [[standing.value - standing.low], [high - standing.value]]
             ax.errorbar([standing.value - best], [place], xerr=errors, fmt="o", color=colour, capsize=3)
-        ax.axvline(0, color=PAPER.soft, lw=0.5, zorder=0)
+        ax.axvline(0, color=SOFT, lw=0.5, zorder=0)
         ax.set_yticks(range(len(self.rows)), [row.orbit for row in self.rows])
         ax.invert_yaxis()
         ax.set_xlabel("evidence: nats against the best")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from io import BytesIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from orbitgp.orbits.description import Change
 
@@ -13,17 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Colours(NamedTuple):
-    """The colours of a picture."""
-
-    paper: str
-    ink: str
-    soft: str
-    accent: str
-
-
-# The accent is darker than the grey, so that it stands out without colour, too.
-PAPER = Colours(paper="#ffffff", ink="#1b1b1f", soft="#8a8a94", accent="#c2410c")
+INK, SOFT, ACCENT = "#1b1b1f", "#8a8a94", "#c2410c"  # the accent is darker than the grey, to stand out without colour, too
 
 
 def new_axes(width: float, height: float) -> Axes:
@@ -68,20 +58,20 @@ def _figure_class() -> type[Figure]:
 def titled_figure(width: float, height: float, title: str | None) -> tuple[Figure, float]:
     """A figure of that many inches plus its title, and the height at which the title begins."""
     extra = 0.36 if title else 0.0
-    figure = _figure_class()(figsize=(width, height + extra), dpi=160, facecolor=PAPER.paper)
+    figure = _figure_class()(figsize=(width, height + extra), dpi=160, facecolor="white")
     top = height * 0.99 / (height + extra)
     if title:
         size = min(11.0, 1.7 * 72 * width / len(title))  # fits on one line
-        figure.text(0.5, 1 - 0.12 / (height + extra), title, ha="center", va="top", fontsize=size, color=PAPER.ink)
+        figure.text(0.5, 1 - 0.12 / (height + extra), title, ha="center", va="top", fontsize=size, color=INK)
     return figure, top
 
 
 def open_frame(axes: Axes) -> None:
     """Soft lines at the left and the bottom only."""
     axes.set_facecolor("none")
-    axes.tick_params(colors=PAPER.soft, labelsize=7)
+    axes.tick_params(colors=SOFT, labelsize=7)
     for side, spine in axes.spines.items():
-        spine.set(visible=side in ("left", "bottom"), color=PAPER.soft)
+        spine.set(visible=side in ("left", "bottom"), color=SOFT)
 
 
 def draw_change(axes: Axes, change: Change) -> None:
@@ -93,8 +83,8 @@ def draw_change(axes: Axes, change: Change) -> None:
     else:
         pad = 0.06 * (high - low) or 1.0
         axes.set_xlim(low - pad, high + pad)
-    for quantity, y, colour, width in ((change.before, 0.75, PAPER.soft, 3.0), (change.after, 0.0, PAPER.accent, 6.5)):
+    for quantity, y, colour, width in ((change.before, 0.75, SOFT, 3.0), (change.after, 0.0, ACCENT, 6.5)):
         axes.plot(quantity.span, [y, y], color=colour, linewidth=width, solid_capstyle="butt")
         axes.plot(quantity.span, [y, y], "|", color=colour, markersize=width)  # seen even where a range has no width
-    axes.axvline(change.after.neutral, color=PAPER.ink, linewidth=0.8)
+    axes.axvline(change.after.neutral, color=INK, linewidth=0.8)
     axes.set_ylim(-0.75, 1.2)

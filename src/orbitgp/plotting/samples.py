@@ -15,7 +15,7 @@ from torch import Tensor
 from orbitgp.orbits.base import Orbit, Parts
 from orbitgp.orbits.sampling import base_draws
 from orbitgp.orbits.signals.warps import SAMPLES, SignalOrbit
-from orbitgp.plotting.figures import PAPER, open_frame, titled_figure
+from orbitgp.plotting.figures import ACCENT, SOFT, open_frame, titled_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def show(orbit: Orbit, x: Any, num_samples: int = 24, seed: int = 0, title: str 
         grid = layout[0, panel].subgridspec(rows, columns, wspace=0.06, hspace=0.06)
         scale = GreyScale(image.numpy())
         for place, picture in enumerate([*others[:half], image, *others[half:]], start=middle - half):
-            frame, width = (PAPER.accent, 2.4) if place == middle else (PAPER.soft, 0.4)
+            frame, width = (ACCENT, 2.4) if place == middle else (SOFT, 0.4)
             scale.draw(figure.add_subplot(grid[place // columns, place % columns]), picture, frame, width)
     return figure
 
@@ -108,7 +108,7 @@ def _show_signals(orbit: Orbit, inputs: list[Tensor], drawn: list[Tensor], title
         axes = figure.add_subplot(panels[0, panel])
         draw_vector(axes, signal.numpy(), others.numpy(), signal_axis(orbit))
         open_frame(axes)
-        axes.xaxis.label.set(color=PAPER.soft, size=7)
+        axes.xaxis.label.set(color=SOFT, size=7)
     return figure
 
 
@@ -128,16 +128,16 @@ def draw_vector(axes: Axes, x: Vector, others: Vectors, axis: Axis | None = None
 
 def _draw_point(axes: Axes, x: Vector, others: Vectors, names: Sequence[str]) -> None:
     flat = len(x) == 1
-    axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=PAPER.soft, markersize=4, alpha=0.7)
-    axes.plot(x[0], 0.0 if flat else x[1], "o", color=PAPER.accent, markersize=8)
+    axes.plot(others[:, 0], np.zeros(len(others)) if flat else others[:, 1], "o", color=SOFT, markersize=4, alpha=0.7)
+    axes.plot(x[0], 0.0 if flat else x[1], "o", color=ACCENT, markersize=8)
     labels = [*names, "first feature", "second feature"] if len(names) < len(x) else names
     axes.set(xlabel=labels[0], ylabel="" if flat else labels[1])
 
 
 def _draw_row(axes: Axes, x: Vector, others: Vectors, names: Sequence[str]) -> None:
     places = np.arange(len(x))
-    axes.plot(others, np.broadcast_to(places + 0.15, others.shape), "o", color=PAPER.soft, markersize=3, alpha=0.5)
-    axes.plot(x, places - 0.15, "o", color=PAPER.accent, markersize=5)
+    axes.plot(others, np.broadcast_to(places + 0.15, others.shape), "o", color=SOFT, markersize=3, alpha=0.5)
+    axes.plot(x, places - 0.15, "o", color=ACCENT, markersize=5)
     every = ceil(len(x) / MOST_NAMES)
     axes.set_yticks(places[::every], names[::every])
     axes.set_ylim(len(x) - 0.4, -0.6)
@@ -148,8 +148,8 @@ def _draw_signal(axes: Axes, x: Vector, others: Vectors, axis: Axis | None) -> N
     step = 1.1 * float(np.ptp(others)) or 1.0
     bands = others.reshape(len(others), -1, len(place)).swapaxes(0, 1)
     for channel, (line, around) in enumerate(zip(np.atleast_2d(x), bands, strict=True)):
-        axes.plot(place, around.T - channel * step, color=PAPER.soft, linewidth=0.7, alpha=0.7)
-        axes.plot(place, line - channel * step, color=PAPER.accent, linewidth=2.2)
+        axes.plot(place, around.T - channel * step, color=SOFT, linewidth=0.7, alpha=0.7)
+        axes.plot(place, line - channel * step, color=ACCENT, linewidth=2.2)
     axes.set_xlabel(label)
     if x.ndim > 1:  # the heights of lower bands are not their values
         axes.set_yticks([])

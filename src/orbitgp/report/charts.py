@@ -22,7 +22,7 @@ from scipy.ndimage import uniform_filter1d
 
 from orbitgp.orbits import Orbit
 from orbitgp.orbits.description import Change
-from orbitgp.plotting.figures import PAPER, draw_change, new_axes
+from orbitgp.plotting.figures import ACCENT, INK, SOFT, draw_change, new_axes
 from orbitgp.plotting.samples import MOST_NAMES, GreyScale, draw, draw_vector, signal_axis
 from orbitgp.report.cases import Calibration
 from orbitgp.training.records import Record
@@ -31,7 +31,7 @@ from orbitgp.training.records import Record
 STYLE = {"svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "orbitgp", "font.size": 9.5}
 
 _ENOUGH = 3  # records, to draw
-_VARIABLES = {PAPER.accent: "var(--accent)", PAPER.soft: "var(--soft)", PAPER.ink: "var(--ink)", "#000000": "var(--soft)"}
+_VARIABLES = {ACCENT: "var(--accent)", SOFT: "var(--soft)", INK: "var(--ink)", "#000000": "var(--soft)"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _SIZE = 4.7, 3.0  # of every chart, so that all have the same letters
 _MOST_LETTERS = 18  # of the name of a column, to leave room for its value
@@ -82,14 +82,14 @@ def bound_chart(history: Sequence[Record], some: str = "", plain: float | int | 
     bounds = [record["bound"] for record in shown]
     axes = new_axes(*_SIZE)
     if exact:
-        colours = [PAPER.soft if record.get("without_orbit") else PAPER.accent for record in shown]
+        colours = [SOFT if record.get("without_orbit") else ACCENT for record in shown]
         axes.scatter(steps, bounds, s=9, c=colours)
     else:
-        axes.plot(steps, bounds, color=PAPER.accent, linewidth=1, alpha=0.6)
+        axes.plot(steps, bounds, color=ACCENT, linewidth=1, alpha=0.6)
         smooth = uniform_filter1d(np.array(bounds, dtype=float), size=1 + 2 * (len(bounds) // 20), mode="nearest")
-        axes.plot(steps, smooth, color=PAPER.accent, linewidth=2.2)
+        axes.plot(steps, smooth, color=ACCENT, linewidth=2.2)
     if plain is not None:
-        axes.axhline(plain, color=PAPER.soft, linewidth=1.2, linestyle="--", label="no invariance, at its end")
+        axes.axhline(plain, color=SOFT, linewidth=1.2, linestyle="--", label="no invariance, at its end")
         axes.figure.legend(loc="outside upper right", frameon=False)
     label = "evidence, in nats" if exact else "bound on the evidence, in nats"
     axes.set(xlabel="evaluations" if exact else "steps", ylabel=f"{label}, {some}" if some else label)
@@ -117,10 +117,10 @@ def calibration_chart(calibration: Calibration) -> Markup:
     """How often predictions came true against their probability. Honest probabilities lie on the diagonal."""
     said, happened, weights = calibration.said, calibration.happened, np.array(calibration.weights)
     axes = new_axes(_SIZE[0], 4.2)
-    axes.plot([0, 1], [0, 1], color=PAPER.soft, linewidth=1.2, linestyle="--")
+    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1.2, linestyle="--")
     if weights.max() == weights.min():  # dots of different weight are not points of one curve
-        axes.plot(said, happened, color=PAPER.accent, linewidth=1, alpha=0.6)
-    axes.scatter(said, happened, s=20 + 180 * weights / weights.max(), color=PAPER.accent, clip_on=False)
+        axes.plot(said, happened, color=ACCENT, linewidth=1, alpha=0.6)
+    axes.scatter(said, happened, s=20 + 180 * weights / weights.max(), color=ACCENT, clip_on=False)
     axes.set(xlabel=calibration.x_label, ylabel=calibration.y_label, xlim=(0, 1.03), ylim=(0, 1.03))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(PercentFormatter(1, symbol=" %"))

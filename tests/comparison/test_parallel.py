@@ -61,32 +61,11 @@ def test_an_error_of_a_worker_arrives_as_it_is():
         list(as_done(task, [1, "fail"], 2))
 
 
-def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path, caplog):
-    """New workers take over, and what the lost ones had in hand is done by them."""
+def test_one_that_is_killed_is_noticed_and_ends_the_others(tmp_path):
     begin = time.monotonic()
-    items = [1, "sleep once", "die once", 2]
-    assert dict(as_done(task, items, 2, folder=str(tmp_path))) == {0: 11, 1: "sleep once", 2: "die once", 3: 12}
+    with pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"):
+        list(as_done(task, [1, "sleep once", "die once", 2], 2, folder=str(tmp_path)))
     assert time.monotonic() - begin < 300  # the other one would have slept for 600
-    assert caplog.messages == ["a worker was lost: its model is handed in once more."]
-
-
-def test_one_that_is_killed_again_is_given_up(caplog):
-    class TerminatedWorkerError(Exception):
-        """As that of loky: engines are known by the names of their errors."""
-
-    tried = []
-
-    def lost(item):
-        tried.append(item)
-        raise TerminatedWorkerError
-
-    with (
-        joblib.parallel_config("threading"),
-        pytest.raises(RuntimeError, match=r"^a worker process was killed, perhaps for want of memory: [^\n]*\.$"),
-    ):
-        list(as_done(lost, ["one", "another"], 2))
-    assert set(tried) == {"one", "another"}
-    assert len(caplog.messages) == 1
 
 
 def test_large_data_reach_the_workers():

@@ -162,30 +162,22 @@ def as_done(
 ) -> Iterator[tuple[int, Result]]:
     """The results of a task, each with the number of its item, in the order in which they are done.
 
-    What a lost worker had in hand is handed in once more, unless the engine has done so by itself. ``n_jobs`` is that of
-    :func:`orbitgp.compare`. The threads of this process are shared among its workers; on a cluster, the engine says how many a
-    worker has. ``given`` are further arguments, the same for each call, which an engine may send to its workers once.
+    ``n_jobs`` is that of :func:`orbitgp.compare`. The threads of this process are shared among its workers; on a cluster, the
+    engine says how many a worker has, and what a lost one had in hand goes to another. ``given`` are further arguments, the
+    same for each call, which an engine may send to its workers once.
     """
     if runs_here(n_jobs, len(items)):
         yield from enumerate(task(item, **given) for item in items)
         return
     workers = min(joblib.effective_n_jobs(n_jobs), len(items))
     work = partial(_work, task, max(1, torch.get_num_threads() // workers), os.getpid())
-    left = dict(enumerate(items))
-    for last_try in (False, True):
-        calls = [joblib.delayed(work)(number, item, **given) for number, item in left.items()]
-        try:
-            for number, result in _parallel(workers)(calls):
-                yield number, result
-                del left[number]
-            return
-        except Exception as error:
-            if not _LOST.intersection(kind.__name__ for kind in type(error).__mro__):
-                raise
-            if last_try:
-                reason = "a worker process was killed, perhaps for want of memory: train fewer models at a time."
-                raise RuntimeError(reason) from None
-            logger.warning("a worker was lost: its model is handed in once more.")
+    try:
+        yield from _parallel(workers)(joblib.delayed(work)(number, item, **given) for number, item in enumerate(items))
+    except Exception as error:
+        if not _LOST.intersection(kind.__name__ for kind in type(error).__mro__):
+            raise
+        reason = "a worker process was killed, perhaps for want of memory: train fewer models at a time."
+        raise RuntimeError(reason) from None
 
 
 def runs_here(n_jobs: int | None, count: int) -> bool:

@@ -263,3 +263,15 @@ def test_a_folder_belongs_to_the_first_run_that_claims_it(here):
     with pytest.raises(FileExistsError, match="exists already: choose another --out"):
         second.claimed()
     assert read_json(here / "run/config.json") == {**CONFIG, "command": "learn"}
+
+
+def test_a_folder_whose_configuration_cannot_be_written_stays_free(here, monkeypatch):
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (here / "run").mkdir()
+    run = CommandRun(here / "run", CONFIG)
+    monkeypatch.setattr("orbitgp.saving.container.write_json", fails)
+    with pytest.raises(OSError, match="No space left"):
+        run.claimed()
+    assert not list((here / "run").iterdir())

@@ -123,15 +123,6 @@ def test_writing_does_not_follow_links(tmp_path):
     assert [p.name for p in folder.iterdir()] == ["config.json"]
 
 
-def test_a_new_file_replaces_none(tmp_path):
-    path = tmp_path / "config.json"
-    write_json(path, 1, new=True)
-    with pytest.raises(FileExistsError):
-        write_json(path, 2, new=True)
-    assert path.read_text() == "1\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
-
-
 def test_a_failed_write_leaves_nothing(tmp_path):
     def fails(beside: Path) -> None:
         beside.write_text("half")

@@ -66,10 +66,16 @@ class Run:
 
     def claimed(self) -> Run:
         """The same run, whose configuration is written, which makes the folder that of this run and of no other."""
+        path = self.path / "config.json"
         try:
-            self.write_json(self.path / "config.json", self.config, new=True)
+            path.touch(exist_ok=False)  # of several runs, one alone can
         except FileExistsError:
             raise _taken(self.path) from None
+        try:
+            self.write_json(path, self.config)
+        except BaseException:
+            path.unlink()
+            raise
         return self
 
     @classmethod
@@ -111,11 +117,11 @@ class Run:
         if not self.quiet:
             typer.echo(text, err=True)
 
-    def write_json(self, path: Path, content: Any, new: bool = False) -> None:
-        """Write one of the JSON files; with ``new``, only if it does not exist."""
+    def write_json(self, path: Path, content: Any) -> None:
+        """Write one of the JSON files."""
         from orbitgp.saving.container import write_json  # loads torch, which a help page need not wait for
 
-        write_json(path, {**content, "checksum": _checksum(content)} if isinstance(content, dict) else content, new)
+        write_json(path, {**content, "checksum": _checksum(content)} if isinstance(content, dict) else content)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class TrainingOptions:
     exact_seconds: float = 150.0
     dtype: PrecisionName = "auto"
 
-    # Values are checked by these annotations, with a sentence about each mistake. So shape checkers leave the constructor alone.
+    # These annotations are checked below, with a sentence about each mistake. So shape checkers leave the constructor alone.
     __no_type_check__ = True
 
     def __post_init__(self) -> None:

@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from errno import EEXIST
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,11 +96,11 @@ def _separate(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
 
 
-def replace(path: Path, write: Callable[[Path], object], new: bool = False) -> None:
+def replace(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` make a file next to ``path``, then move it there: a reader finds the old file or the new, never a part.
 
     The bytes are on the disk before the file gets its name. Links are not followed: one at ``path`` is replaced, and what it
-    leads to stays as it was. With ``new``, a file that exists is an error, also if another process makes it meanwhile.
+    leads to stays as it was.
     """
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
@@ -109,10 +108,7 @@ def replace(path: Path, write: Callable[[Path], object], new: bool = False) -> N
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         write(unfinished)
         _flush(unfinished)
-        if new:
-            _link(unfinished, path)
-        else:
-            os.replace(unfinished, path)
+        os.replace(unfinished, path)
         _flush(path.parent)
     except OSError as error:
         if error.errno is None:
@@ -123,22 +119,10 @@ def replace(path: Path, write: Callable[[Path], object], new: bool = False) -> N
             unfinished.unlink(missing_ok=True)
 
 
-def _link(unfinished: Path, path: Path) -> None:
-    """A second name for the file, unless there is a file of that name."""
-    try:
-        os.link(unfinished, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links: nearly as good
-        if path.exists():
-            raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path)) from None
-        os.replace(unfinished, path)
-
-
-def write_json(path: Path, content: Any, new: bool = False) -> None:
+def write_json(path: Path, content: Any) -> None:
     """``content`` as indented JSON, whole or not at all."""
     text = json.dumps(content, indent=1) + "\n"
-    replace(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"), new)
+    replace(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
 
 
 def _flush(path: Path) -> None:

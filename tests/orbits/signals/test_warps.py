@@ -150,9 +150,9 @@ def test_warps_increase_for_every_draw(amplitude, smoothness, length):
     assert (between.diff(dim=-1) >= 0).all()
     # t + d(t), the obvious warp, goes back.
     if amplitude >= 5 and length > 2:
-        s, k = warp.deviations(length)
+        s, phase = warp.field.deviations((length,)), warp.field.waves((length,), t) * t
         z = torch.special.ndtri(u[:, :, 0])[2:]
-        d = (s[1:] * z[..., 1::2]) @ (k[1:, None] * t).cos() + (s[1:] * z[..., 2::2]) @ (k[1:, None] * t).sin()
+        d = (s * z)[..., 1::2] @ phase.cos() + (s * z)[..., 2::2] @ phase.sin()
         assert ((t + d).diff(dim=-1) < 0).any()
 
 
@@ -253,7 +253,7 @@ def test_intervals_reach_all_factors_that_have_lengths():
         (lambda: TimeShift(interval=0), "interval must be a positive distance between samples, got 0."),
         (lambda: TimeShift((3, 5)), "shift is a learned range and must contain"),
         (lambda: TimeScale(-1), "stretch must be a factor above 1"),
-        (lambda: TimeWarp(0), "amplitude must be a positive length in samples, got 0.0."),
+        (lambda: TimeWarp(0), "amplitude must be a positive length in samples, got 0."),
         (lambda: TimeWarp(frozen=["speed"]), "TimeWarp has no parameter 'speed'"),
         (lambda: Smoothing((1, 2)), r"width must be a positive length or a \(0, length\) pair"),
         (lambda: Baseline(0.0), "baseline must be positive"),

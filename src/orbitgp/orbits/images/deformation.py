@@ -39,8 +39,16 @@ class Deformation(ImageOrbit):
 
     def draws_for(self, features: torch.Size) -> int:
         self.check(features)
+        return self.field.draws_for(tuple(features[-2:])) + len(self.named_ranges())
+
+    def bytes_of_table(self, features: tuple[int, ...]) -> float:
+        """What the functions phi_j at all pixels take: made in double precision, and kept in single."""
         height, width = features[-2:]
-        return self.field.draws_for((height, width)) + len(self.named_ranges())
+        return 12.0 * self.field.draws_for((height, width)) / 2 * height * width
+
+    def basis(self, size: Size, like: Tensor) -> Float[Tensor, "terms pixels"]:
+        """The functions phi_j at the pixels."""
+        return _basis(size, self.field.finest, self.field.coarsest, dtype=like.dtype, device=like.device)
 
     def describe(self) -> Description:
         ranges = {name: interval.quantity() for name, interval in self.named_ranges().items()}
@@ -81,7 +89,7 @@ class LocalDeformation(Deformation, Warp):
         self.field = SmoothField(amplitude, smoothness, frozen, finest)
 
     def points(self, p: Points, u: WarpDraws) -> Points:
-        c, basis = self.field.coefficients(u[:, :, 0, 0], p.size), self.field.basis(p.size, u)
+        c, basis = self.field.coefficients(u[:, :, 0, 0], p.size), self.basis(p.size, u)
         if p.unmoved:
             return p.displaced(c[:, :, 0], c[:, :, 1], basis)
         d = p.each_in((c @ basis).unflatten(-1, p.size))
@@ -89,59 +97,64 @@ class LocalDeformation(Deformation, Warp):
 
 
 class SmoothField(nn.Module):
-    """Displacements along x and y, in pixels; arguments as in ``LocalDeformation``."""
+    """Displacements along each axis of an image or of a signal, whose points are ``interval`` apart, in this unit.
+
+    The other arguments are those of ``LocalDeformation``: a field may become rougher than it starts, if that is learned.
+    """
 
     reach = ("amplitude",)
 
-    def __init__(self, amplitude: Number, smoothness: Number, frozen: Collection[str], finest: Number | None) -> None:
+    def __init__(
+        self,
+        amplitude: Number,
+        smoothness: Number,
+        frozen: Collection[str],
+        finest: Number | None,
+        owner: str = "a deformation",
+        interval: Number = 1.0,
+        unit: str = "px",
+    ) -> None:
         super().__init__()
-        check_names(frozen, "a deformation", ("amplitude", "smoothness"))
-        self.coarsest = float(smoothness)
-        self.finest = finest_of(self.coarsest, frozen) if finest is None else float(finest)
-        for name, value in (("amplitude", amplitude), ("smoothness", smoothness), ("finest", self.finest)):
+        check_names(frozen, owner, ("amplitude", "smoothness"))
+        if finest is None:
+            finest = smoothness * (1 if "smoothness" in frozen else 5 / 6)
+        for name, value in (("amplitude", amplitude), ("smoothness", smoothness), ("finest", finest)):
             if not 0 < value < inf:
-                raise ValueError(f"{name} must be a positive length in pixels, got {value}.")
-        # In tens of pixels, like shifts, and as a logarithm.
-        self.amplitude = nn.Parameter(torch.tensor(amplitude / PIXELS), requires_grad="amplitude" not in frozen)
-        self.log_smoothness = nn.Parameter(torch.tensor(log(smoothness)), requires_grad="smoothness" not in frozen)
+                raise ValueError(f"{name} must be a positive length in {'pixels' if unit == 'px' else unit}, got {value}.")
+        self.interval, self.unit = interval, unit
+        self.coarsest, self.finest = float(smoothness / interval), float(finest / interval)
+        # In tens of points, like shifts, and as a logarithm.
+        size = torch.tensor(amplitude / (PIXELS * interval))
+        self.amplitude = nn.Parameter(size, requires_grad="amplitude" not in frozen)
+        self.log_smoothness = nn.Parameter(torch.tensor(log(self.coarsest)), requires_grad="smoothness" not in frozen)
 
-    def draws_for(self, size: Size) -> int:
-        return 2 * (2 * len(waves(size, self.finest, self.coarsest)) + 1)
+    def draws_for(self, size: tuple[int, ...]) -> int:
+        return len(size) * (2 * len(self.waves(size)) + 1)
 
-    def bytes_of_table(self, features: tuple[int, ...]) -> float:
-        """What the functions phi_j at all pixels take: made in double precision, and kept in single."""
-        height, width = features[-2:]
-        return 12.0 * self.draws_for((height, width)) / 2 * height * width
+    def waves(self, size: tuple[int, ...], like: Tensor | None = None) -> Float[Tensor, "waves axes"]:
+        """Wave vectors k_j, in radians per point, in the precision of a tensor."""
+        kept = {} if like is None else {"dtype": like.dtype, "device": like.device}
+        return waves(size, self.finest, self.coarsest, **kept)
 
-    def deviations(self, size: Size) -> Float[Tensor, " terms"]:
-        """Standard deviations s_j, in pixels, of the coefficients of either displacement."""
-        like = self.log_smoothness
-        k = waves(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device).norm(dim=1)
-        # The amplitude is the length of the displacement, which the two axes share.
-        s = PIXELS * self.amplitude.abs() / 2**0.5 * (0.5 * log_spectrum(like.exp(), k)).exp()
+    def deviations(self, size: tuple[int, ...]) -> Float[Tensor, " terms"]:
+        """Standard deviations s_j, in points, of the coefficients of each displacement."""
+        k = self.waves(size, self.log_smoothness).norm(dim=1)
+        # The amplitude is the length of the displacement, which the axes share.
+        s = PIXELS * self.amplitude.abs() / len(size) ** 0.5 * (0.5 * log_spectrum(self.log_smoothness.exp(), k)).exp()
         return torch.cat([s[:1], s[1:].repeat_interleave(2)])  # cosine and sine
 
-    def coefficients(self, u: Draws, size: Size) -> Float[Tensor, "rows samples 2 terms"]:
-        """The coefficients of the displacements along x and y; draws of one wave are neighbours."""
-        z = torch.special.ndtri(u).unflatten(-1, (-1, 2)).transpose(-1, -2)
+    def coefficients(self, u: Draws, size: tuple[int, ...]) -> Float[Tensor, "rows samples axes terms"]:
+        """The coefficients of the displacements along each axis; draws of one wave are neighbours."""
+        z = torch.special.ndtri(u).unflatten(-1, (-1, len(size))).transpose(-1, -2)
         return self.deviations(size).to(u.dtype) * z
 
-    def basis(self, size: Size, like: Tensor) -> Float[Tensor, "terms pixels"]:
-        """The functions phi_j at the pixels."""
-        return _basis(size, self.finest, self.coarsest, dtype=like.dtype, device=like.device)
-
     def quantities(self) -> dict[str, Quantity]:
-        """Amplitude and smoothness in pixels, by name."""
+        """Amplitude and smoothness by name."""
         lengths = {"amplitude": PIXELS * self.amplitude.abs().item(), "smoothness": self.log_smoothness.exp().item()}
-        return {name: Quantity(length, "px") for name, length in lengths.items()}
+        return {name: Quantity(self.interval * length, self.unit) for name, length in lengths.items()}
 
     def saved_arguments(self) -> dict[str, Any]:
-        return {"smoothness": self.coarsest, "finest": self.finest}
-
-
-def finest_of(smoothness: float, frozen: Collection[str]) -> float:
-    """The smallest smoothness that a field can have: it may become rougher than it starts, if it is learned."""
-    return smoothness * (1 if "smoothness" in frozen else 5 / 6)
+        return {"smoothness": self.coarsest * self.interval, "finest": self.finest * self.interval}
 
 
 def log_spectrum(smoothness: Float[Tensor, ""], k: Float[Tensor, " waves"]) -> Float[Tensor, " terms"]:

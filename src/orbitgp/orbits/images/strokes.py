@@ -64,7 +64,7 @@ class TangentDeformation(Deformation):
         images = x.reshape(rows, 1, -1, height * width)  # (N, 1, C, H*W)
         tx, ty = (t.reshape(images.shape) for t in tangents(x, self.blur))
         lead = int(self.thickness is not None)
-        field = self.field.coefficients(u[..., lead:], (height, width)) @ self.field.basis((height, width), u)
+        field = self.field.coefficients(u[..., lead:], (height, width)) @ self.basis((height, width), u)
         fx, fy = field[:, :, :, None].unbind(2)
         xa = images + fx * tx + fy * ty
         if self.thickness is not None:

@@ -16,17 +16,16 @@ amplitude is small against the smoothness, it is the root mean square displaceme
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import inf, log
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.deformation import finest_of, log_spectrum, waves
-from orbitgp.orbits.ranges import PIXELS, Number, check_names
+from orbitgp.orbits.description import Description
+from orbitgp.orbits.images.deformation import SmoothField
+from orbitgp.orbits.ranges import Number
 from orbitgp.orbits.signals.warps import SAMPLES, Border, Interpolation, SignalWarp, Times, WarpDraws
 
 
@@ -47,8 +46,6 @@ class TimeWarp(SignalWarp):
         finest: the smallest smoothness that warps can have. By default 5/6 of the first, or the first if it is frozen.
     """
 
-    reach = ("amplitude",)
-
     def __init__(
         self,
         amplitude: Number | None = None,
@@ -61,15 +58,9 @@ class TimeWarp(SignalWarp):
         finest: Number | None = None,
     ) -> None:
         super().__init__(border, interpolation, interval, unit)
-        check_names(frozen, "TimeWarp", ("amplitude", "smoothness"))
-        self.coarsest = 20.0 if smoothness is None else smoothness / self.interval
-        self.finest = finest_of(self.coarsest, frozen) if finest is None else finest / self.interval
-        size = 2.0 if amplitude is None else amplitude / self.interval
-        for name, value in (("amplitude", size), ("smoothness", self.coarsest), ("finest", self.finest)):
-            if not 0 < value < inf:
-                raise ValueError(f"{name} must be a positive length in {self.unit}, got {value * self.interval}.")
-        self.amplitude = nn.Parameter(torch.tensor(size / PIXELS), requires_grad="amplitude" not in frozen)
-        self.log_smoothness = nn.Parameter(torch.tensor(log(self.coarsest)), requires_grad="smoothness" not in frozen)
+        size = 2 * self.interval if amplitude is None else amplitude
+        length = 20 * self.interval if smoothness is None else smoothness
+        self.field = SmoothField(size, length, frozen, finest, "TimeWarp", self.interval, self.unit)
 
     def check(self, features: torch.Size) -> None:
         super().check(features)
@@ -77,37 +68,27 @@ class TimeWarp(SignalWarp):
             raise ValueError(f"TimeWarp needs signals of two samples or more, but the inputs have shape {tuple(features)}.")
 
     def draws_for(self, features: torch.Size) -> int:
-        return 2 * len(waves(tuple(features[-1:]), self.finest, self.coarsest)) + 1
-
-    def deviations(self, length: int) -> tuple[Float[Tensor, " terms"], Float[Tensor, " terms"]]:
-        """Standard deviations s_j, in samples, and frequencies k_j of all terms, the constant first."""
-        like = self.log_smoothness
-        k = waves((length,), self.finest, self.coarsest, dtype=like.dtype, device=like.device)[:, 0]
-        s = PIXELS * self.amplitude.abs() * (0.5 * log_spectrum(like.exp(), k)).exp()
-        return s, F.pad(k, (1, 0))
+        return self.field.draws_for(tuple(features[-1:]))
 
     def times(self, t: Times, u: WarpDraws) -> Times:
-        length = t.shape[-1]
-        s, k = (part.to(u.dtype) for part in self.deviations(length))
-        z = torch.special.ndtri(u[:, :, 0])
-        cosines = s * torch.cat([z[..., :1], z[..., 1::2]], -1)
-        sines = (s * k)[1:] * z[..., 2::2]
-        phase = k[1:, None] * (torch.arange(length, dtype=u.dtype, device=u.device) - (length - 1) / 2)
+        size = (length,) = (t.shape[-1],)
+        c = self.field.coefficients(u[:, :, 0], size)[:, :, 0]
+        constant, cosines, sines = c[..., 0], c[..., 1::2], c[..., 2::2]
+        k, s = self.field.waves(size, u)[:, 0], self.field.deviations(size).to(u.dtype)[1::2]
+        phase = k[:, None] * (torch.arange(length, dtype=u.dtype, device=u.device) - (length - 1) / 2)
         # d' = sum_j k_j (b_j cos k_j t - a_j sin k_j t).
-        slope = sines @ phase.cos() - (cosines * k)[..., 1:] @ phase.sin()
+        slope = (sines * k) @ phase.cos() - (cosines * k) @ phase.sin()
         speed = (slope - 0.5 * (s * k).square().sum()).exp()
         passed = F.pad(torch.cumulative_trapezoid(speed, dim=-1), (1, 0))
         middle = 0.5 * (passed[..., (length - 1) // 2] + passed[..., length // 2])
-        warped = passed + (cosines.sum(-1) - middle)[..., None]
+        warped = passed + (constant + cosines.sum(-1) - middle)[..., None]
         return warped if t.ndim == 1 else _between(warped.expand(t.shape), t + (length - 1) / 2)
 
     def describe(self) -> Description:
-        lengths = {"amplitude": PIXELS * self.amplitude.abs().item(), "smoothness": self.log_smoothness.exp().item()}
-        return Description("TimeWarp", {name: Quantity(self.interval * v, self.unit) for name, v in lengths.items()})
+        return Description("TimeWarp", self.field.quantities())
 
     def saved_arguments(self) -> dict[str, Any]:
-        lengths = {"smoothness": self.coarsest * self.interval, "finest": self.finest * self.interval}
-        return {**super().saved_arguments(), **lengths}
+        return {**super().saved_arguments(), **self.field.saved_arguments()}
 
 
 def _between(

@@ -11,6 +11,7 @@ import torch
 
 from experiments import harness
 from experiments.harness import Record
+from experiments.infinimnist import TangentDeformation
 from experiments.views import VIEWS
 from orbitgp.datasets import Dataset
 from orbitgp.estimators import InvariantGPClassifier
@@ -36,7 +37,7 @@ class DefaultFit(harness.Run):
     def estimator(self, device: str) -> InvariantGPClassifier:
         """The classifier before it is fitted."""
         return InvariantGPClassifier(
-            make_orbit(self.orbit),
+            TangentDeformation() if self.orbit == "tangent" else make_orbit(self.orbit),
             likelihood=self.likelihood,
             feature_map=VIEWS[self.view](),
             max_seconds=self.max_seconds,

@@ -24,7 +24,6 @@ IMAGE_ORBITS = (
     "scale",
     "shear",
     "deformation",
-    "tangent",
     "thickness",
     "brightness",
     "contrast",

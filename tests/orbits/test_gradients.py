@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from experiments.infinimnist import TangentDeformation
 from orbitgp.orbits import (
     Affine,
     Brightness,
@@ -16,7 +17,6 @@ from orbitgp.orbits import (
     Rotation,
     Scale,
     Shear,
-    TangentDeformation,
     Thickness,
     Translation,
 )

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from experiments.infinimnist import TangentDeformation
 from orbitgp import InvariantGPClassifier, TrainingOptions
 from orbitgp.orbits import (
     Affine,
@@ -20,7 +21,6 @@ from orbitgp.orbits import (
     Orbit,
     Scale,
     Shear,
-    TangentDeformation,
     Thickness,
     Translation,
 )

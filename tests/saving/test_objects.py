@@ -39,6 +39,7 @@ from gpytorch.priors import (
 from numpy.testing import assert_array_equal
 from torch import Tensor, nn
 
+from experiments.infinimnist import TangentDeformation
 from orbitgp import InvariantKernel, orbits
 from orbitgp.likelihoods import CLASSIFICATION, Bernoulli, Dirichlet, Gaussian, StudentT
 from orbitgp.orbits import (
@@ -63,7 +64,6 @@ from orbitgp.orbits import (
     Shuffle,
     SignChange,
     Smoothing,
-    TangentDeformation,
     Thickness,
     TimeScale,
     TimeShift,
@@ -117,7 +117,6 @@ ORBITS: dict[str, Any] = {
     "Cutout": lambda: orbits.Cutout(2.0),
     "GaussianNoise": lambda: GaussianNoise(0.2, num_features=36, columns=(1, 35)),
     "LocalDeformation": lambda: LocalDeformation(0.5, 3.0, finest=2.0),
-    "TangentDeformation": lambda: TangentDeformation(thickness=None, blur=1.1, smoothness=4.0),
     "WarpProduct": lambda: Rotation(10.0) * Affine() * LocalDeformation(),
     "TimeShift": lambda: TimeShift((-1.0, 2.0), border="circular", interpolation="cubic", interval=0.5, unit="s"),
     "TimeScale": lambda: TimeScale((0.9, 1.3)),

@@ -28,7 +28,7 @@ DATA_NAMES = {
 }
 # Here, and not from orbitgp.orbits.parse: help must not wait for torch. A test holds the two together.
 ORBIT_NAMES = (
-    *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "tangent", "thickness", "brightness"),
+    *("none", "rotation", "affine", "translation", "scale", "shear", "deformation", "thickness", "brightness"),
     *("contrast", "saturation", "hue", "gamma", "blur", "stain", "cutout"),
     *("noise", "flip", "rotate90", "timeshift", "circularshift", "timescale", "timewarp", "gain", "offset"),
     *("baseline", "smoothing", "reversal", "swap", "sign", "permutations", "cyclic", "dihedral", "blocks"),

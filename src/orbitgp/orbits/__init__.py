@@ -7,7 +7,7 @@ from orbitgp.orbits.finite_product import FiniteProduct
 from orbitgp.orbits.images.affine import Affine, Rotation, Scale, Shear, Translation
 from orbitgp.orbits.images.colour import Blur, Cutout, Gamma, Hue, Saturation, Stain
 from orbitgp.orbits.images.deformation import LocalDeformation
-from orbitgp.orbits.images.strokes import TangentDeformation, Thickness
+from orbitgp.orbits.images.strokes import Thickness
 from orbitgp.orbits.images.warps import ImageOrbit, Points, Warp, WarpProduct
 from orbitgp.orbits.sampling import Pairing, Samples
 from orbitgp.orbits.signals.timewarp import TimeWarp
@@ -20,6 +20,6 @@ __all__ = [
     "Description", "FiniteOrbit", "FiniteProduct", "Flip", "Gain", "Gamma", "GaussianNoise", "Hue",
     "Identity", "ImageOrbit", "LocalDeformation", "Offset", "Orbit", "Pairing", "Permutation", "Points", "Quantity",
     "Reversal", "Rotate90", "Rotation", "Samples", "Saturation", "Scale", "Shear", "Shuffle", "SignChange",
-    "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "Stain", "TangentDeformation", "Thickness",
+    "SignalOrbit", "SignalWarp", "SignalWarpProduct", "Smoothing", "Stain", "Thickness",
     "TimeScale", "TimeShift", "TimeWarp", "Translation", "Warp", "WarpProduct", "Weighted",
 ]  # fmt: skip

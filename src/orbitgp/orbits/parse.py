@@ -33,7 +33,6 @@ NAMES: dict[str, Callable[..., Orbit]] = {
     **{kind.__name__.lower(): kind for kind in _CLASSES},
     "noise": orbits.GaussianNoise,
     "deformation": orbits.LocalDeformation,
-    "tangent": orbits.TangentDeformation,
     "circularshift": partial(orbits.TimeShift, border="circular"),
     "swap": orbits.Permutation.swap,
     "sign": orbits.SignChange,

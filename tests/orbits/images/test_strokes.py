@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orbitgp.orbits import Affine, Brightness, Contrast, LocalDeformation, Orbit, TangentDeformation, Thickness
-from orbitgp.orbits.images.strokes import dilated, eroded, tangents
+from experiments.infinimnist import TangentDeformation, tangents
+from orbitgp.orbits import Affine, Brightness, Contrast, LocalDeformation, Orbit, Thickness
+from orbitgp.orbits.images.strokes import dilated, eroded
 from orbitgp.orbits.images.warps import Points
 
 ORBITS = {

@@ -27,38 +27,12 @@ from torch import Tensor, nn
 
 from orbitgp.machine import constant
 from orbitgp.orbits.description import Description, Quantity
-from orbitgp.orbits.images.warps import ImageOrbit, Points, Size, Warp, WarpDraws, pixels
+from orbitgp.orbits.images.warps import Points, Size, Warp, WarpDraws, pixels
 from orbitgp.orbits.ranges import PIXELS, Number, check_names
 from orbitgp.orbits.sampling import Draws
 
 
-class Deformation(ImageOrbit):
-    """An orbit with a smooth field, and ranges if any."""
-
-    field: SmoothField
-
-    def draws_for(self, features: torch.Size) -> int:
-        self.check(features)
-        return self.field.draws_for(tuple(features[-2:])) + len(self.named_ranges())
-
-    def bytes_of_table(self, features: tuple[int, ...]) -> float:
-        """What the functions phi_j at all pixels take: made in double precision, and kept in single."""
-        height, width = features[-2:]
-        return 12.0 * self.field.draws_for((height, width)) / 2 * height * width
-
-    def basis(self, size: Size, like: Tensor) -> Float[Tensor, "terms pixels"]:
-        """The functions phi_j at the pixels."""
-        return _basis(size, self.field.finest, self.field.coarsest, dtype=like.dtype, device=like.device)
-
-    def describe(self) -> Description:
-        ranges = {name: interval.quantity() for name, interval in self.named_ranges().items()}
-        return Description(type(self).__name__, {**self.field.quantities(), **ranges})
-
-    def saved_arguments(self) -> dict[str, Any]:
-        return {**super().saved_arguments(), **self.field.saved_arguments()}
-
-
-class LocalDeformation(Deformation, Warp):
+class LocalDeformation(Warp):
     """x_a(p) = x(p + d(p)) for a smooth Gaussian random field d of displacements.
 
         >>> LocalDeformation(amplitude=0.5).describe()
@@ -87,6 +61,25 @@ class LocalDeformation(Deformation, Warp):
     ) -> None:
         super().__init__()
         self.field = SmoothField(amplitude, smoothness, frozen, finest)
+
+    def draws_for(self, features: torch.Size) -> int:
+        self.check(features)
+        return self.field.draws_for(tuple(features[-2:]))
+
+    def bytes_of_table(self, features: tuple[int, ...]) -> float:
+        """What the functions phi_j at all pixels take: made in double precision, and kept in single."""
+        height, width = features[-2:]
+        return 12.0 * self.field.draws_for((height, width)) / 2 * height * width
+
+    def basis(self, size: Size, like: Tensor) -> Float[Tensor, "terms pixels"]:
+        """The functions phi_j at the pixels."""
+        return _basis(size, self.field.finest, self.field.coarsest, dtype=like.dtype, device=like.device)
+
+    def describe(self) -> Description:
+        return Description("LocalDeformation", self.field.quantities())
+
+    def saved_arguments(self) -> dict[str, Any]:
+        return self.field.saved_arguments()
 
     def points(self, p: Points, u: WarpDraws) -> Points:
         c, basis = self.field.coefficients(u[:, :, 0, 0], p.size), self.basis(p.size, u)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from orbitgp.inference.fixed_point import AndersonMixing, settled
+from orbitgp.inference.fixed_point import AndersonMixing, find_fixed_point
 
 
 def test_a_linear_map_of_d_dimensions_takes_d_plus_one_steps():
@@ -49,7 +49,7 @@ def test_it_settles_at_the_highest_bound():
         points.append(point)
         return -float((point.square() - 2).square().sum()), 0.5 * (point + 2 / point), len(points)
 
-    image, found = settled(turn, torch.ones(3, 1, dtype=torch.float64))
+    image, found = find_fixed_point(turn, torch.ones(3, 1, dtype=torch.float64))
     torch.testing.assert_close(image, torch.full_like(image, 2**0.5))
     assert found == len(points)
 
@@ -66,7 +66,7 @@ def test_it_ends_where_one_more_turn_would_gain_too_little(of_a_datum, monkeypat
         count.append(1)
         return bounds[len(count) - 1], point, None
 
-    settled(turn, torch.ones(100, 1))
+    find_fixed_point(turn, torch.ones(100, 1))
     gains = [after - before for before, after in itertools.pairwise(bounds)]
     assert gains[len(count) - 1] < 100 * of_a_datum <= gains[len(count) - 2]
 
@@ -76,4 +76,4 @@ def test_what_is_not_finite_ends_it(bound):
     def turn(point):
         return bound, point / 0.0 if bound == 1.0 else point, "found"
 
-    assert settled(turn, torch.ones(2, 1))[1] == "found"
+    assert find_fixed_point(turn, torch.ones(2, 1))[1] == "found"

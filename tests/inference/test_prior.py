@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orbitgp.inference.prior import PriorMean, single_is_enough
+from orbitgp.inference.prior import PriorMean, single_precision_suffices
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from orbitgp.inference.prior import PriorMean, single_is_enough
 def test_a_solution_divides_what_is_rounded_by_the_noise(noise: list[float], variance: list[float], enough: bool) -> None:
     """K is known to eps times its variance. Over the noise, that must be far below one in single precision; in double it is."""
     given = torch.tensor(noise), torch.tensor(variance)
-    assert single_is_enough(*given, torch.float32) is enough
-    assert single_is_enough(*given, torch.float64)
+    assert single_precision_suffices(*given, torch.float32) is enough
+    assert single_precision_suffices(*given, torch.float64)
 
 
 def test_a_linear_mean_lies_around_its_points_in_units_of_their_spread() -> None:

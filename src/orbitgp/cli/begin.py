@@ -1,4 +1,4 @@
-"""How ``learn`` and ``compare`` begin, with a new run folder or with one that goes on, and how they stop.
+"""How ``learn``, ``compare`` and ``advise`` begin, with a new run folder or with one that goes on, and how they stop.
 
 What a run is made from is checked before anything is written.
 """

@@ -10,12 +10,10 @@ import typer
 from orbitgp.cli.predict import load_model
 from orbitgp.cli.run import Run
 
-_TO_HELP = "torchvision, kornia, albumentations, nnunet or ultralytics."
-
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOOL", help=_TO_HELP)] = "torchvision",
+    to: Annotated[str, typer.Option(metavar="TOOL", help="torchvision, kornia, …; any other word lists all.")] = "torchvision",
 ) -> None:
     """Print what a run has learned of images as code or configuration of another tool.
 

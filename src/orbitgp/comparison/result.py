@@ -1,4 +1,4 @@
-"""The results of comparisons and profiles: tables that print, plot and convert, with a verdict in words."""
+"""The result of a comparison: a table that prints, plots and converts, with a verdict in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs on disk: memory maps, and arrays in chunks, as those of HDF5, Zarr and Dask are.
+"""Inputs on disk: memory maps, and arrays in chunks, such as those of HDF5, Zarr and Dask.
 
 They are read a batch at a time, in their own small numbers, and become floats on the device. What is small enough is loaded.
 """

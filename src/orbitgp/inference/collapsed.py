@@ -22,13 +22,13 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from orbitgp.inference.dense_posterior import Locals, Observations, Posterior, Targets, begin_local, best_local, posterior
+from orbitgp.inference.dense_posterior import Locals, Observations, Posterior, Targets, best_local, initial_local, posterior
 from orbitgp.inference.fresh_evidence import FreshEvidence
 from orbitgp.inference.model import InvariantGP
 from orbitgp.inference.moments import learned_factor, whitened
 from orbitgp.inference.natural_gradient import set_posterior, statistics, total
 from orbitgp.inference.noisy_covariance import LowRankCovariance
-from orbitgp.inference.prior import single_is_enough
+from orbitgp.inference.prior import single_precision_suffices
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Quadratic
 from orbitgp.machine import in_parts, in_smaller_chunks
@@ -50,7 +50,7 @@ class CollapsedGP(nn.Module):
     """
 
     x: Tensor
-    corrected = False  # its draws have no pairs of equal draws
+    corrected = False  # as an exact model may be: here, no pairs of equal draws are to be corrected for
 
     def __init__(self, sparse: InvariantGP, x: Inputs, num_samples: int | None = None, seed: int = 0) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class CollapsedGP(nn.Module):
     def fresh_evidence(
         self, likelihood: Likelihood, y: Targets, local: Locals | None = None, sets: Sequence[int] = ()
     ) -> FreshEvidence:
-        """The same: inducing variables have draws of their own, so that a bound has no pairs of equal draws to feed on."""
+        """The bound again: inducing variables have draws of their own, and no pairs of equal draws raise it."""
         return FreshEvidence(self.log_evidence(likelihood, y, local), 0.0)
 
     def restricted(
@@ -135,15 +135,15 @@ class CollapsedGP(nn.Module):
     def _solved(self, likelihood: Likelihood, y: Targets, local: Locals | None) -> Bound:
         """The best q(u), at the best local parameters, if the likelihood has any: they and q(u) take turns."""
         kuu = self.sparse.inducing_covariance()
-        noise = Observations.of(likelihood.quadratic(y, begin_local(likelihood, y, local))).noise
-        enough = single_is_enough(noise, kuu.diagonal(), self.x.dtype)
+        noise = Observations.of(likelihood.quadratic(y, initial_local(likelihood, y, local))).noise
+        enough = single_precision_suffices(noise, kuu.diagonal(), self.x.dtype)
         ku, prior_mean, kff = self._means(self.x.dtype if enough else torch.float64)
         a = whitened(ku, learned_factor(kuu))[:, 0]
-        left, prior_mean = kff - a.square().sum(1), self.prior_mean.without_bias(prior_mean[:, 0])
+        unexplained, prior_mean = kff - a.square().sum(1), self.prior_mean.without_bias(prior_mean[:, 0])
         invert = partial(LowRankCovariance, a, jitter=self.sparse.jitter)
 
         def at(quadratic: Quadratic, local: Locals | None) -> Bound:
-            return posterior(invert, prior_mean, quadratic, local, self.prior_mean.bias.requires_grad, left)
+            return posterior(invert, prior_mean, quadratic, local, self.prior_mean.bias.requires_grad, unexplained)
 
         local = best_local(at, likelihood, y, local)[0] if likelihood.num_locals else None
         return at(likelihood.quadratic(y, local), local)

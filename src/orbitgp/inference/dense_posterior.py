@@ -19,7 +19,7 @@ A site is right if it gives the same three numbers:
 
 The constants make the Gaussian evidence that of expectation propagation. Where all sites are right, it does not change with
 them to first order. So its gradient is that at fixed sites, and a small error of the sites is a tiny one of the evidence.
-All sites are set at once, a part of the way. What is left to do is the sum over data of KL(tilted || marginal), in nats.
+All sites are set at once, a part of the way. The sum over data of KL(tilted || marginal), in nats, says how far they are off.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from orbitgp.inference.fixed_point import MOST_TURNS, AndersonMixing, settled, tolerance
+from orbitgp.inference.fixed_point import MOST_TURNS, AndersonMixing, find_fixed_point, tolerance
 from orbitgp.inference.noisy_covariance import LowRankCovariance, NoisyCovariance
 from orbitgp.likelihoods import Likelihood
 from orbitgp.likelihoods.base import Moments, Quadratic, required
@@ -80,7 +80,7 @@ class Posterior(Generic[System]):
     targets: Float[Tensor, "rows latents"]
     local: Locals | None
     bias: Float[Tensor, " latents"] | None  # of a constant prior mean, if it is to be found
-    left: Float[Tensor, " rows"] | None = None  # variance that inducing variables leave, if there are any
+    unexplained: Float[Tensor, " rows"] | None = None  # variance that inducing variables leave, if there are any
 
     @property
     def log_evidence(self) -> float:
@@ -93,15 +93,15 @@ class Posterior(Generic[System]):
 
     @property
     def slack(self) -> Float[Tensor, ""] | float:
-        """1/2 sum_nl lam_nl left_n: what a bound pays for the variance that its inducing variables leave."""
+        """1/2 sum_nl lam_nl v_n: what a bound pays for the variance v_n that its inducing variables leave."""
         copies = self.weights.shape[1] / self.system.noise.shape[1]
-        return 0.0 if self.left is None else 0.5 * copies * (self.left[:, None] / self.system.noise).sum()
+        return 0.0 if self.unexplained is None else 0.5 * copies * (self.unexplained[:, None] / self.system.noise).sum()
 
     def moments(self) -> Moments:
-        """The moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1), and what is left."""
+        """The moments of f at the data: E f = t - noise alpha, var f = noise - noise^2 diag(C^-1), and what is unexplained."""
         noise = self.system.noise
         mean, variance = self.targets - noise * self.weights, noise - noise.square() * self.system.diagonals()
-        variance = variance if self.left is None else variance + self.left[:, None]
+        variance = variance if self.unexplained is None else variance + self.unexplained[:, None]
         return Moments(mean, mean.square() + variance.clamp_min(0.0))
 
 
@@ -152,7 +152,7 @@ def quadratic_at(likelihood: Likelihood, y: Targets, local: Locals | None, by_bo
     return Quadratic(Cavities(mean, variance).constants(tilted, sites)[:, 0], sites[:, :1], sites[:, 1:])
 
 
-def begin_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals | None:
+def initial_local(likelihood: Likelihood, y: Targets, known: Locals | None) -> Locals | None:
     """Where the search for local parameters begins, if there are any: at those that are known."""
     if known is not None or not likelihood.num_locals:
         return known
@@ -164,7 +164,7 @@ def best_local(
     at: Callable[[Quadratic, Locals | None], Posterior[System]], likelihood: Likelihood, y: Targets, local: Locals | None
 ) -> tuple[Locals | None, Posterior[System]]:
     """The best local parameters, if there are any, and the posterior there: they and the posterior ``at`` them take turns."""
-    local = begin_local(likelihood, y, local)
+    local = initial_local(likelihood, y, local)
     if local is None:
         return None, at(likelihood.quadratic(y, None), None)
 
@@ -172,7 +172,7 @@ def best_local(
         solution = at(likelihood.quadratic(y, local), local)
         return solution.log_evidence, required(likelihood.local(y, solution.moments())), solution
 
-    return settled(turn, local)
+    return find_fixed_point(turn, local)
 
 
 def posterior(
@@ -181,11 +181,11 @@ def posterior(
     quadratic: Quadratic,
     local: Locals | None,
     learns_mean: bool,
-    left: Float[Tensor, " rows"] | None = None,
+    unexplained: Float[Tensor, " rows"] | None = None,
 ) -> Posterior[System]:
     """The posterior given a quadratic; ``invert`` adds a noise to the covariance and inverts it.
 
-    With inducing variables it is the best q(u), and the value is the bound: each datum pays 1/2 lam for the variance ``left``.
+    With inducing variables it is the best q(u), and the value is the bound: a datum pays 1/2 lam for ``unexplained`` variance.
     """
     targets, noise, constant = Observations.of(quadratic)
     shared = bool((noise == noise[:, :1]).all())
@@ -200,7 +200,7 @@ def posterior(
     fit = (residual * weights).sum()
     logdets = system.logdets.sum() * (residual.shape[1] / len(system.logdets))
     value = constant - 0.5 * (fit + logdets + residual.numel() * math.log(2 * math.pi))
-    found = Posterior(system, weights, value, targets, local, bias, left)
+    found = Posterior(system, weights, value, targets, local, bias, unexplained)
     return replace(found, value=value - found.slack)
 
 
@@ -223,7 +223,7 @@ class Cavities(NamedTuple):
         exponent = nu * self.mean + 0.5 * nu.square() * self.variance - 0.5 * tau * self.mean.square()
         return tilted.log_z + 0.5 * grown.log() - exponent / grown
 
-    def left_to_do(self, tilted: Tilted, sites: Sites) -> float:
+    def divergence(self, tilted: Tilted, sites: Sites) -> float:
         """The sum of KL(tilted || marginal), both as Gaussians."""
         nu, tau = sites.split(1, 1)
         grown = 1 + tau * self.variance
@@ -245,14 +245,14 @@ def _propagated(
         solution = at(Quadratic(sites.new_zeros(len(sites)), sites[:, :1], sites[:, 1:]), None)
         cavities = _cavities(solution)
         tilted = likelihood.tilted(y, *cavities)
-        left, asked = cavities.left_to_do(tilted, sites), cavities.sites(tilted)
+        apart, asked = cavities.divergence(tilted, sites), cavities.sites(tilted)
         value = solution.value + cavities.constants(tilted, sites).sum()
         solution = replace(solution, value=value, local=torch.cat([sites, *cavities], 1))
-        if left < tolerance(sites) or not (math.isfinite(left) and asked.isfinite().all()):
+        if apart < tolerance(sites) or not (math.isfinite(apart) and asked.isfinite().all()):
             break
-        if left > last:
+        if apart > last:
             mixing.forget()
-        last = left
+        last = apart
         sites = mixing.next(sites, sites + _DAMPING * (asked - sites))
     return solution
 

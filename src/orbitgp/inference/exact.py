@@ -25,7 +25,7 @@ from orbitgp.inference.exact_predictions import ExactPredictions
 from orbitgp.inference.fresh_evidence import FreshEvidence, fresh_evidence
 from orbitgp.inference.noisy_covariance import NoisyCovariance
 from orbitgp.inference.orbit_gram import Seen
-from orbitgp.inference.prior import MeanName, Means, PriorMean, single_is_enough
+from orbitgp.inference.prior import MeanName, Means, PriorMean, single_precision_suffices
 from orbitgp.inference.streamed import Streamed, held_elements
 from orbitgp.kernels import Covariance, covariance
 from orbitgp.kernels.covariance import closed_form
@@ -178,7 +178,7 @@ class ExactGP(ExactPredictions):
             return seen
         few = seen[:4].detach()
         variance = self.vectors.own(few[:, None], Pairing.exact())
-        return seen if single_is_enough(noise, variance, seen.dtype) else seen.double()
+        return seen if single_precision_suffices(noise, variance, seen.dtype) else seen.double()
 
     @torch.no_grad()
     def condition(self, likelihood: Likelihood, y: Targets, local: Locals | None = None) -> Solution:

@@ -26,7 +26,7 @@ MOST_TURNS = 100
 _NATS_OF_DATUM = 1e-6  # that one more turn may gain, for each of at least ten data
 
 
-def settled(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:
+def find_fixed_point(turn: Callable[[Point], tuple[float, Point, Found]], point: Point) -> tuple[Point, Found]:
     """The image of the fixed point, where the bound is highest, and what a turn finds there.
 
     A turn returns the bound at a point, the image of the point, and what else it finds. Points have a row for each datum. The

@@ -48,7 +48,7 @@ class InvariantGP(nn.Module):
     samples of the orbit of its point, with fixed draws. Any linear functional of g makes a valid bound. This one is close to a
     value of f, and fewer of these are needed. The kernel takes P times as long; the costs that grow with M^2 and M^3 stay.
 
-    ``fixed_draws``: the number and the seed of the draws of every prediction, where q(u) was fitted to a model of these.
+    ``fixed_draws``: the number and the seed of the draws of every prediction, where q(u) was fitted to a posterior with these.
     """
 
     inducing_draws: Tensor | None

@@ -4,8 +4,7 @@
 
 There are (N S)^2 values of k_g, or N^2 S where a single sum is enough (:mod:`orbitgp.kernels.orbit_average`), and
 N^2 of K_f. So blocks of k_g are averaged at once. For the gradient they are kept where data are few, which takes one product of
-matrices less, and else computed again. Kuu of inducing variables that average g is the same
-matrix of other points.
+matrices less, and else computed again. Kuu of inducing variables that average g is the same matrix of other points.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Orbit(Portable):
 
     num_draws: int = 0
     reach: ClassVar[tuple[str, ...]] = ()  # names of the parameters that set how far the orbit goes; at zero it does nothing
-    bounded: ClassVar[tuple[str, ...]] = ()  # names of parameters that are reflected at 0 and at 1, and move no input
-    in_units_of_inputs: ClassVar[bool] = False  # whether the parameters are, as the scale of a noise is
+    bounded: ClassVar[tuple[str, ...]] = ()  # names of parameters from 0 to 1, reflected at both ends, such as weights
+    in_units_of_inputs: ClassVar[bool] = False  # whether parameters are, as the scale of a noise is
 
     def transform(self, x: Inputs, u: Draws) -> Transformed:
         """S samples of the orbit of each row of x, one for each row of base draws u in (0, 1)^d."""
@@ -104,7 +104,7 @@ class Orbit(Portable):
         return [(part, name) for part, name in named if getattr(part, name).requires_grad]
 
     def simpler(self) -> list[list[nn.Parameter]]:
-        """The simpler orbits that this one contains, by the reaches that each has: with all others at zero it is that one.
+        """The simpler orbits that this one contains, each by the reaches it keeps: with the others at zero, this is that one.
 
         Training starts from each of them, too, so that a richer family does not fall behind a simpler one.
         """
@@ -162,7 +162,7 @@ class FiniteOrbit(Orbit):
     """A set of P transformations, all equally likely unless they have weights. Subclasses set ``size``, write ``elements``."""
 
     size: int
-    names: Sequence[str] = ()  # what it acts on is called, for people
+    names: Sequence[str] = ()  # of what it acts on, for people
     product: ClassVar[Any]  # FiniteProduct, which is a finite orbit itself
 
     def elements(self, x: Inputs) -> Elements:

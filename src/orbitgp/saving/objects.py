@@ -45,7 +45,7 @@ Kind = TypeVar("Kind")
 
 # PyTorch's own, how a kernel prints, where a constraint let its parameter start (of no use once there is a value), and notes
 # of GPyTorch and of InvariantKernel to themselves.
-_PASSING = {*vars(nn.Module()), "extra_repr", "_initial_value", "distance_module", "_single_sums"}
+_NOT_SAVED = {*vars(nn.Module()), "extra_repr", "_initial_value", "distance_module", "_single_sums"}
 _UNUSED = ("validate_args", "initial_value")  # arguments that were checked before, and the start of a constraint
 
 _builders: dict[str, Any] = {}
@@ -195,7 +195,7 @@ def outline(module: nn.Module) -> list[str]:
     """What a module is, apart from the values of its tensors: its parts, their plain attributes, and the shapes of tensors."""
     lines = [f"{name} {tuple(getattr(tensor, 'shape', ()))}" for name, tensor in module.state_dict().items()]
     for path, part in module.named_modules(remove_duplicate=False):
-        attributes = {name: value for name, value in vars(part).items() if name not in _PASSING}
+        attributes = {name: value for name, value in vars(part).items() if name not in _NOT_SAVED}
         lines.append(f"{path}: {class_name(type(part))} {json.dumps(attributes, default=_name, sort_keys=True)}")
     return lines
 

@@ -68,3 +68,15 @@ def test_sums_of_very_many_features_keep_their_digits() -> None:
     found = pair_sums.PairSums.apply(x.to(DEVICE), z.to(DEVICE), None, 2, 2)
     truth = plain_sums(x.double(), z.double(), None, 2, 2)
     assert float((found.cpu() - truth).abs().max() / truth.abs().max()) < 2e-6
+
+
+def test_points_of_half_precision_take_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, z = ((0.3 * torch.randn(count, 40, generator=generator)).half().float().to(DEVICE) for count in (24, 36))
+    asked, launch = [], pair_sums._launch
+    monkeypatch.setattr(pair_sums, "_launch", lambda *args, **kwargs: (asked.append(kwargs["LOW"]), launch(*args, **kwargs)))
+    found = pair_sums.PairSums.apply(x, z, None, 4, 6).cpu().double()
+    torch.testing.assert_close(found, plain_sums(x.cpu().double(), z.cpu().double(), None, 4, 6), rtol=2e-6, atol=0.0)
+    assert asked == [False]
+    pair_sums.PairSums.apply(x + 1e-5, z, None, 4, 6)
+    assert asked == [False, True]

@@ -1,6 +1,7 @@
 """Kernels of g, their expectations over orbits, and the invariant kernel of f."""
 
 from orbitgp.kernels.backbone import Backbone
+from orbitgp.kernels.convolutional import ConvolutionalKernel, PatchVectors
 from orbitgp.kernels.covariance import Covariance, covariance
 from orbitgp.kernels.feature_maps import FeatureMapKernel, SideBySide
 from orbitgp.kernels.image_maps import Frame, OrientedGradients
@@ -9,6 +10,6 @@ from orbitgp.kernels.patches import PatchDictionary
 from orbitgp.kernels.signal_maps import SNV, ShapeHistograms, SmoothDerivative
 
 __all__ = [
-    "SNV", "Backbone", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel", "OrientedGradients",
-    "PatchDictionary", "ShapeHistograms", "SideBySide", "SmoothDerivative", "covariance",
+    "SNV", "Backbone", "ConvolutionalKernel", "Covariance", "FeatureMapKernel", "Frame", "InvariantKernel", "OrientedGradients",
+    "PatchDictionary", "PatchVectors", "ShapeHistograms", "SideBySide", "SmoothDerivative", "covariance",
 ]  # fmt: skip

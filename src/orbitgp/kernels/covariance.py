@@ -171,7 +171,7 @@ class Stationary(Covariance):
         self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre | None = None
     ) -> Float[Tensor, "rows others"]:
         if self.sums_on_tensor_cores(xa):
-            return self._sums(xa, xb, xb.detach()[0].mean(0) if centre is None else centre)
+            return self.sums(xa, xb, xb.detach()[0].mean(0) if centre is None else centre)
         size, z = xa.shape[1], xb.flatten(0, 1)
         (x, points), evaluate, variance = self._prepared(z.detach().mean(0), xa, z)
         parts = x.split(max(1, _AT_ONCE[x.is_cuda] // max(1, size * len(z))))
@@ -188,14 +188,17 @@ class Stationary(Covariance):
     def sums_on_tensor_cores(self, points: Tensor) -> bool:
         return points.is_cuda and points.dtype == torch.float32 and self.smooth and _HAS_TRITON
 
-    def _sums(
-        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre
+    def sums(
+        self, xa: Float[Tensor, "rows size dim"], xb: Float[Tensor, "others another dim"], centre: Centre, rounded: bool = False
     ) -> Float[Tensor, "rows others"]:
+        """By tensor cores: the means, or sooner those of points that are rounded to half precision."""
         from orbitgp.kernels.pair_sums import PairSums  # needs Triton, which comes with torch for GPUs
 
         lengthscales, variance = self.hyperparameters(xa.shape[-1])
         scale = lengthscales.reciprocal().to(xa.dtype)
         left, right = ((points.flatten(0, 1) - centre) * scale for points in (xa, xb))
+        if rounded:  # the gradient is that of the points before
+            left, right = (x.detach().half().float() + (x - x.detach()) for x in (left, right))
         sums = PairSums.apply(left, right, self.nu, xa.shape[1], xb.shape[1])
         return sums * (variance / (xa.shape[1] * xb.shape[1])).to(xa.dtype)
 
@@ -248,7 +251,10 @@ def covariance(kernel: Kernel) -> Covariance:
     plain = all(k.active_dims is None and not k.batch_shape for k in (kernel, base))
     if plain and type(base) in (RBFKernel, MaternKernel):
         return Stationary(kernel)
-    return FeatureMapCovariance(kernel) if type(kernel) is FeatureMapKernel else Covariance(kernel)
+    if type(kernel) is FeatureMapKernel:
+        return FeatureMapCovariance(kernel)
+    own: Callable[[], Covariance] | None = getattr(kernel, "fast_covariance", None)
+    return Covariance(kernel) if own is None else own()
 
 
 class FeatureMapCovariance(Covariance):

@@ -7,6 +7,8 @@ single precision. Such a number is the sum of two of half precision, to 22 of it
 
     x = x1 + x2,    x.z = x1.z1 + x1.z2 + x2.z1 + O(2^-22)
 
+Points that are numbers of half precision, x2 = z2 = 0, take one product.
+
 Tensor cores round each sum toward zero. Over 240,000 features that takes a thousandth of x.z, so sums of ``_EXACT`` features
 are added up with correct rounding. What is left differs with the centre of the points, which all blocks of a matrix must share:
 where they do, it is a factor for each point, and the matrix stays positive definite.
@@ -60,6 +62,11 @@ class Halves(NamedTuple):
         high = wide.half()
         return cls(high, (wide - high).half(), -0.5 * torch.linalg.vecdot(wide, wide))
 
+    @property
+    def is_rounded(self) -> bool:
+        """Whether one half is all there is."""
+        return not self.low.any()
+
     def between(self, start: int, stop: int) -> Halves:
         """Some of the points."""
         return Halves(*(part[start:stop] for part in self))
@@ -75,7 +82,7 @@ class PairSums(torch.autograd.Function):
         ctx.settings = nu, s, t
         few, many = gcd(s, _SUMMED), gcd(t, _SUMMED)
         sums = x.new_empty(len(x) // few, len(z) // many)
-        summed = {"ROWS_SUMMED": few, "COLUMNS_SUMMED": many}
+        summed = {"ROWS_SUMMED": few, "COLUMNS_SUMMED": many, "LOW": not (left.is_rounded and right.is_rounded)}
         tiles = _OF_SUMS if left.high.shape[1] <= _WIDE else _OF_WIDE_SUMS
         _launch(_sums, left, right, sums, len(z) // many, **summed, **tiles, **_profile(nu))
         return sums.unflatten(1, (-1, t // many)).sum(-1).unflatten(0, (-1, s // few)).sum(1)
@@ -96,7 +103,7 @@ class PairSums(torch.autograd.Function):
             some = left.between(start, start + step)
             high, low = (torch.empty(len(some.high), len(z), dtype=torch.half, device=x.device) for _ in range(2))
             places = high, len(z), low, scaled[start // s :], grad.shape[1], s, t
-            _launch(_slopes, some, right, *places, **_OF_SLOPES, **_profile(nu))
+            _launch(_slopes, some, right, *places, LOW=True, **_OF_SLOPES, **_profile(nu))
             if needs_x:
                 to_x[start : start + step] = _product(high, low, right)
             if needs_z:
@@ -141,7 +148,7 @@ def _tile(rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _products(x1, x2, z1, z2, rows, columns, i, j, first, WIDE: tl.constexpr, EXACT: tl.constexpr,
+def _products(x1, x2, z1, z2, rows, columns, i, j, first, WIDE: tl.constexpr, EXACT: tl.constexpr, LOW: tl.constexpr,
               ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
     """x.z of a tile, of some features."""
     left = i.to(tl.int64)[:, None] * WIDE + first + tl.arange(0, DEPTH)[None, :]
@@ -150,32 +157,33 @@ def _products(x1, x2, z1, z2, rows, columns, i, j, first, WIDE: tl.constexpr, EX
     for k in range(0, EXACT, DEPTH):
         a1 = tl.load(x1 + left + k, mask=i[:, None] < rows, other=0.0)
         b1 = tl.load(z1 + right + k, mask=j[None, :] < columns, other=0.0)
-        b2 = tl.load(z2 + right + k, mask=j[None, :] < columns, other=0.0)
-        a2 = tl.load(x2 + left + k, mask=i[:, None] < rows, other=0.0)
         h = tl.dot(a1, b1, h)
-        h = tl.dot(a1, b2, h)
-        h = tl.dot(a2, b1, h)
+        if LOW:
+            b2 = tl.load(z2 + right + k, mask=j[None, :] < columns, other=0.0)
+            a2 = tl.load(x2 + left + k, mask=i[:, None] < rows, other=0.0)
+            h = tl.dot(a1, b2, h)
+            h = tl.dot(a2, b1, h)
     return h
 
 
 @triton.jit
-def _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE: tl.constexpr, EXACT: tl.constexpr,
+def _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE: tl.constexpr, EXACT: tl.constexpr, LOW: tl.constexpr,
                ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
     """H of a tile."""
-    h = _products(x1, x2, z1, z2, rows, columns, i, j, 0, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
+    h = _products(x1, x2, z1, z2, rows, columns, i, j, 0, WIDE, EXACT, LOW, ROWS, COLUMNS, DEPTH)
     for first in range(EXACT, WIDE, EXACT):
-        h += _products(x1, x2, z1, z2, rows, columns, i, j, first, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
+        h += _products(x1, x2, z1, z2, rows, columns, i, j, first, WIDE, EXACT, LOW, ROWS, COLUMNS, DEPTH)
     h += tl.load(xn + i, mask=i < rows, other=0.0)[:, None] + tl.load(zn + j, mask=j < columns, other=0.0)[None, :]
     return tl.minimum(h, 0.0)
 
 
 @triton.jit
 def _sums(x1, x2, xn, z1, z2, zn, rows, columns, sums, stride,
-          WIDE: tl.constexpr, EXACT: tl.constexpr, ROWS_SUMMED: tl.constexpr, COLUMNS_SUMMED: tl.constexpr,
+          WIDE: tl.constexpr, EXACT: tl.constexpr, LOW: tl.constexpr, ROWS_SUMMED: tl.constexpr, COLUMNS_SUMMED: tl.constexpr,
           TWICE_NU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
     """Sums of k over small blocks."""
     i, j = _tile(rows, columns, ROWS, COLUMNS)
-    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
+    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, EXACT, LOW, ROWS, COLUMNS, DEPTH)
     if TWICE_NU == 0:
         k = tl.exp(h)
     else:
@@ -191,11 +199,11 @@ def _sums(x1, x2, xn, z1, z2, zn, rows, columns, sums, stride,
 
 @triton.jit
 def _slopes(x1, x2, xn, z1, z2, zn, rows, columns, high, stride, low, grad, grad_stride, s, t,
-            WIDE: tl.constexpr, EXACT: tl.constexpr, TWICE_NU: tl.constexpr,
+            WIDE: tl.constexpr, EXACT: tl.constexpr, LOW: tl.constexpr, TWICE_NU: tl.constexpr,
             ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):  # fmt: skip
     """W in halves."""
     i, j = _tile(rows, columns, ROWS, COLUMNS)
-    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, EXACT, ROWS, COLUMNS, DEPTH)
+    h = _exponents(x1, x2, xn, z1, z2, zn, rows, columns, i, j, WIDE, EXACT, LOW, ROWS, COLUMNS, DEPTH)
     if TWICE_NU == 0:
         slope = tl.exp(h)
     else:

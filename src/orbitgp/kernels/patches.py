@@ -30,7 +30,77 @@ _FLAT = 1e-6  # variance of a patch that is flat, as a share of the mean varianc
 _COMPARED = 3000  # patches that tell how similar they are
 
 
-class PatchDictionary(LearnedConstants):
+class WhitenedPatches(LearnedConstants):
+    """What whitens patches of images, found in training images; the first of the constants is ``whitening``."""
+
+    size: int | None
+    components: int
+    seed: int
+    channels: int | None
+    centre: Tensor
+    basis: Tensor
+    mean: Tensor
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+    def _allot(self, **more: tuple[int, ...]) -> None:
+        """Room for what :meth:`prepare` finds, in the shapes that it will have."""
+        channels, kept = self.channels or 0, min(self.channels or 0, self.components)
+        pixels = kept * (self.size or 0) ** 2
+        rooms = {"centre": (channels, 1, 1), "basis": (kept, channels, 1, 1), "mean": (pixels,), "eigenvalues": (pixels,)}
+        for name, shape in {**rooms, "eigenvectors": (pixels, pixels), **more}.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+
+    @torch.no_grad()
+    def prepare(self, x: Float[Tensor, "rows *shape"]) -> None:
+        """Find out from these images what whitens their patches."""
+        self._find(x)
+
+    def _find(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "some pixels"]:
+        """Some patches of these images, after what whitens them is found out."""
+        check_images(self, x)
+        images = x if x.ndim == 4 else x[:, None]
+        generator = torch.Generator().manual_seed(self.seed)
+        self.channels, side = images.shape[1], min(images.shape[2:])
+        self.size = self.size or min(max(3, round(side / 5)), _SIZE, side)
+        centre, _, vectors = _principal(_sample(images, 1, generator))
+        if self.channels <= self.components:
+            vectors = torch.eye(self.channels, out=torch.empty_like(vectors))
+        basis = vectors[:, : self.components].mT[:, :, None, None]
+        images = F.conv2d(images - centre[:, None, None].to(x), basis.to(x))
+        patches = _sample(images, self._fits(images), generator)
+        if not patches.var(1, correction=0).any():
+            raise ValueError("every patch of the training images is flat: there is nothing to compare images by.")
+        names = ("centre", "basis", "mean", "eigenvalues", "eigenvectors")
+        for name, value in zip(names, (centre[:, None, None], basis, *_principal(_level(patches))), strict=True):
+            self.register_buffer(name, value.contiguous())
+        return patches
+
+    def _whitening(self, x: Tensor, most: int | None = None) -> Callable[[Patches], Patches]:
+        """From patches to whitened ones of unit length, in the precision of x; with at most so many components."""
+        mean, eigenvalues, vectors = self.mean.to(x), self.eigenvalues.to(x), self.eigenvectors.to(x)
+        whitened = (vectors * (eigenvalues + self.constants(x.dtype)[0] * eigenvalues.mean()).rsqrt())[:, :most]
+        return lambda patches: F.normalize((_level(patches) - mean) @ whitened, dim=-1)
+
+    def _images(self, x: Float[Tensor, "rows *shape"]) -> Images:
+        """These inputs as images like those that were seen."""
+        check_images(self, x)
+        images = x if x.ndim == 4 else x[:, None]
+        if self.channels != images.shape[1]:
+            name, channels = type(self).__name__, self.channels
+            had = "has no patches yet" if channels is None else f"has patches of {channels} channels"
+            raise ValueError(f"{name} {had}: call prepare() with images like these, or let fit() do it.")
+        return images
+
+    def _fits(self, images: Images) -> int:
+        """The size of a patch, if these images hold one."""
+        size, shape = self.size or 1, tuple(images.shape[2:])
+        if size > min(shape):
+            raise ValueError(f"patches of {size} by {size} pixels do not fit into images or maps of {shape}: set size.")
+        return size
+
+
+class PatchDictionary(WhitenedPatches):
     """Similarities between patches of an image and patches of the training images, pooled over a grid of windows.
 
     Patches p of the training images, of all channels and each less the mean of its own numbers, have mean c and covariance
@@ -71,11 +141,6 @@ class PatchDictionary(LearnedConstants):
     """
 
     fixed = ("patches", "size", "cells", "components", "seed")
-    centre: Tensor
-    basis: Tensor
-    mean: Tensor
-    eigenvalues: Tensor
-    eigenvectors: Tensor
     dictionary: Tensor
     similarity: Tensor
 
@@ -99,54 +164,21 @@ class PatchDictionary(LearnedConstants):
                 raise ValueError(f"{name} must be at least 1, got {value}.")
         self.patches, self.size, self.cells, self.components, self.seed = patches, size, cells, components, seed
         self.channels = channels
-        self._allot()
-
-    def _allot(self) -> None:
-        """Room for what :meth:`prepare` finds, in the shapes that it will have."""
-        channels, kept = self.channels or 0, min(self.channels or 0, self.components)
-        pixels = kept * (self.size or 0) ** 2
-        rooms = {"centre": (channels, 1, 1), "basis": (kept, channels, 1, 1), "mean": (pixels,), "eigenvalues": (pixels,)}
-        rooms |= {"eigenvectors": (pixels, pixels), "dictionary": (self.patches if pixels else 0, pixels), "similarity": ()}
-        for name, shape in rooms.items():
-            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+        count = patches if channels and size else 0
+        self._allot(dictionary=(count, min(channels or 0, components) * (size or 0) ** 2), similarity=())
 
     @torch.no_grad()
     def prepare(self, x: Float[Tensor, "rows *shape"]) -> None:
         """Take the dictionary, and what whitens patches, from these images."""
-        check_images(self, x)
-        images = x if x.ndim == 4 else x[:, None]
-        generator = torch.Generator().manual_seed(self.seed)
-        channels, side = images.shape[1], min(images.shape[2:])
-        self.size = self.size or min(max(3, round(side / 5)), _SIZE, side)
-        pixels = _sample(images, 1, generator)
-        centre, _, vectors = _principal(pixels)
-        basis = (
-            vectors[:, : self.components] if channels > self.components else torch.eye(channels, out=torch.empty_like(vectors))
-        )
-        images = F.conv2d(images - centre[:, None, None].to(x), basis.mT[:, :, None, None].to(x))
-        patches = _sample(images, self._fits(images), generator)
+        patches = self._find(x)
         variances = patches.var(1, correction=0)
-        if not variances.any():
-            raise ValueError("every patch of the training images is flat: there is nothing to compare images by.")
         chosen = patches[variances > _FLAT * variances.mean()][: self.patches]  # flat patches are all alike
-        found = (centre[:, None, None], basis.mT[:, :, None, None], *_principal(_level(patches)), chosen, chosen.new_ones(()))
-        for (name, _), value in zip(list(self.named_buffers(recurse=False)), found, strict=True):
-            self.register_buffer(name, value.contiguous())
-        self.channels, self.patches, unit = channels, len(chosen), self._whitening(patches)
-        self.similarity = (unit(patches[:_COMPARED]) @ unit(chosen).mT).square().mean().sqrt()
-
-    def _whitening(self, x: Tensor) -> Callable[[Patches], Patches]:
-        """From patches to whitened ones of unit length, in the precision of x."""
-        mean, eigenvalues, vectors = self.mean.to(x), self.eigenvalues.to(x), self.eigenvectors.to(x)
-        whitened = vectors * (eigenvalues + self.constants(x.dtype)[0] * eigenvalues.mean()).rsqrt()
-        return lambda patches: F.normalize((_level(patches) - mean) @ whitened, dim=-1)
+        self.register_buffer("dictionary", chosen.contiguous())
+        self.patches, unit = len(chosen), self._whitening(patches)
+        self.register_buffer("similarity", (unit(patches[:_COMPARED]) @ unit(chosen).mT).square().mean().sqrt())
 
     def forward(self, x: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows twice cells cells"]:
-        check_images(self, x)
-        images = x if x.ndim == 4 else x[:, None]
-        if self.channels != images.shape[1]:
-            had = "has no patches yet" if self.channels is None else f"has patches of {self.channels} channels"
-            raise ValueError(f"PatchDictionary {had}: call prepare() with images like these, or let fit() do it.")
+        images = self._images(x)
         size = self._fits(images)
         _, bias, level, window = self.constants(x.dtype)
         unit, centre, basis = self._whitening(x), self.centre.to(x), self.basis.to(x)
@@ -164,13 +196,6 @@ class PatchDictionary(LearnedConstants):
         numbers = height * width * 4 * sum(compared.shape)  # of one image, at the peak
         (maps,) = in_parts(pooled, images.split(max(1, chunk_elements(x.device) // numbers)))
         return maps
-
-    def _fits(self, images: Images) -> int:
-        """The size of a patch, if these images hold one."""
-        size, shape = self.size or 1, tuple(images.shape[2:])
-        if size > min(shape):
-            raise ValueError(f"patches of {size} by {size} pixels do not fit into images or maps of {shape}: set size.")
-        return size
 
 
 def _level(patches: Patches) -> Patches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants import NAMED, Mutant, functions, mutants_of, named
+from tests.mutants import NAMED, Mutant, equivalent, functions, known, mutants_of, named, possible
 
 SOURCE = """
 def f(a: int, b=3):
@@ -43,3 +43,12 @@ def test_named_mutants_are_of_the_present_code(one):
     mutant = named(*one)
     assert isinstance(mutant, Mutant)
     compile(mutant.source, mutant.module, "exec")
+
+
+def test_equivalent_mutants_are_of_the_present_code():
+    present = {known(mutant.module, mutant.before, after) for mutant in possible() for after in (mutant.after, "*")}
+    assert equivalent() - present == set()
+
+
+def test_what_returns_nothing_is_not_made_to_return_nothing():
+    assert mutants_of("room/module.py", "def f():\n    return None\n") == []

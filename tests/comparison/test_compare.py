@@ -70,6 +70,9 @@ class TestCompare:
         more = orbitgp.compare(*symmetric, ["none", "swap(0, 1)"], refine_seconds=600.0, **{**QUICK, "max_steps": 80})
         assert more.tied == ["swap(0,1)"]
         assert more.over_plain() == pytest.approx(more.rows[1].behind)
+        purposes = [model["trained for"] for model in more.to_dict()["models"]["none"]]
+        assert purposes[0] == "the comparison"
+        assert "inducing points" in purposes[1]
         for row in more.rows:
             truth = exact.models[row.orbit].evidence_.value
             assert row.low <= truth + 0.1
@@ -80,6 +83,7 @@ class TestCompare:
         assert result.verdict in str(result).replace("\n", " ")
         assert json.loads(json.dumps(result.to_dict()))["best"] == result.best
         assert "<td" in result._repr_html_()
+        assert ("They have learned:" in str(result)) == any(result.learned(name) for name in result.tied)
         axes = result.plot()
         assert [label.get_text() for label in axes.get_yticklabels()] == [row.orbit for row in result.rows]
 
@@ -151,7 +155,7 @@ class TestKeep:
         def compared(x=symmetric[0], y=symmetric[1], **settings):
             steps = []
             watch = lambda job, record: steps.append(record is None or job.name)  # noqa: E731
-            limits = {"max_steps": 3, "refine_seconds": 0.0, "keep": tmp_path, "watch": watch}
+            limits = {"max_steps": 3, "refine_seconds": 0.0, "keep": tmp_path / "new" / "folder", "watch": watch}
             found = compare(x, y, ["none", "noise"], **{**limits, **settings})
             return len({name for name in steps if name is not True}), found
 
@@ -206,3 +210,22 @@ def test_orbits_name_the_columns_of_a_data_frame(symmetric):
     frame = pandas.DataFrame(x, columns=names)
     found = compare(frame, y, ["none", "swap(c0, c1)"], max_steps=3, refine_seconds=0.0)
     assert found.models["swap(c0,c1)"].orbit_.describe().title == "Permutation of c0 and c1"
+
+
+def test_columns_get_lengthscales_once_for_all_orbits_and_the_plain_model_is_not_trained_twice(symmetric):
+    done = []
+    watch = lambda job, record: done.append((job.name, job.settings["ard"])) if record is None else None  # noqa: E731
+    limits = {"max_steps": 3, "refine_seconds": 0.0, "ard": "auto"}
+    found = compare(*symmetric, ["none", "swap(0, 1)"], watch=watch, **limits)
+    assert [name for name, _ in done] == ["none", "swap(0,1)"]
+    assert [row.models for row in found.rows] == [1, 1]
+    decided = {trained.job.settings["ard"] for (trained,) in found.trained.values()} | {done[1][1]}
+    assert decided == {found.models["none"].ard_}
+
+
+def test_bounds_of_exact_inference_are_said_and_no_others(symmetric, compared):
+    x, y = symmetric
+    limits = {"max_steps": 3, "refine_seconds": 0.0}
+    by_bound = compare(x, y, ["none", "swap(0, 1)"], likelihood="student-t", **limits)
+    assert "the lower bound that the StudentT likelihood gives" in by_bound.verdict
+    assert "lower bound" not in compared[0].verdict

@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from orbitgp import TrainingOptions
+from orbitgp.comparison import refine
 from orbitgp.comparison.parallel import Job, Trained
 from orbitgp.comparison.refine import refinement, standing, train_and_refine, undecided
 from orbitgp.comparison.verdict import Standing, leaders, verdict
@@ -85,6 +86,16 @@ def test_a_tie_ends_with_the_budget_and_says_what_it_would_take():
     assert len(models["b"]) == 2
     assert "16 inducing points and 600 steps for a" in " ".join(verdict(standings))
     assert all(len(row) == 1 for row in run({"a": 1000.0, "b": 995.0}, seconds=0.0)[1].values())
+
+
+def test_refining_takes_three_times_as_long_as_the_first_models_by_default(monkeypatch):
+    """Each takes a second here."""
+    monkeypatch.setattr(refine, "LEAST_SECONDS", 0.0)
+    tie = {"a": 1000.0, "b": 999.0}
+    by_default, six, five = (run(tie, seconds, inference="sparse")[2] for seconds in (None, 6.0, 5.0))
+    assert by_default == six != five
+    monkeypatch.setattr(refine, "LEAST_SECONDS", 5.0)
+    assert run({"a": 1000.0, "b": 999.0}, inference="sparse")[2] == six
 
 
 def test_exact_inference_is_taken_where_it_is_quick_and_allowed():

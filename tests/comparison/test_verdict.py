@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from orbitgp.comparison.verdict import Difference, Standing, leaders, verdict
+from orbitgp.report.finding import nats_needed
 
 
 def point(name: str, value: float) -> Standing:
@@ -21,6 +22,7 @@ def test_more_is_needed_of_an_orbit_that_learned_more_and_where_more_were_tried(
     assert len(leaders(made)[0]) == 2
     assert len(leaders([replace(made[0], learned=0), made[1]])[0]) == 1
     assert len(leaders([replace(made[0], learned=0, tried=20), made[1]])[0]) == 2
+    assert Difference(point("a", nats_needed(0, tried=1) + 0.01), point("b", 0.0)).certain  # of a single orbit
 
 
 def test_intervals_that_do_not_overlap_are_certain():

@@ -198,6 +198,11 @@ def test_an_evidence_prints_well():
     assert str(replace(bound, exact=True)) == f"-1,234.6 ± 0.4 nats (exact, {of})"
     exact = Evidence(1171.42, 0.0, 200, None, "Gaussian", exact=True)
     assert str(exact) == "1,171.4 nats (exact, 200 data, Gaussian likelihood)"
+    propagated = Evidence(-10.0, 0.0, 9, None, "Bernoulli", propagated=True)
+    for slack, low in ((None, ""), (0.04, ""), (0.3, ", about 0.3 too low")):
+        said = f"-10.0 nats (by expectation propagation{low}, 9 data, Bernoulli likelihood)"
+        assert str(replace(propagated, slack=slack)) == said
+    assert [one.is_bound for one in (bound, exact, propagated)] == [True, False, False]
 
 
 def test_where_the_log_marginal_likelihood_lies():

@@ -323,3 +323,11 @@ def test_what_fails_in_single_precision_is_done_in_double(monkeypatch):
     monkeypatch.setattr(exact, "solve", lambda gram, *args, **named: solve(gram.float()))
     with pytest.raises(FloatingPointError, match="no factor"):
         double.log_evidence(StudentT(), y)
+
+
+def test_corrected_draws_are_two_different_sets_of_a_quarter_each():
+    x = torch.randn(5, DIM, dtype=torch.float64)
+    model = ExactGP(kernel(), GaussianNoise(0.5).double(), x, num_samples=24)
+    samples = model.with_corrected_draws().samples(x)
+    assert samples.shape == (5, 12, DIM)
+    assert not torch.isclose(*samples.split(6, dim=1)).any()

@@ -12,6 +12,7 @@ from orbitgp import InvariantGPClassifier
 from orbitgp.inference import dense_posterior
 from orbitgp.inference.dense_posterior import Solution, missing_nats, solve
 from orbitgp.likelihoods import Bernoulli
+from orbitgp.likelihoods.tilted import Tilted
 from orbitgp.orbits import Permutation
 
 LIKELIHOOD = Bernoulli()
@@ -171,3 +172,15 @@ def test_a_mean_that_is_learned_stays_finite(name: str) -> None:
         assert found.bias is not None
         assert bool(found.bias.isfinite().all())
         assert found.log_evidence <= 1e-6
+
+
+def test_every_site_has_a_precision_though_one_distribution_is_wider_than_its_cavity():
+    """As under a likelihood that is not log-concave: a site cannot be wider than everything."""
+    cavities = dense_posterior.Cavities(*torch.ones(2, 3, 1, dtype=torch.float64))
+    log_z, slope, curvature = [0.0, 0.0, 0.0], [0.2, 0.1, -0.1], [0.5, -0.4, 0.0]
+    tilted = Tilted(*(torch.tensor(row, dtype=torch.float64)[:, None] for row in (log_z, slope, curvature)))
+    nu, tau = cavities.sites(tilted).T
+    assert (tau > 0).all()
+    assert float(tau[0]) == pytest.approx(0.5 / (1 - 0.5))  # the variance becomes v - v^2 c
+    # The mean moves by v times the slope, whatever the precision.
+    torch.testing.assert_close((nu + 1) / (tau + 1), torch.tensor([1.2, 1.1, 0.9], dtype=torch.float64))

@@ -77,3 +77,12 @@ def test_what_is_not_finite_ends_it(bound):
         return bound, point / 0.0 if bound == 1.0 else point, "found"
 
     assert find_fixed_point(turn, torch.ones(2, 1))[1] == "found"
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(3.0, 3.0), (10.0, 2 * 2.71)])
+def test_a_secant_ends_at_the_fixed_point_or_at_twice_the_image(fixed, found):
+    """p -> fixed + slope (p - fixed), from 1: the second step is a secant."""
+    slope, mixing, point = {3.0: 0.5, 10.0: 0.9}[fixed], AndersonMixing(), torch.ones(1, dtype=torch.float64)
+    for _ in range(2):
+        point = mixing.next(point, fixed + slope * (point - fixed))
+    assert float(point) == pytest.approx(found)

@@ -60,7 +60,8 @@ def test_the_seed_decides_and_no_other_generator_is_touched(method):
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), state)
-    assert initial_inducing(x, GaussianNoise(0.5), RBFKernel(), 6, method).shape == (6, 2)
+    for orbit in (GaussianNoise(0.5), Identity()):
+        assert initial_inducing(x, orbit, RBFKernel(), 6, method).shape == (6, 2)
 
 
 def test_random_uses_every_datum_before_any_twice():

@@ -433,3 +433,24 @@ def test_the_model_owns_its_inducing_points_and_pickles():
     twin = pickle.loads(pickle.dumps(model))
     torch.testing.assert_close(twin.predict(x, 8), before)
     assert model.kernel is model.covariance.kernel
+
+
+def test_fixed_draws_are_those_of_every_prediction():
+    """A prediction from what q(u) was fitted to, whatever is asked for."""
+    model, x = make_model(GaussianNoise(0.7), torch.randn(4, 2)), torch.randn(5, 2)
+    calls = (model.predict, model.joint, lambda *given: (model.predict_mean(*given),))
+    for fixed in ((6, 3), (7, None), (6, None)):
+        model.fixed_draws = None
+        expected = [call(x, fixed[0], fixed[1] or 0) for call in calls]
+        model.fixed_draws = fixed
+        for call, those in zip(calls, expected, strict=True):
+            for given in ((), (9, 1)):
+                assert all(map(torch.equal, call(x, *given), those))
+
+
+def test_means_marginals_and_joint_distributions_have_the_same_draws():
+    model, x = make_model(GaussianNoise(0.7), torch.randn(4, 2)), torch.randn(5, 2)
+    mean, variance = model.predict(x)
+    torch.testing.assert_close(model.predict_mean(x), mean)
+    torch.testing.assert_close(model.joint(x)[0], mean)
+    torch.testing.assert_close(model.joint(x)[1].diagonal(dim1=1, dim2=2).mT, variance)

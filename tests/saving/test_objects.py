@@ -41,7 +41,7 @@ from torch import Tensor, nn
 
 from experiments.infinimnist import TangentDeformation
 from orbitgp import InvariantKernel, orbits
-from orbitgp.likelihoods import CLASSIFICATION, Bernoulli, Dirichlet, Gaussian, StudentT
+from orbitgp.likelihoods import CLASSIFICATION, Dirichlet, Gaussian, StudentT
 from orbitgp.orbits import (
     Affine,
     Baseline,
@@ -267,7 +267,7 @@ class TestKernels:
 
 class TestLikelihoods:
     @pytest.mark.parametrize("likelihood", [
-        *(make(4) for make in CLASSIFICATION.values()), Bernoulli(), Gaussian(2, noise=0.3, min_noise=0.1),
+        *(make(2) for make in CLASSIFICATION.values()), Gaussian(2, noise=0.3, min_noise=0.1),
         Gaussian(min_noise=0.0), StudentT(2, df=5.0), Dirichlet(4, concentration=0.01),
     ], ids=lambda likelihood: type(likelihood).__name__)  # fmt: skip
     def test_predictions_are_the_same(self, tmp_path: Path, likelihood: Any) -> None:

@@ -17,8 +17,8 @@ __all__ = [
     "StudentT", "make_likelihood",
 ]  # fmt: skip
 
-# For any number of classes. Bernoulli, which is for two, is not among them.
 CLASSIFICATION: dict[str, Callable[[int], Classification]] = {
+    "bernoulli": Bernoulli,
     "gaussian": GaussianIndicators,
     "dirichlet": Dirichlet,
 }
@@ -46,11 +46,7 @@ def make_likelihood(name: str, *, num_classes: int | None = None, num_outputs: i
         if name not in REGRESSION:
             raise ValueError(f"a likelihood for regression is one of {', '.join(REGRESSION)}, got {name!r}.")
         return REGRESSION[name](num_outputs)
-    if name == "bernoulli":
-        if num_classes != 2:
-            raise ValueError(f"the bernoulli likelihood is for 2 classes, got {num_classes}: use 'dirichlet' for more.")
-        return Bernoulli()
     if name not in CLASSIFICATION:
         got = f"{name!r}, which is for regression" if name in REGRESSION else repr(name)
-        raise ValueError(f"a likelihood for classification is one of bernoulli, {', '.join(CLASSIFICATION)}, got {got}.")
+        raise ValueError(f"a likelihood for classification is one of {', '.join(CLASSIFICATION)}, got {got}.")
     return CLASSIFICATION[name](num_classes)

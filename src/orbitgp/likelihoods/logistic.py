@@ -51,8 +51,10 @@ class Bernoulli(Classification):
 
     num_locals = 1
 
-    def __init__(self) -> None:
-        super().__init__(num_classes=2, num_latents=1)
+    def __init__(self, num_classes: int = 2) -> None:
+        super().__init__(num_classes, num_latents=1)
+        if num_classes != 2:
+            raise ValueError(f"the bernoulli likelihood is for 2 classes, got {num_classes}: use 'dirichlet' for more.")
 
     def encode(self, labels: Labels, dtype: torch.dtype = torch.float64) -> ClassTargets:
         """-1 for class 0, +1 for class 1."""

@@ -10,7 +10,6 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-import orbitgp.estimators.base
 import orbitgp.estimators.evidence
 import orbitgp.estimators.initialise
 import orbitgp.estimators.session
@@ -170,13 +169,13 @@ def test_the_clock_begins_with_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(trainer.seconds)
         raise InterruptedError
 
-    plain = orbitgp.estimators.base.sparse_model
+    plain = orbitgp.estimators.initialise.sparse_model
 
     def slow(*given: Any) -> InvariantGP:
         machine.now += 3.0
         return plain(*given)
 
-    monkeypatch.setattr(orbitgp.estimators.base, "sparse_model", slow)
+    monkeypatch.setattr(orbitgp.estimators.initialise, "sparse_model", slow)
     monkeypatch.setattr(Trainer, "run", run)
     with pytest.raises(InterruptedError):
         fitted()

@@ -22,36 +22,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from orbitgp.estimators import initialise, validation
 from orbitgp.estimators.compact import Compacts
 from orbitgp.estimators.data import SOME_ROWS, ChecksData, Inputs, check_images
 from orbitgp.estimators.evidence import exact_evidence, sparse_evidence
-from orbitgp.estimators.initialise import (
-    Fit,
-    Problem,
-    Seeds,
-    exact_engine,
-    exact_model,
-    initial_kernel,
-    plan_of,
-    spare_indicators,
-    sparse_engine,
-    sparse_model,
-)
+from orbitgp.estimators.initialise import Fit, Problem, Seeds
 from orbitgp.estimators.presentation import Presents
 from orbitgp.estimators.saving import load_estimator, save_estimator
 from orbitgp.estimators.session import Session, StrPath
 from orbitgp.estimators.stored import parts
-from orbitgp.estimators.validation import (
-    ard_for,
-    check_arguments,
-    check_orbit,
-    check_sparse_memory,
-    predict_samples,
-    trainer_settings,
-    training_options,
-    usable_device,
-    warn_of_scales,
-)
 from orbitgp.inference import processes
 from orbitgp.inference.collapsed import CollapsedGP
 from orbitgp.inference.evidence import Evidence
@@ -170,13 +149,13 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         changed = {name.removeprefix("training__"): params.pop(name) for name in list(params) if name.startswith("training__")}
         super().set_params(**params)
         if changed:
-            self.training = training_options(self.training).set_params(**changed)
+            self.training = validation.training_options(self.training).set_params(**changed)
         return self
 
     def _fit(self, X: Any, y: Any, run: Session, ard: bool = False) -> None:
-        arguments, device = check_arguments(self.get_params(deep=False)), usable_device(self.device)
+        arguments, device = validation.check_arguments(self.get_params(deep=False)), validation.usable_device(self.device)
         x, targets = self._training_data(X, y, device)
-        asked = ard_for(arguments, x)
+        asked = validation.ard_for(arguments, x)
         self.ard_, self.ard_gain_ = ard or asked is True, cast(float | None, None)
         if asked == "auto" and arguments["max_seconds"] is not None:
             arguments["max_seconds"] /= 2  # of two fits
@@ -184,26 +163,26 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         seeds = Seeds(*processes.broadcast(run.seeds(drawn, self.random_state)))
         at_start = torch.Generator(device).manual_seed(seeds.start)
         orbit = self._orbit_for(x)
-        settings = trainer_settings(arguments, orbit, seeds.training)
-        check_orbit(orbit, x)
+        settings = validation.trainer_settings(arguments, orbit, seeds.training)
+        validation.check_orbit(orbit, x)
         # A first sample says whether orbit, samples and groups fit together, before any work is done.
         orbit.sample(first(x, 1), settings.num_samples, 2, settings.sampler, at_start)
         problem = self._problem(x, targets, run.sample_weight).to(device)
-        kernel = initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map, self.ard_)
+        kernel = initialise.initial_kernel(self.kernel, x, problem.variance, at_start, self.feature_map, self.ard_)
         if self.kernel is None and self.feature_map is None and isinstance(x, Tensor) and not asked:
-            warn_of_scales(x)
+            validation.warn_of_scales(x)
         fit = Fit(x, orbit, kernel, problem, arguments, settings, run, seeds)
-        exact = exact_model(x, fit) if isinstance(x, Tensor) else None
-        self.plan_ = plan_of(exact, fit)
+        exact = initialise.exact_model(x, fit) if isinstance(x, Tensor) else None
+        self.plan_ = initialise.plan_of(exact, fit)
         logger.info("%s inference: %s.", self.plan_.inference, self.plan_.reason)
         run.fits = 2 if asked == "auto" else 1
         if exact is not None and self.plan_.inference == "exact":
             if run.only_plans:  # an engine takes time to make
                 return
-            engine: Ladder | Trainer = exact_engine(exact, fit, self.plan_)
+            engine: Ladder | Trainer = initialise.exact_engine(exact, fit, self.plan_)
         else:
-            check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
-            engine = sparse_engine(sparse_model(fit, at_start), fit)
+            validation.check_sparse_memory(x, orbit, arguments["num_inducing"], settings)
+            engine = initialise.sparse_engine(initialise.sparse_model(fit, at_start), fit)
             sized = len(engine.model.inducing), engine.last_rung, engine.options, engine.planned
             self.plan_ = sparse_plan(self.plan_, *sized)
         if run.only_plans:
@@ -251,7 +230,7 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         orbit = orbit.to(device=x.device, dtype=x.dtype)
         if x.ndim > 2:
             check_images(first(x, SOME_ROWS).cpu().numpy(), orbit)
-        spare_indicators(orbit, x)
+        initialise.spare_indicators(orbit, x)
         return orbit
 
     def _problem(self, x: Inputs, targets: np.ndarray, sample_weight: Any) -> Problem:
@@ -290,9 +269,9 @@ class InvariantEstimator(Presents, Compacts, ChecksData):
         All predictions have the same base draws, so that they can be compared.
         """
         check_is_fitted(self)
-        device, model = usable_device(self.device), self.model_
+        device, model = validation.usable_device(self.device), self.model_
         if device.type != "cpu":
             model = model.copied_to(device) if isinstance(model, ExactGP) else deepcopy(model).to(device)
-        samples = predict_samples(self.orbit_, training_options(self.training).num_predict_samples)
+        samples = validation.predict_samples(self.orbit_, validation.training_options(self.training).num_predict_samples)
         inputs = (self._tensor(self._new_inputs(part), device) for part in parts(X))
         return [predict(model, x, samples) for x in inputs]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
@@ -25,7 +25,7 @@ class DatasetError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test data; ``train`` and ``test`` are the (x, y) pairs. Inputs are images or signals.
+    """Training and test data. Inputs are images or signals.
 
     >>> data = digits()
     >>> data.name, len(data.x_train), len(data.x_test)
@@ -38,14 +38,6 @@ class Dataset:
     y_test: Shaped[np.ndarray, " test"]
     name: str
     source: str
-
-    @property
-    def train(self) -> tuple[Any, Any]:
-        return self.x_train, self.y_train
-
-    @property
-    def test(self) -> tuple[Any, Any]:
-        return self.x_test, self.y_test
 
     def __repr__(self) -> str:
         shape = "x".join(str(n) for n in self.x_train.shape[1:])
